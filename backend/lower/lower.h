@@ -1,0 +1,30 @@
+// From a Group to one Loop IR function: the naive nest whose meaning is the group's, for choose_schedule to improve.
+//
+// Pull-based: the value of a node at an index vector is an expression of its operands' values at mapped indices, so every view,
+// gather, pad and concatenation is index arithmetic. Reductions become loops with states before what uses them.
+#pragma once
+
+#include <vector>
+
+#include "backend/graph/ir.h"
+#include "codegen/loop/ir.h"
+
+namespace ipex::graph {
+
+// Buffers of the function: the body's inputs in order, then its outputs, with dtypes from types and positions from
+// `input_strides`/`output_strides` (elements; offsets of views too). b1 and half values are stored as such.
+struct OperandLayout {
+  Strides strides;
+  Dim offset;       // elements
+  Dim extent;       // elements of the whole buffer
+};
+loop::Function lower_group(const Graph& body, const std::vector<OperandLayout>& inputs,
+                           const std::vector<OperandLayout>& outputs, const std::string& name);
+
+// Whole-graph reference semantics by naive lowering and interpretation, node by node: constant folding, goldens, fuzzing.
+// Inputs and results are row-major contiguous bytes.
+using HostTensor = std::vector<std::byte>;
+std::vector<HostTensor> eval(const Graph& graph, const std::vector<HostTensor>& inputs,
+                             const std::vector<int64_t>& symbols = {});
+
+}  // namespace ipex::graph

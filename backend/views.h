@@ -1,0 +1,20 @@
+// A value as strides over the buffer of another: which nodes move no data.
+#pragma once
+
+#include <optional>
+
+#include "backend/graph/ir.h"
+
+namespace ipex::graph {
+
+// value[i] = root's memory[offset + sum(i[d] * strides[d])], through permute, expand, slice and view-compatible reshape nodes
+// (root: the first value that owns memory). nullopt never: a node that is not a view is its own root.
+struct View {
+  Value root;
+  Strides strides;   // 0 for expanded dims
+  Dim offset;
+};
+View resolve_view(const Graph& graph, Value value);
+bool is_view(const Graph& graph, const Node& node);   // moves no data given its operand's strides
+
+}  // namespace ipex::graph

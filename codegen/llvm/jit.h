@@ -1,0 +1,43 @@
+// From scheduled Loop IR to callable code. The only door to LLVM; no LLVM type appears here.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "codegen/loop/ir.h"
+#include "codegen/target.h"
+#include "runtime/abi.h"
+
+namespace ipex {
+
+// Named entry points; the one seam between JIT-compiled and ahead-of-time compiled code.
+class FunctionLibrary {
+ public:
+  virtual ~FunctionLibrary() = default;
+  virtual ipex_kernel_fn lookup(std::string_view name) const = 0;  // InternalError when absent
+};
+
+namespace loop {
+
+// Each element is one kernel (a Function at the end of the pipeline). Compiled in parallel on oneTBB, object cache on disk
+// consulted first (key: text + target + version of compiler and library).
+struct CompileStats {
+  int kernels = 0, cache_hits = 0;
+  double passes_ms = 0, llvm_ms = 0, link_ms = 0;
+};
+std::shared_ptr<FunctionLibrary> jit_compile(const std::vector<Function>& kernels, const Target& target,
+                                             CompileStats* stats = nullptr);
+// Runs the loop pipeline on each kernel first (passes/passes.h), inside the same parallel tasks.
+std::shared_ptr<FunctionLibrary> schedule_and_compile(const std::vector<Function>& kernels, const Target& target,
+                                                      CompileStats* stats = nullptr);
+
+std::string emit_llvm(const std::vector<Function>& module, const Target& target);       // optimised LLVM IR as text
+std::string emit_assembly(const std::vector<Function>& module, const Target& target);   // any ISA on any host
+std::string emit_object(const std::vector<Function>& module, const Target& target);     // ELF bytes
+
+std::string llvm_version();
+
+}  // namespace loop
+}  // namespace ipex

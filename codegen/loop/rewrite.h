@@ -1,0 +1,52 @@
+// Walking and rebuilding trees: the few verbs every pass is written with.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <set>
+#include <string>
+
+#include "codegen/loop/ir.h"
+
+namespace ipex::loop {
+
+using ExprFn = std::function<Expr(const Expr&)>;
+
+// Rebuilds e bottom-up, each node passed through fn after its children; shares what did not change.
+Expr transform(const Expr& e, const ExprFn& fn);
+// Applies fn (through transform) to every expression of a block, and optionally rewrites statements: stmt_fn gets each statement
+// after its children and returns its replacements (none, one or several); null: keep.
+using StmtFn = std::function<std::vector<Stmt>(Stmt)>;
+Block transform(const Block& b, const ExprFn& fn, const StmtFn& stmt_fn = nullptr);
+
+using Substitution = std::map<std::string, Expr>;
+Expr substitute(const Expr& e, const Substitution& s);      // variables by expressions
+Block substitute(const Block& b, const Substitution& s);
+Block rename_bound(const Block& b, const std::string& suffix);  // fresh copies of everything bound inside
+
+void visit(const Expr& e, const std::function<void(const ExprNode&)>& fn);     // pre-order
+void visit(const Block& b, const std::function<void(const Stmt&)>& stmt_fn,
+           const std::function<void(const ExprNode&)>& expr_fn);
+std::set<std::string> free_vars(const Expr& e);
+bool uses(const Expr& e, const std::string& var);
+
+// e as  sum(coefficient * var) + rest  in the given variables, when it is affine in them.
+struct Affine {
+  std::map<std::string, Expr> coefficients;   // absent: 0
+  Expr rest;
+};
+std::optional<Affine> affine(const Expr& e, const std::set<std::string>& vars);
+
+// Hands out names not used in a function.
+class Names {
+ public:
+  explicit Names(const Function& f);
+  Names() = default;
+  std::string fresh(std::string_view base);
+  void reserve(std::string name) { used_.insert(std::move(name)); }
+
+ private:
+  std::set<std::string> used_;
+};
+
+}  // namespace ipex::loop

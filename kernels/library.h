@@ -1,0 +1,77 @@
+// oneDNN steps: matmul, convolution, pooling. Descriptors in our terms; oneDNN's types stay in the .cpp files.
+//
+// Every maker throws Unsupported when oneDNN has no implementation better than its reference one; the caller then lowers the op
+// otherwise. Static shapes make their primitive at once; dynamic ones cache it by sizes. Scratchpads come from the caching
+// allocator. Steps are re-entrant.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "runtime/cpu.h"
+#include "runtime/executable.h"
+#include "runtime/tensor.h"
+
+namespace ipex::kernels {
+
+// One fused epilogue, applied in order: text form "relu", "clip:0:6", "add", "sum". See post_op_rows().
+struct PostOp {
+  std::string name;
+  float alpha = 0, beta = 0;
+  std::optional<TensorSpec> operand;   // for binary ones and sum (sum: the buffer shared with the result)
+};
+struct PostOpRow {
+  std::string_view name;        // text name
+  std::string_view pointwise;   // row of pointwise.def with the same meaning ("" for sum)
+  int parameters;               // numbers after the name
+  bool takes_operand;
+};
+std::span<const PostOpRow> post_op_rows();
+PostOp parse_post_op(std::string_view text);    // without operand; UserError when unknown
+
+struct MatMulDesc {
+  TensorSpec a, b, dst;                 // [.., M, K], [.., K, N], [.., M, N]; any strides
+  std::optional<TensorSpec> bias;       // broadcast to [.., M, N]
+  std::vector<PostOp> post;
+  bool pack_b = false;                  // b depends on static inputs only: let oneDNN choose its format
+};
+
+struct ConvDesc {
+  TensorSpec x, w, dst;                 // x [N, C, spatial...], w as torch: [O, C/groups, k...] ([C, O/groups, k...] transposed)
+  std::optional<TensorSpec> bias;       // [O]
+  std::vector<int64_t> stride, padding, dilation, output_padding;
+  int64_t groups = 1;
+  bool transposed = false;
+  std::vector<PostOp> post;
+  bool pack_w = false;
+};
+
+// A library step, preceded by the step that packs its weights when pack was asked for and the library wants another format.
+// The packing step reads the weights' buffer and writes buffer `packed`, of packed_bytes, that the main step then reads.
+struct LibrarySteps {
+  std::unique_ptr<Step> main;
+  std::unique_ptr<Step> pack;          // may be null
+  int64_t packed_bytes = 0;
+};
+// `packed_buffer`: the buffer id the caller reserves for packed weights.
+LibrarySteps make_matmul(const MatMulDesc& desc, int packed_buffer);
+LibrarySteps make_conv(const ConvDesc& desc, int packed_buffer);
+// dst is the gradient of x (data) or of w (weights); strides of all operands are honoured.
+struct ConvBackwardDesc {
+  TensorSpec grad;                      // gradient of the convolution's result
+  TensorSpec x, w;                      // the unused one gives only its shape
+  TensorSpec dst;
+  bool weights = false;
+  std::vector<int64_t> stride, padding, dilation, output_padding;
+  int64_t groups = 1;
+  bool transposed = false;
+};
+std::unique_ptr<Step> make_conv_backward(const ConvBackwardDesc& desc);
+
+std::string onednn_version();
+void set_onednn_isa(Isa isa);           // caps oneDNN to the chosen target; first call wins
+
+}  // namespace ipex::kernels

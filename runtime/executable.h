@@ -1,0 +1,138 @@
+// A compiled graph: steps in order over buffers, run by one call. Knows nothing of LLVM, oneDNN, Python or libtorch.
+//
+// Buffers are inputs and outputs (pointers of the caller), constants (owned), temporaries (one arena, planned by
+// liveness), hoisted values (computed once from static inputs, kept until one of them changes) and values whose memory
+// a step provides itself while it runs (an Extern step's result).
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "runtime/arena.h"
+#include "runtime/size_expr.h"
+#include "runtime/tensor.h"
+
+namespace ipex {
+
+enum class BufferKind { kInput, kOutput, kConstant, kTemporary, kHoisted, kProvided };
+
+struct BufferInfo {
+  BufferKind kind = BufferKind::kTemporary;
+  int index = -1;                        // position among inputs or outputs
+  SizeExpr bytes = 0;                    // temporaries, hoisted, constants
+  std::shared_ptr<const void> constant;  // kConstant: 64-byte aligned data
+};
+
+// Where a temporary lives in the arena, and for which steps: the result of plan_memory.
+struct Lifetime {
+  int buffer = -1;
+  int first_step = 0;  // first and last step that touch the buffer, inclusive
+  int last_step = 0;
+  int in_place_of = -1;  // buffer that may share this memory: its last step is our first, same bytes; -1: none
+};
+
+// The version of one static input (a parameter or buffer): changes when its storage or contents may have changed.
+struct InputVersion {
+  const void* storage = nullptr;
+  uint64_t version = 0;
+  bool trackable = false;  // false: no version counter; nothing derived from it may be kept
+  bool operator==(const InputVersion&) const = default;
+};
+
+class Executable;
+
+// What one run owns; a step reads its operands from here.
+class RunContext {
+ public:
+  void* data(int buffer) const { return buffers_[buffer]; }
+  void* const* buffers() const { return buffers_.data(); }
+  const int64_t* symbols() const { return symbols_; }
+  TensorView view(const TensorSpec& spec) const;
+  std::span<const InputVersion> input_versions() const { return versions_; }  // one per input, empty: none trackable
+
+  // A step that makes its own result memory hands it over; the owner is dropped after the buffer's last step.
+  void provide(int buffer, void* data, std::shared_ptr<void> owner);
+
+ private:
+  friend class Executable;
+  std::vector<void*> buffers_;
+  std::vector<std::shared_ptr<void>> owners_;  // by buffer; only kProvided have one
+  const int64_t* symbols_ = nullptr;
+  std::span<const InputVersion> versions_;
+};
+
+enum class StepKind { kKernel, kLibrary, kExtern, kCopy };
+std::string_view name(StepKind kind);
+
+struct StepInfo {
+  StepKind kind = StepKind::kKernel;
+  std::string name;                  // kernel name, "onednn.matmul", "aten::topk"
+  std::string detail;                // fused epilogues, implementation, or why an op is Extern
+  std::vector<std::string> sources;  // "model.py:12 linear", one per op in it
+  int64_t bytes = 0;                 // memory traffic in and out for the hint sizes
+  int64_t flops = 0;
+};
+
+class Step {
+ public:
+  virtual ~Step() = default;
+  // Immutable and re-entrant: state that a step keeps between runs is guarded by the step.
+  virtual void run(RunContext& context) const = 0;
+
+  StepInfo info;
+  std::vector<int> reads;   // buffers
+  std::vector<int> writes;  // buffers
+};
+
+struct OutputSpec {
+  TensorSpec spec;
+  // >= 0: the output is (a view of) this input's memory and no buffer is allocated.
+  int alias_input = -1;
+};
+
+struct MemoryPlan {
+  std::vector<int64_t> offsets;  // by buffer; -1: not in the arena
+  int64_t arena_bytes = 0;       // after reuse
+  int64_t naive_bytes = 0;       // sum of all temporaries
+};
+
+// First-fit by liveness over buffers sorted by size; pure. `bytes` by buffer.
+MemoryPlan plan_arena(std::span<const Lifetime> lifetimes, std::span<const int64_t> bytes, int buffer_count);
+
+class Executable {
+ public:
+  struct Parts {
+    std::vector<BufferInfo> buffers;
+    std::vector<std::unique_ptr<Step>> steps;
+    std::vector<bool> hoisted;          // by step: depends on static inputs only; run once per version of them
+    std::vector<int> static_inputs;     // positions of inputs that are parameters or buffers
+    std::vector<Lifetime> lifetimes;    // of kTemporary and kProvided buffers
+    std::vector<TensorSpec> inputs;     // expected layout, for checks by the caller
+    std::vector<OutputSpec> outputs;
+    int symbol_count = 0;
+  };
+  explicit Executable(Parts parts);
+  ~Executable();
+
+  const Parts& parts() const { return parts_; }
+  const MemoryPlan& static_plan() const;  // for hint-free (static) graphs; plan of the last run otherwise
+
+  // inputs/outputs: data pointers in order; symbols: values in the graph's order; versions: one per input or empty.
+  // Thread-safe. Throws what a step throws; IndexError for an out-of-range index.
+  void run(std::span<void* const> inputs, std::span<void* const> outputs, std::span<const int64_t> symbols,
+           std::span<const InputVersion> versions) const;
+
+ private:
+  struct State;
+  struct HoistedSet;
+  std::shared_ptr<HoistedSet> hoisted_values(RunContext& context) const;
+  Parts parts_;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace ipex

@@ -1,0 +1,22 @@
+// Fork-join on the process's OpenMP team (the one PyTorch uses), and task-shaped work on oneTBB.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+namespace ipex {
+
+// Threads of the next parallel region: omp_get_max_threads(), so torch.set_num_threads is seen at each call;
+// 1 inside a parallel region.
+int num_threads();
+
+using ParallelBody = void (*)(void* closure, int64_t begin, int64_t end, int64_t thread);
+
+// Runs body over [begin, end) in at most num_threads() contiguous chunks of at least `grain` iterations.
+// `thread` is the chunk's number. Serial when one chunk remains. The body does not throw.
+void parallel_for(int64_t begin, int64_t end, int64_t grain, ParallelBody body, void* closure);
+
+// Runs task(i) for i in [0, count) on oneTBB; the first exception is rethrown.
+void parallel_tasks(int64_t count, const std::function<void(int64_t)>& task);
+
+}  // namespace ipex
