@@ -1,4 +1,5 @@
-// Memory that stays mapped: a caching allocator for outputs and arenas, so that no call pays page faults twice.
+// Memory that stays mapped: a caching allocator for outputs and arenas, so that no call pays page faults
+// twice.
 #pragma once
 
 #include <cstddef>

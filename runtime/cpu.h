@@ -8,10 +8,10 @@ namespace ipex {
 
 enum class Isa { kAvx2, kAvx512, kAvx512Bf16 };
 
-std::string_view name(Isa isa);             // "avx2", "avx512", "avx512_bf16"
-Isa parse_isa(std::string_view text);       // throws UserError listing the known names
+std::string_view name(Isa isa);        // "avx2", "avx512", "avx512_bf16"
+Isa parse_isa(std::string_view text);  // throws UserError listing the known names
 bool cpu_supports(Isa isa);
-std::vector<Isa> supported_isas();          // ascending; empty on a CPU without AVX2
-Isa current_isa();                          // IPEX_TARGET, or the best one; UserError if the CPU lacks it
+std::vector<Isa> supported_isas();  // ascending; empty on a CPU without AVX2
+Isa current_isa();                  // IPEX_TARGET, or the best one; UserError if the CPU lacks it
 
 }  // namespace ipex

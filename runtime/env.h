@@ -1,4 +1,5 @@
-// The one table of every IPEX_* knob: name, default, meaning. `ipexc env` prints it; nothing else calls getenv.
+// The one table of every IPEX_* knob: name, default, meaning. `ipexc env` prints it; nothing else calls
+// getenv.
 #pragma once
 
 #include <span>
@@ -14,8 +15,8 @@ struct Knob {
 };
 
 std::span<const Knob> knobs();
-std::string get(std::string_view name);        // value or default; InternalError for a name not in the table
-bool flag(std::string_view name);              // "", "0", "off", "false" are false
-std::string cache_directory();                 // IPEX_CACHE or its default under the user's cache home; "" when off
+std::string get(std::string_view name);  // value or default; InternalError for a name not in the table
+bool flag(std::string_view name);        // "", "0", "off", "false" are false
+std::string cache_directory();           // IPEX_CACHE or its default under the user's cache home; "" when off
 
 }  // namespace ipex::env

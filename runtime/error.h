@@ -35,6 +35,7 @@ struct ParseError : UserError {
 
 }  // namespace ipex
 
-// An invariant of ours; a failure is an InternalError. The one macro outside .def files: it must quote its condition.
+// An invariant of ours; a failure is an InternalError. The one macro outside .def files: it must quote its
+// condition.
 #define IPEX_CHECK(condition, message) \
   (static_cast<bool>(condition) ? void(0) : ::ipex::fail_check(#condition, __FILE__, __LINE__, message))

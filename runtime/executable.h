@@ -1,14 +1,13 @@
-// A compiled graph: steps in order over buffers, run by one call. Knows nothing of LLVM, oneDNN, Python or libtorch.
+// A compiled graph: steps in order over buffers, run by one call. Knows nothing of LLVM, oneDNN, Python or
+// libtorch.
 //
-// Buffers are inputs and outputs (pointers of the caller), constants (owned), temporaries (one arena, planned by
-// liveness), hoisted values (computed once from static inputs, kept until one of them changes) and values whose memory
-// a step provides itself while it runs (an Extern step's result).
+// Buffers are inputs and outputs (pointers of the caller), constants (owned), temporaries (one arena, planned
+// by liveness), hoisted values (computed once from static inputs, kept until one of them changes) and values
+// whose memory a step provides itself while it runs (an Extern step's result).
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string>
 #include <vector>
@@ -33,14 +32,20 @@ struct Lifetime {
   int buffer = -1;
   int first_step = 0;  // first and last step that touch the buffer, inclusive
   int last_step = 0;
-  int in_place_of = -1;  // buffer that may share this memory: its last step is our first, same bytes; -1: none
+  int in_place_of =
+      -1;  // buffer that may share this memory: its last step is our first, same bytes; -1: none
 };
 
-// The version of one static input (a parameter or buffer): changes when its storage or contents may have changed.
+// The version of one static input (a parameter or buffer): changes when its storage or contents may have
+// changed.
 struct InputVersion {
-  const void* storage = nullptr;
+  const void* storage = nullptr;  // identity of the storage object
+  const void* data = nullptr;
   uint64_t version = 0;
   bool trackable = false;  // false: no version counter; nothing derived from it may be kept
+  // Keeps `storage`'s identity from being reused (a weak reference), for as long as the result lives; may be
+  // null.
+  std::shared_ptr<void> (*pin)(const void* storage) = nullptr;
   bool operator==(const InputVersion&) const = default;
 };
 
@@ -53,7 +58,9 @@ class RunContext {
   void* const* buffers() const { return buffers_.data(); }
   const int64_t* symbols() const { return symbols_; }
   TensorView view(const TensorSpec& spec) const;
-  std::span<const InputVersion> input_versions() const { return versions_; }  // one per input, empty: none trackable
+  std::span<const InputVersion> input_versions() const {
+    return versions_;
+  }  // one per input, empty: none trackable
 
   // A step that makes its own result memory hands it over; the owner is dropped after the buffer's last step.
   void provide(int buffer, void* data, std::shared_ptr<void> owner);
@@ -109,10 +116,10 @@ class Executable {
   struct Parts {
     std::vector<BufferInfo> buffers;
     std::vector<std::unique_ptr<Step>> steps;
-    std::vector<bool> hoisted;          // by step: depends on static inputs only; run once per version of them
-    std::vector<int> static_inputs;     // positions of inputs that are parameters or buffers
-    std::vector<Lifetime> lifetimes;    // of kTemporary and kProvided buffers
-    std::vector<TensorSpec> inputs;     // expected layout, for checks by the caller
+    std::vector<bool> hoisted;        // by step: depends on static inputs only; run once per version of them
+    std::vector<int> static_inputs;   // positions of inputs that are parameters or buffers
+    std::vector<Lifetime> lifetimes;  // of kTemporary and kProvided buffers
+    std::vector<TensorSpec> inputs;   // expected layout, for checks by the caller
     std::vector<OutputSpec> outputs;
     int symbol_count = 0;
   };
@@ -120,17 +127,20 @@ class Executable {
   ~Executable();
 
   const Parts& parts() const { return parts_; }
-  const MemoryPlan& static_plan() const;  // for hint-free (static) graphs; plan of the last run otherwise
+  // Offsets and sizes of the arena when the symbols have these values.
+  MemoryPlan plan(std::span<const int64_t> symbols) const;
 
-  // inputs/outputs: data pointers in order; symbols: values in the graph's order; versions: one per input or empty.
-  // Thread-safe. Throws what a step throws; IndexError for an out-of-range index.
+  // inputs/outputs: data pointers in order; symbols: values in the graph's order; versions: one per input or
+  // empty. Thread-safe. Throws what a step throws; IndexError for an out-of-range index.
   void run(std::span<void* const> inputs, std::span<void* const> outputs, std::span<const int64_t> symbols,
            std::span<const InputVersion> versions) const;
 
  private:
   struct State;
+  struct Frame;
   struct HoistedSet;
-  std::shared_ptr<HoistedSet> hoisted_values(RunContext& context) const;
+  std::shared_ptr<const HoistedSet> hoisted_values(Frame& frame) const;
+  void run_steps(Frame& frame, bool hoisted) const;
   Parts parts_;
   std::unique_ptr<State> state_;
 };

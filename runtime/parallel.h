@@ -19,4 +19,23 @@ void parallel_for(int64_t begin, int64_t end, int64_t grain, ParallelBody body, 
 // Runs task(i) for i in [0, count) on oneTBB; the first exception is rethrown.
 void parallel_tasks(int64_t count, const std::function<void(int64_t)>& task);
 
+// The first out-of-range index that kernels of one run report. A run makes its slot current on its own
+// thread; parallel_for carries it to the team's other threads, so that two runs at once do not see each
+// other's errors.
+struct IndexFault {
+  bool set = false;
+  int64_t index = 0, size = 0;
+};
+
+class IndexFaultScope {
+ public:
+  explicit IndexFaultScope(IndexFault* slot);
+  ~IndexFaultScope();
+  IndexFaultScope(const IndexFaultScope&) = delete;
+  IndexFaultScope& operator=(const IndexFaultScope&) = delete;
+
+ private:
+  IndexFault* previous_;
+};
+
 }  // namespace ipex

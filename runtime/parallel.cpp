@@ -1,0 +1,74 @@
+// OpenMP fork-join, oneTBB tasks, and the ABI functions that generated code calls.
+#include "runtime/parallel.h"
+
+#include <omp.h>
+#include <tbb/parallel_for.h>
+
+#include <algorithm>
+#include <atomic>
+#include <vector>
+
+#include "runtime/abi.h"
+#include "runtime/arena.h"
+
+namespace ipex {
+namespace {
+
+thread_local IndexFault* current_fault = nullptr;
+
+}  // namespace
+
+IndexFaultScope::IndexFaultScope(IndexFault* slot) : previous_(current_fault) { current_fault = slot; }
+IndexFaultScope::~IndexFaultScope() { current_fault = previous_; }
+
+int num_threads() { return omp_in_parallel() ? 1 : omp_get_max_threads(); }
+
+void parallel_for(int64_t begin, int64_t end, int64_t grain, ParallelBody body, void* closure) {
+  const int64_t count = end - begin;
+  if (count <= 0) return;
+  const int64_t chunks = std::min<int64_t>(
+      num_threads(), (count + std::max<int64_t>(grain, 1) - 1) / std::max<int64_t>(grain, 1));
+  if (chunks <= 1) return body(closure, begin, end, 0);
+  IndexFault* fault = current_fault;
+#pragma omp parallel num_threads(static_cast<int>(chunks))
+  {
+    // The team may be smaller than asked for: each thread takes every team-th chunk.
+    IndexFaultScope scope(fault);
+    for (int64_t chunk = omp_get_thread_num(); chunk < chunks; chunk += omp_get_num_threads()) {
+      const int64_t first = begin + count * chunk / chunks;
+      const int64_t last = begin + count * (chunk + 1) / chunks;
+      body(closure, first, last, chunk);
+    }
+  }
+}
+
+void parallel_tasks(int64_t count, const std::function<void(int64_t)>& task) {
+  if (count == 1) return task(0);
+  tbb::parallel_for(int64_t{0}, count, [&](int64_t i) { task(i); }, tbb::simple_partitioner{});
+}
+
+}  // namespace ipex
+
+extern "C" {
+
+void ipex_parallel_for(int64_t begin, int64_t end, int64_t grain,
+                       void (*body)(void*, int64_t, int64_t, int64_t), void* closure) {
+  ipex::parallel_for(begin, end, grain, body, closure);
+}
+
+int64_t ipex_num_threads(void) { return ipex::num_threads(); }
+
+void* ipex_scratch_acquire(int64_t bytes) {
+  return ipex::CachingAllocator::instance().allocate(static_cast<size_t>(std::max<int64_t>(bytes, 1)));
+}
+
+void ipex_scratch_release(void* pointer) { ipex::CachingAllocator::instance().deallocate(pointer); }
+
+void ipex_report_index(int64_t index, int64_t size) {
+  ipex::IndexFault* fault = ipex::current_fault;
+  if (!fault || std::atomic_ref(fault->set).load(std::memory_order_relaxed)) return;
+  std::atomic_ref(fault->index).store(index, std::memory_order_relaxed);
+  std::atomic_ref(fault->size).store(size, std::memory_order_relaxed);
+  std::atomic_ref(fault->set).store(true, std::memory_order_release);
+}
+}

@@ -1,0 +1,73 @@
+// First-fit placement of temporaries by liveness: largest first, each at the lowest offset that is free for
+// its whole life.
+#include <algorithm>
+#include <numeric>
+
+#include "runtime/error.h"
+#include "runtime/executable.h"
+
+namespace ipex {
+namespace {
+
+constexpr int64_t kAlignment = 64;
+
+struct Placed {
+  int64_t begin, end;
+  int first, last;
+};
+
+}  // namespace
+
+MemoryPlan plan_arena(std::span<const Lifetime> lifetimes, std::span<const int64_t> bytes, int buffer_count) {
+  MemoryPlan plan;
+  plan.offsets.assign(buffer_count, -1);
+
+  // A chain of in-place buffers is one block that lives from the first's birth to the last's death.
+  std::vector<int> index_of(buffer_count, -1);
+  for (size_t i = 0; i < lifetimes.size(); ++i) index_of[lifetimes[i].buffer] = static_cast<int>(i);
+  std::vector<int> block(lifetimes.size());
+  std::vector<Lifetime> blocks(lifetimes.begin(), lifetimes.end());
+  for (size_t i = 0; i < lifetimes.size(); ++i) {
+    const Lifetime& life = lifetimes[i];
+    IPEX_CHECK(life.buffer >= 0 && life.buffer < buffer_count && life.first_step <= life.last_step,
+               "bad lifetime");
+    plan.naive_bytes += bytes[life.buffer];
+    block[i] = static_cast<int>(i);
+    if (life.in_place_of < 0) continue;
+    const int source = index_of[life.in_place_of];
+    if (source < 0 || source >= static_cast<int>(i) || bytes[life.in_place_of] != bytes[life.buffer])
+      continue;
+    block[i] = block[source];
+    blocks[block[i]].last_step = std::max(blocks[block[i]].last_step, life.last_step);
+  }
+
+  std::vector<int> order;
+  for (size_t i = 0; i < lifetimes.size(); ++i)
+    if (block[i] == static_cast<int>(i)) order.push_back(static_cast<int>(i));
+  std::stable_sort(order.begin(), order.end(),
+                   [&](int a, int b) { return bytes[blocks[a].buffer] > bytes[blocks[b].buffer]; });
+
+  std::vector<Placed> placed;  // sorted by begin
+  std::vector<int64_t> block_offset(lifetimes.size(), 0);
+  for (int i : order) {
+    const Lifetime& life = blocks[i];
+    const int64_t size =
+        (std::max<int64_t>(bytes[life.buffer], 1) + kAlignment - 1) / kAlignment * kAlignment;
+    int64_t offset = 0;
+    for (const Placed& other : placed) {
+      if (other.last < life.first_step || life.last_step < other.first) continue;
+      if (other.begin >= offset + size) break;
+      offset = std::max(offset, other.end);
+    }
+    const Placed mine{offset, offset + size, life.first_step, life.last_step};
+    placed.insert(std::upper_bound(placed.begin(), placed.end(), mine,
+                                   [](const Placed& a, const Placed& b) { return a.begin < b.begin; }),
+                  mine);
+    block_offset[i] = offset;
+    plan.arena_bytes = std::max(plan.arena_bytes, mine.end);
+  }
+  for (size_t i = 0; i < lifetimes.size(); ++i) plan.offsets[lifetimes[i].buffer] = block_offset[block[i]];
+  return plan;
+}
+
+}  // namespace ipex
