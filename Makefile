@@ -1,0 +1,68 @@
+# Two commands: `make run` does the main job on real input, `make test` runs every test. Both set up what is missing.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := build
+.PHONY: build test test-cpp test-python nightly run bench lint format clean
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+BUILD := build/release
+SOURCES := $(shell find runtime kernels codegen backend python tests/cpp -name '*.cpp' -o -name '*.h' -o -name '*.def' \
+             -o -name '*.map' -o -path 'python/*.py') CMakeLists.txt CMakePresets.json pyproject.toml
+APT_PACKAGES := g++ git llvm-22-dev liblld-22-dev libzstd-dev zlib1g-dev libgtest-dev libbenchmark-dev nlohmann-json3-dev libcli11-dev
+
+# Every package is looked up with dpkg first, so that a complete machine calls no package manager at all.
+build/.apt: Makefile
+	@missing=$$(for p in $(APT_PACKAGES); do dpkg -s $$p >/dev/null 2>&1 || echo $$p; done); \
+	if [ -n "$$missing" ]; then \
+	  echo "installing:" $$missing; \
+	  if [ "$$(id -u)" != 0 ]; then echo "error: these Debian packages are missing; install them and call make again:" $$missing >&2; exit 1; fi; \
+	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing >/dev/null \
+	    || { echo "error: could not install these Debian packages:" $$missing >&2; exit 1; }; \
+	fi; mkdir -p build; touch $@
+
+$(VENV)/.ready: requirements-dev.txt
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install -q --disable-pip-version-check torch==2.13.0
+	$(BIN)/pip install -q --disable-pip-version-check -r requirements-dev.txt
+	@touch $@
+
+# One CMake build serves the C++ tests, ipex-opt and the wheel; pip only packs what is already compiled.
+build/.built: build/.apt $(VENV)/.ready $(SOURCES)
+	@mkdir -p build
+	PATH=$(CURDIR)/$(BIN):$$PATH cmake --preset release >build/configure.log || { cat build/configure.log; exit 1; }
+	PATH=$(CURDIR)/$(BIN):$$PATH cmake --build --preset release
+	PATH=$(CURDIR)/$(BIN):$$PATH $(BIN)/pip install -q --disable-pip-version-check --no-build-isolation --no-deps --force-reinstall .
+	@touch $@
+
+build: build/.built
+
+run: build
+	$(BIN)/python benchmarks/main_job.py
+
+test: test-cpp test-python
+
+test-cpp: build
+	cd $(BUILD) && ctest --output-on-failure -j2
+
+test-python: build
+	$(BIN)/python -m pytest -q --timeout=600
+
+nightly: build
+	$(BIN)/python -m pytest -q -m "nightly or not nightly" --timeout=3600
+
+bench: build
+	$(BIN)/python benchmarks/bench_overhead.py
+	$(BIN)/python benchmarks/bench_models.py
+
+lint: $(VENV)/.ready
+	$(BIN)/ruff check . && $(BIN)/ruff format --check .
+	git ls-files '*.cpp' '*.h' | xargs clang-format-22 --dry-run -Werror
+
+format: $(VENV)/.ready
+	$(BIN)/ruff format .
+	git ls-files '*.cpp' '*.h' | xargs clang-format-22 -i
+
+clean:
+	rm -rf build
