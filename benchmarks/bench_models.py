@@ -1,0 +1,181 @@
+"""Whole models: cold first call (fresh process, empty caches) and steady state, beside eager, aot_eager and Inductor.
+
+python benchmarks/bench_models.py                       every case
+python benchmarks/bench_models.py --only bert_base      cases whose name contains the text
+python benchmarks/bench_models.py --first-call          first calls only; --steady: steady state only
+python benchmarks/bench_models.py --counts              native and Extern op counts only
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from dataclasses import dataclass
+
+import torch
+from models import build, loss_of
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+from timing import in_fresh_process, interleaved, machine
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """One line of the results: a model, its sizes, the mode and the arithmetic."""
+
+    model: str
+    batch: int
+    mode: str  # "infer", "train"
+    precision: str  # "fp32", "bf16" (inference: bf16 weights; training: autocast)
+
+    @property
+    def name(self) -> str:
+        return f"{self.model} b{self.batch} {self.mode} {self.precision}"
+
+
+CASES = [
+    Benchmark(model, batch, "infer", precision)
+    for model, batch in (("resnet50", 1), ("bert_base", 1), ("gpt2", 1), ("vit_base", 1), ("dlrm", 256))
+    for precision in ("fp32", "bf16")
+] + [
+    Benchmark(model, batch, "train", precision)
+    for model, batch in (("resnet50", 16), ("bert_classifier", 8))
+    for precision in ("fp32", "bf16")
+]
+
+
+def callable_of(case: Benchmark, backend: str | None):
+    """A function that runs one forward pass, or one forward, backward and zeroing of gradients."""
+    built = build(case.model, batch=case.batch)
+    model = built.model
+    if case.mode == "infer":
+        model.eval()
+        inputs = built.inputs
+        if case.precision == "bf16":
+            model.to(torch.bfloat16)
+            low = lambda t: t.to(torch.bfloat16) if t.is_floating_point() else t  # noqa: E731
+            inputs = (
+                {k: low(v) for k, v in inputs.items()}
+                if isinstance(inputs, dict)
+                else tuple(map(low, inputs))
+            )
+        if isinstance(inputs, dict):
+            inputs.pop("labels", None)
+        net = torch.compile(model, backend=backend, dynamic=False) if backend else model
+
+        def infer():
+            with torch.inference_mode():
+                return net(**inputs) if isinstance(inputs, dict) else net(*inputs)
+
+        return infer
+    model.train()
+    net = torch.compile(model, backend=backend, dynamic=False) if backend else model
+
+    def train():
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=case.precision == "bf16"):
+            loss = loss_of(built.call(net))
+        loss.backward()
+        model.zero_grad(set_to_none=True)
+
+    return train
+
+
+def first_call(case: Benchmark, backend: str) -> float:
+    """Seconds of the first call in a fresh process with empty compile caches."""
+    with tempfile.TemporaryDirectory() as cache:
+        code = (
+            "import sys, time, json; sys.path.insert(0, {path!r})\n"
+            "import bench_models as b\n"
+            "fn = b.callable_of(b.Benchmark(*{case!r}), {backend!r})\n"
+            "import torch._dynamo; import torch._functorch.aot_autograd\n"
+            "start = time.perf_counter(); fn()\n"
+            "print(json.dumps(time.perf_counter() - start))"
+        ).format(
+            path=__file__.rsplit("/", 1)[0],
+            case=(case.model, case.batch, case.mode, case.precision),
+            backend=backend,
+        )
+        env = {"IPEX_CACHE": f"{cache}/ipex", "TORCHINDUCTOR_CACHE_DIR": f"{cache}/inductor"}
+        return float(in_fresh_process(code, env))
+
+
+def counts(case: Benchmark) -> list[dict]:
+    """Reports of the graphs that the case compiles: native ops, Extern ops by name."""
+    import intel_extension_for_pytorch as ipex
+
+    torch._dynamo.reset()
+    with ipex.record_reports() as reports:
+        callable_of(case, "ipex")()
+    return reports
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--only", default="", help="run the cases whose name contains this")
+    parser.add_argument("--first-call", action="store_true")
+    parser.add_argument("--steady", action="store_true")
+    parser.add_argument("--counts", action="store_true")
+    parser.add_argument(
+        "--no-inductor", action="store_true", help="leave Inductor out (it needs a C++ compiler)"
+    )
+    parser.add_argument("--json", help="also write the results to this file")
+    arguments = parser.parse_args()
+    everything = not (arguments.first_call or arguments.steady or arguments.counts)
+    cases = [c for c in CASES if arguments.only in c.name]
+    console = Console(width=140)
+    results: dict[str, dict] = {}
+    peers = ["aot_eager", "ipex"] if arguments.no_inductor else ["aot_eager", "inductor", "ipex"]
+
+    if arguments.counts or everything:
+        table = Table(
+            "case", "graphs", "native ops", "kernels", "oneDNN", "Extern", title="what runs natively"
+        )
+        for case in track(cases, "counting", console=console, transient=True):
+            reports = counts(case)
+            externs = sorted({op for r in reports for op in r["extern_ops"]})
+            row = {
+                key: sum(r[key] for r in reports)
+                for key in ("native_ops", "kernel_steps", "library_steps", "extern_steps")
+            }
+            results.setdefault(case.name, {})["counts"] = row | {"extern_ops": externs}
+            table.add_row(case.name, str(len(reports)), str(row["native_ops"]), str(row["kernel_steps"]),
+                          str(row["library_steps"]), f"{row['extern_steps']} {', '.join(externs)}")  # fmt: skip
+        console.print(table)
+
+    if arguments.first_call or everything:
+        table = Table("case", *peers, "ipex / aot_eager", title=f"cold first call, seconds\n{machine()}")
+        for case in track(cases, "first calls", console=console, transient=True):
+            seconds = {peer: first_call(case, peer) for peer in peers}
+            results.setdefault(case.name, {})["first_call_s"] = seconds
+            table.add_row(case.name, *(f"{s:.2f}" for s in seconds.values()),
+                          f"{seconds['ipex'] / seconds['aot_eager']:.2f}")  # fmt: skip
+        console.print(table)
+
+    if arguments.steady or everything:
+        variants = ["eager", *[p for p in peers if p != "aot_eager"]]
+        table = Table("case", *variants, "eager / ipex", "inductor / ipex", "spread",
+                      title=f"steady state, ms a call (median of an interleaved run)\n{machine()}")  # fmt: skip
+        for case in track(cases, "steady state", console=console, transient=True):
+            torch._dynamo.reset()
+            samples = interleaved(
+                {name: callable_of(case, None if name == "eager" else name) for name in variants},
+                rounds=9 if case.mode == "infer" else 5,
+            )
+            ms = {name: sample.median for name, sample in samples.items()}
+            results.setdefault(case.name, {})["steady_ms"] = ms
+            inductor = f"{ms['inductor'] / ms['ipex']:.2f}" if "inductor" in ms else "-"
+            table.add_row(case.name, *(f"{v:.2f}" for v in ms.values()), f"{ms['eager'] / ms['ipex']:.2f}", inductor,
+                          f"{max(s.spread for s in samples.values()):.0%}")  # fmt: skip
+        console.print(table)
+
+    if arguments.json:
+        with open(arguments.json, "w", encoding="utf-8") as f:
+            json.dump({"machine": machine(), "results": results}, f, indent=1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,44 @@
+"""What a call costs beyond the kernel: one small kernel graph through aot_eager, Inductor and ipex, in one interleaved run."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+import torch
+from rich.console import Console
+from rich.table import Table
+from timing import interleaved, machine
+
+
+def one_kernel(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.gelu(x) * y
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
+    parser.add_argument("--rounds", type=int, default=30)
+    arguments = parser.parse_args()
+    x, y = torch.randn(64), torch.randn(64)
+    variants = {"eager": lambda: one_kernel(x, y)}
+    with torch.inference_mode():
+        for backend in ("aot_eager", "inductor", "ipex"):
+            torch._dynamo.reset()
+            compiled = torch.compile(one_kernel, backend=backend, dynamic=False)
+            compiled(x, y)
+            variants[backend] = lambda compiled=compiled: compiled(x, y)
+        samples = interleaved(variants, rounds=arguments.rounds)
+    if arguments.json:
+        print(json.dumps({name: s.median * 1e3 for name, s in samples.items()}))
+        return
+    table = Table(title=f"gelu(x) * y, 64 elements, microseconds a call\n{machine()}")
+    for column in ("variant", "median us", "best us", "spread"):
+        table.add_column(column, justify="left" if column == "variant" else "right")
+    for name, sample in samples.items():
+        table.add_row(name, f"{sample.median * 1e3:.2f}", f"{sample.best * 1e3:.2f}", f"{sample.spread:.0%}")
+    Console(width=110).print(table)
+
+
+if __name__ == "__main__":
+    main()
