@@ -56,11 +56,7 @@ def callable_of(case: Benchmark, backend: str | None):
         if case.precision == "bf16":
             model.to(torch.bfloat16)
             low = lambda t: t.to(torch.bfloat16) if t.is_floating_point() else t  # noqa: E731
-            inputs = (
-                {k: low(v) for k, v in inputs.items()}
-                if isinstance(inputs, dict)
-                else tuple(map(low, inputs))
-            )
+            inputs = {k: low(v) for k, v in inputs.items()} if isinstance(inputs, dict) else tuple(map(low, inputs))
         if isinstance(inputs, dict):
             inputs.pop("labels", None)
         net = torch.compile(model, backend=backend, dynamic=False) if backend else model
@@ -112,16 +108,12 @@ def counts(case: Benchmark) -> list[dict]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="run the cases whose name contains this")
     parser.add_argument("--first-call", action="store_true")
     parser.add_argument("--steady", action="store_true")
     parser.add_argument("--counts", action="store_true")
-    parser.add_argument(
-        "--no-inductor", action="store_true", help="leave Inductor out (it needs a C++ compiler)"
-    )
+    parser.add_argument("--no-inductor", action="store_true", help="leave Inductor out (it needs a C++ compiler)")
     parser.add_argument("--json", help="also write the results to this file")
     arguments = parser.parse_args()
     everything = not (arguments.first_call or arguments.steady or arguments.counts)
@@ -131,9 +123,7 @@ def main() -> None:
     peers = ["aot_eager", "ipex"] if arguments.no_inductor else ["aot_eager", "inductor", "ipex"]
 
     if arguments.counts or everything:
-        table = Table(
-            "case", "graphs", "native ops", "kernels", "oneDNN", "Extern", title="what runs natively"
-        )
+        table = Table("case", "graphs", "native ops", "kernels", "oneDNN", "Extern", title="what runs natively")
         for case in track(cases, "counting", console=console, transient=True):
             reports = counts(case)
             externs = sorted({op for r in reports for op in r["extern_ops"]})

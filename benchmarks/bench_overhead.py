@@ -1,4 +1,4 @@
-"""What a call costs beyond the kernel: one small kernel graph through aot_eager, Inductor and ipex, in one interleaved run."""
+"""What a call costs beyond the kernel: a one-kernel graph through aot_eager, Inductor and ipex, interleaved."""
 
 from __future__ import annotations
 

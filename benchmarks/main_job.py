@@ -61,7 +61,7 @@ def unchanged(model: torch.nn.Module, failures: list[str]) -> Iterator[None]:
 
 
 def compare(case: str, model: torch.nn.Module, call: Callable, check: Callable) -> Row:
-    """Runs call(model) eagerly and compiled: first-call time, steady state, and check(eager, ipex) -> (error text, failures)."""
+    """Runs call(model) eagerly and compiled, times both; check(eager, ipex) gives the error text and the failures."""
     torch._dynamo.reset()
     failures: list[str] = []
     with torch.inference_mode(), unchanged(model, failures):
@@ -173,9 +173,7 @@ def resnet_rows() -> list[Row]:
 
             name = "fp32" if dtype == torch.float32 else "bf16"
             rows.append(
-                compare(
-                    f"ResNet-50, batch {size}, {name}", net, lambda n, x=x: n(pixel_values=x).logits, check
-                )
+                compare(f"ResNet-50, batch {size}, {name}", net, lambda n, x=x: n(pixel_values=x).logits, check)
             )
     return rows
 
@@ -207,9 +205,7 @@ def train(backend: str | None, low_precision: bool, epochs: int, progress: Progr
     steps = len(x_train) // batch
     losses, times = [], []
     torch.manual_seed(1)
-    task = progress.add_task(
-        f"training, {backend or 'eager'}{' bf16' if low_precision else ' fp32'}", total=epochs
-    )
+    task = progress.add_task(f"training, {backend or 'eager'}{' bf16' if low_precision else ' fp32'}", total=epochs)
     for _ in range(epochs):
         order = torch.randperm(len(x_train))
         total = 0.0
@@ -274,9 +270,7 @@ def main() -> int:
     rows.append(training_row())
     table = Table(title='eager beside torch.compile(backend="ipex")')
     for column in ("case", "eager ms", "ipex ms", "ratio", "first call s", "native/Extern", "error"):
-        table.add_column(
-            column, justify="left" if column in ("case", "error") else "right", no_wrap=column != "error"
-        )
+        table.add_column(column, justify="left" if column in ("case", "error") else "right", no_wrap=column != "error")
     for row in rows:
         table.add_row(row.case, f"{row.eager_ms:.2f}", f"{row.ipex_ms:.2f}", f"{row.eager_ms / row.ipex_ms:.2f}x",
                       f"{row.first_call_s:.2f}", f"{row.native}/{row.extern}", row.error)  # fmt: skip

@@ -1,4 +1,4 @@
-"""The models that benchmarks and the main job run: real architectures at real sizes, weights random from a fixed seed."""
+"""The models that benchmarks and the main job run: real architectures and sizes, random weights from a fixed seed."""
 
 from __future__ import annotations
 

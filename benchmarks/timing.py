@@ -81,10 +81,6 @@ def machine() -> str:
     """One line for a results table: CPU, threads, torch version, date."""
     name = platform.processor() or "unknown CPU"
     with open("/proc/cpuinfo", encoding="ascii", errors="replace") as f:
-        fields = dict(
-            (part.strip() for part in line.split(":", 1)) for line in f.read().split("\n\n")[0].splitlines()
-        )
-    name = (
-        f"{fields.get('model name', name)} (family {fields.get('cpu family')}, model {fields.get('model')})"
-    )
+        fields = dict((part.strip() for part in line.split(":", 1)) for line in f.read().split("\n\n")[0].splitlines())
+    name = f"{fields.get('model name', name)} (family {fields.get('cpu family')}, model {fields.get('model')})"
     return f"{name}, {torch.get_num_threads()} threads, torch {torch.__version__}, {date.today()}"
