@@ -1,0 +1,94 @@
+"""What "the same as eager" means: dtype, shape, strides where asked, and values in the dtype's own tolerance."""
+
+import torch
+from torch.utils import _pytree as pytree
+
+# (rtol, atol): the defaults of torch.testing, spelled out because they are the promise these suites check.
+TOLERANCES = {
+    torch.float16: (1e-3, 1e-5),
+    torch.bfloat16: (1.6e-2, 1e-5),
+    torch.float32: (1.3e-6, 1e-5),
+    torch.float64: (1e-7, 1e-7),
+}
+
+
+def tensors_of(outputs):
+    return [leaf for leaf in pytree.tree_leaves(outputs) if isinstance(leaf, torch.Tensor)]
+
+
+def memory_order(tensor):
+    """Strides of the dims that have more than one element: the others say nothing about memory."""
+    return [stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if size > 1]
+
+
+def difference(ours, eager, *, strides=False, zero_signs=False, scale=1.0):
+    """None if `ours` is what eager computes, else one line that says how it differs."""
+    if ours.dtype != eager.dtype:
+        return f"dtype {ours.dtype}, eager has {eager.dtype}"
+    if ours.shape != eager.shape:
+        return f"shape {tuple(ours.shape)}, eager has {tuple(eager.shape)}"
+    if strides and eager.numel() and memory_order(ours) != memory_order(eager):
+        return f"strides {ours.stride()}, eager has {eager.stride()}"
+    rtol, atol = TOLERANCES.get(eager.dtype, (0, 0))
+    ours, eager = ours.detach(), eager.detach()
+    try:
+        torch.testing.assert_close(ours, eager, rtol=rtol * scale, atol=atol * scale, equal_nan=True)
+    except AssertionError as error:
+        close = torch.isclose(ours, eager, rtol=rtol * scale, atol=atol * scale, equal_nan=True)
+        where = tuple((~close).nonzero()[0].tolist())
+        return f"at {where}: {ours[where].item()!r}, eager has {eager[where].item()!r} ({first_line(error)})"
+    if zero_signs and eager.is_floating_point():
+        wrong = (eager == 0) & (torch.signbit(ours) != torch.signbit(eager))
+        if wrong.any():
+            where = tuple(wrong.nonzero()[0].tolist())
+            return f"at {where}: {ours[where].item()!r}, eager has {eager[where].item()!r} (sign of zero)"
+    return None
+
+
+def first_line(error):
+    text = str(error).strip()
+    return text.splitlines()[0] if text else type(error).__name__
+
+
+def assert_close_to_eager(ours, eager, *, strides=False, scale=1.0):
+    """Every tensor of `ours` (any nesting) matches its counterpart of `eager` in its dtype's own tolerance."""
+    ours, eager = tensors_of(ours), tensors_of(eager)
+    assert len(ours) == len(eager), f"{len(ours)} tensors, eager has {len(eager)}"
+    for position, (a, b) in enumerate(zip(ours, eager, strict=True)):
+        message = difference(a, b, strides=strides, scale=scale)
+        assert message is None, f"tensor {position}: {message}"
+
+
+def as_vector(tensors):
+    return torch.cat([t.detach().double().flatten() for t in tensors_of(tensors)])
+
+
+def relative_error(values, reference):
+    """||values - reference|| / ||reference|| over all tensors together, in fp64."""
+    values, reference = as_vector(values), as_vector(reference)
+    return ((values - reference).norm() / reference.norm().clamp_min(1e-300)).item()
+
+
+def assert_error_within(ours, eager, reference64, factor=1.1):
+    """Low precision is judged against the truth: our error is at most `factor` times eager's own."""
+    our_error, eager_error = relative_error(ours, reference64), relative_error(eager, reference64)
+    assert our_error <= factor * eager_error, (
+        f"error {our_error:.3e} against fp64, eager {eager_error:.3e}: ratio {our_error / eager_error:.3f} > {factor}"
+    )
+
+
+def assert_near_in_norm(ours, eager, bound=1e-4):
+    """For gradients: each tensor within `bound` of eager's by norm.
+
+    The scale of a tensor is its own norm or, for those that cancel to rounding noise (the bias before a batch norm),
+    a small share of the root mean square of all of them together.
+    """
+    ours, eager = tensors_of(ours), tensors_of(eager)
+    assert len(ours) == len(eager)
+    everything = as_vector(eager)
+    floor = 1e-3 * everything.square().mean().sqrt().item() if everything.numel() else 0.0
+    for position, (a, b) in enumerate(zip(ours, eager, strict=True)):
+        assert a.dtype == b.dtype and a.shape == b.shape, f"tensor {position}: {a.dtype}{tuple(a.shape)}"
+        scale = max(b.double().norm().item(), floor * b.numel() ** 0.5)
+        error = (a.double() - b.double()).norm().item()
+        assert error <= bound * scale, f"tensor {position} {tuple(b.shape)}: off by {error:.3e} of {scale:.3e}"

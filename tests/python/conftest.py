@@ -1,0 +1,60 @@
+"""Fixtures of the Python suites: which backend is under test, a private object cache, fixed seeds, strict mode.
+
+IPEX_TEST_BACKEND names another torch.compile backend to run the suites against (aot_eager checks the tests
+themselves: it must pass everything that is not marked needs_ipex).
+"""
+
+import os
+import tempfile
+
+import pytest
+import torch
+
+BACKEND = os.environ.get("IPEX_TEST_BACKEND", "ipex")
+
+# The knob is read by C++ at each compile; a session starts from an empty cache unless the caller has one to warm.
+os.environ.setdefault("IPEX_CACHE", tempfile.mkdtemp(prefix="ipex-test-cache-"))
+torch.set_num_threads(min(4, os.cpu_count() or 1))
+torch._dynamo.config.cache_size_limit = 64
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "needs_ipex: checks what only this backend promises")
+
+
+def pytest_collection_modifyitems(items):
+    if BACKEND == "ipex":
+        return
+    skip = pytest.mark.skip(reason=f"IPEX_TEST_BACKEND={BACKEND}")
+    for item in items:
+        if item.get_closest_marker("needs_ipex"):
+            item.add_marker(skip)
+
+
+def pytest_report_header():
+    return f"torch.compile backend: {BACKEND}, threads: {torch.get_num_threads()}, torch {torch.__version__}"
+
+
+@pytest.fixture(autouse=True)
+def fresh_state():
+    """No compiled code, seed or autograd mode leaks from one test into the next."""
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    yield
+    torch._dynamo.reset()
+
+
+@pytest.fixture
+def strict(monkeypatch):
+    """An op without a native lowering is an error for the length of the test."""
+    monkeypatch.setenv("IPEX_STRICT", "1")
+
+
+@pytest.fixture
+def compiled():
+    """compiled(fn_or_module, **torch_compile_arguments): torch.compile with the backend under test."""
+
+    def compile_it(target, **arguments):
+        return torch.compile(target, backend=BACKEND, **arguments)
+
+    return compile_it

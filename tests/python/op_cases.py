@@ -1,0 +1,285 @@
+"""The op matrix: op x dtype x layout, with arguments built from the schema of each ATen overload.
+
+Which ops: every overload that torch tags as core pointwise or core reduction, and every ATen name in the backend's own
+op tables, so a new table row is tested with no line added here. Only an argument whose useful values a schema cannot
+tell (a rounding mode, a clamp range) is written down, in VARIANTS.
+"""
+
+import functools
+import itertools
+
+import torch
+from graphs import Call
+
+INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+DTYPES = (torch.bool, *INTEGERS, *FLOATS)
+
+# Two operands of different dtypes: categories, sizes and signedness meet; 0-d tensors have a weaker say.
+MIXED = (
+    (torch.float32, torch.int64),
+    (torch.bfloat16, torch.float32),
+    (torch.bfloat16, torch.float16),
+    (torch.uint8, torch.int8),
+    (torch.bool, torch.int64),
+    (torch.int32, torch.bool),
+    (torch.float64, torch.float32),
+)
+
+VARIANTS = {
+    "add.Tensor": [{}, {"alpha": 3}],
+    "sub.Tensor": [{}, {"alpha": 2}],
+    "add.Scalar": [{"other": 2}, {"other": 0.5}, {"other": -3, "alpha": 2}],
+    "clamp": [{"min": -1, "max": 2}, {"min": 0}, {"max": 1}, {"min": -0.5, "max": 0.25}, {"min": 3, "max": 1}],
+    "div.Tensor_mode": [{"rounding_mode": mode} for mode in (None, "trunc", "floor")],
+    "div.Scalar_mode": [
+        {"other": other, "rounding_mode": mode} for other in (3, -0.75) for mode in (None, "trunc", "floor")
+    ],
+    "elu": [{}, {"alpha": 0.5, "scale": 1.5, "input_scale": 2.0}],
+    "gelu": [{"approximate": "none"}, {"approximate": "tanh"}],
+    "hardtanh": [{}, {"min_val": -0.25, "max_val": 3}],
+    "leaky_relu": [{}, {"negative_slope": -0.5}],
+    "pow.Tensor_Scalar": [{"exponent": e} for e in (0, 1, 2, 3, -1, -2, 0.5, -0.5, 2.5, float("nan"), float("inf"))],
+    "pow.Scalar": [{"self": base} for base in (0, 1, 2, 3, -2, 0.5, float("inf"))],
+    "round.decimals": [{"decimals": 2}, {"decimals": -1}],
+    "var.correction": [{}, {"correction": 0}, {"dim": [0]}, {"dim": [-1], "correction": 2, "keepdim": True}],
+    "var.dim": [{"dim": [0]}, {"dim": [-1], "unbiased": False, "keepdim": True}],
+    "sum.dim_IntList": [{"dim": None}, {"dim": [0]}, {"dim": [-1], "keepdim": True}, {"dim": [0, 2]},
+                        {"dim": [1], "dtype": torch.float32}],
+    "prod.dim_int": [{"dim": 0}, {"dim": -1, "keepdim": True}],
+}  # fmt: skip
+
+# Results that eager itself does not fix to the sign of a zero (it depends on its own vector path).
+UNFIXED_ZERO_SIGN = {"maximum", "minimum", "clamp", "fmax", "fmin", "relu", "hardtanh", "remainder", "pow", "div"}
+
+DIVISION = {"div", "remainder", "fmod", "floor_divide", "true_divide"}
+
+
+def overload(qualified):
+    name, _, suffix = qualified.partition(".")
+    return getattr(getattr(torch.ops.aten, name), suffix or "default")
+
+
+def text_name(op):
+    """add.Tensor, gelu: the overload as the tables and VARIANTS spell it."""
+    return str(op).removeprefix("aten.").removesuffix(".default")
+
+
+def is_functional(op):
+    return not op._schema.is_mutable and not any(a.is_out for a in op._schema.arguments)
+
+
+@functools.cache
+def core_overloads(tag):
+    """Overloads of ATen with the core tag and `tag`, as the installed torch reports them, without out= forms."""
+    found = []
+    for qualified in sorted(torch._C._dispatch_get_all_op_names()):
+        if not qualified.startswith("aten::"):
+            continue
+        try:
+            op = overload(qualified.removeprefix("aten::"))
+        except AttributeError:
+            continue
+        if {torch.Tag.core, tag} <= set(op.tags) and is_functional(op):
+            found.append(op)
+    return found
+
+
+@functools.cache
+def table_rows(kind):
+    """Rows of the backend's own op table, "pointwise" or "reduction"; none while another backend is under test."""
+    try:
+        from intel_extension_for_pytorch import _C
+    except ImportError:
+        return []
+    return list(getattr(_C, f"{kind}_rows")())
+
+
+@functools.cache
+def row_overloads(kind):
+    """Functional overloads of every ATen name in the tables: a base name stands for all of its overloads."""
+    found = []
+    for row in table_rows(kind):
+        for name in row["aten"].split():
+            base, _, suffix = name.partition(".")
+            packet = getattr(torch.ops.aten, base)
+            overloads = [suffix] if suffix else packet.overloads()
+            found += [op for op in (getattr(packet, o) for o in overloads) if is_functional(op)]
+    return found
+
+
+def tensor_arguments(op):
+    return [a for a in op._schema.arguments if str(a.type) in ("Tensor", "Optional[Tensor]")]
+
+
+def takes_only(op, *types):
+    allowed = {"Tensor", "Optional[Tensor]", *types}
+    return all(str(a.type) in allowed or a.has_default_value() for a in op._schema.arguments)
+
+
+def pointwise_overloads():
+    ops = core_overloads(torch.Tag.pointwise) + row_overloads("pointwise")
+    return sorted({op for op in ops if tensor_arguments(op) and takes_only(op, *REQUIRED)}, key=str)
+
+
+def reduction_overloads():
+    ops = core_overloads(torch.Tag.reduction) + row_overloads("reduction")
+    return sorted({op for op in ops if len(tensor_arguments(op)) == 1 and takes_only(op, *REQUIRED)}, key=str)
+
+
+# Values for an argument without default, by schema type.
+REQUIRED = {
+    "number": (2, -3, 0.5),
+    "float": (0.5, 2.0),
+    "int": (0, -1),
+    "List[int]": ([0], [-1]),
+    "Optional[List[int]]": (None, [0], [-1]),
+    "bool": (False, True),
+    "Optional[str]": (None,),
+}
+
+
+def variants(op):
+    """Dictionaries of the non-tensor arguments to try."""
+    if text_name(op) in VARIANTS:
+        return VARIANTS[text_name(op)]
+    names, choices = [], []
+    for argument in op._schema.arguments:
+        kind = str(argument.type)
+        if kind in ("Tensor", "Optional[Tensor]"):
+            continue
+        if not argument.has_default_value():
+            names.append(argument.name)
+            choices.append(REQUIRED[kind])
+        elif argument.name in ("dim", "keepdim"):
+            names.append(argument.name)
+            choices.append((argument.default_value, *{"dim": (0, -1), "keepdim": (True,)}[argument.name]))
+    return [dict(zip(names, values, strict=True)) for values in itertools.product(*choices)] or [{}]
+
+
+@functools.cache
+def special_values(dtype):
+    if dtype == torch.bool:
+        return torch.tensor([True, False])
+    if not dtype.is_floating_point:
+        info = torch.iinfo(dtype)
+        around = [0, 1, 2, 3, 7, 31, 100, info.max - 1, info.max, info.min, info.min + 1]
+        around += [-1, -2, -7] if info.min < 0 else []
+        return torch.tensor(around, dtype=dtype)
+    info = torch.finfo(dtype)
+    values = [0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 1.5, 2.5, -2.5, 3.0, -7.25, 20.0, -20.0, 88.0, -100.0, 1e-3, -1e-3]
+    values += [info.tiny, info.max, -info.max, float("inf"), float("-inf"), float("nan")]
+    return torch.tensor(values, dtype=torch.float64).to(dtype)
+
+
+def random_values(dtype, shape, generator):
+    if dtype == torch.bool:
+        return torch.rand(shape, generator=generator) > 0.5
+    if not dtype.is_floating_point:
+        low = 0 if dtype == torch.uint8 else -9
+        return torch.randint(low, 10, shape, generator=generator).to(dtype)
+    return (torch.randn(shape, generator=generator, dtype=torch.float64) * 2).to(dtype)
+
+
+def special_grid(dtypes):
+    """One tensor per dtype; along them every pair of special values of the first two meets."""
+    pools = [special_values(dtype) for dtype in dtypes]
+    counts = [len(pool) for pool in pools]
+    total = counts[0] * (counts[1] if len(counts) > 1 else 1) + 5
+    index = torch.arange(total)
+    picks = [index, index // counts[0], index // (counts[0] * 2) + index, index * 3]
+    return [pool[pick % count] for pool, count, pick in zip(pools, counts, picks, strict=False)]
+
+
+def layouts(dtypes, seed=0):
+    """(label, one tensor per dtype): the operands of one call in each layout."""
+    generator = torch.Generator().manual_seed(seed)
+    make = functools.partial(random_values, generator=generator)
+    count = len(dtypes)
+    yield "special", special_grid(dtypes)
+    yield "contiguous", [make(d, (9, 67)) for d in dtypes]
+    yield "transposed", [make(d, (33, 17)).t() for d in dtypes]
+    yield "strided", [make(d, (6, 5, 40)).permute(1, 0, 2)[::2, 1:, 3::2] for d in dtypes]
+    yield "broadcast", [make(d, ((7, 1), (1, 19), (19,), (7, 19))[i % 4]) for i, d in enumerate(dtypes)]
+    yield "expanded", [make(d, (7, 1)).expand(7, 19) for d in dtypes]
+    yield "0-d", [make(d, ()) for d in dtypes]
+    yield "empty", [make(d, (0, 5)) for d in dtypes]
+    if count > 1:
+        yield "0-d other", [make(d, () if i == 1 else (5, 18)) for i, d in enumerate(dtypes)]
+        yield "one transposed", [make(d, (18, 21)).t() if i else make(d, (21, 18)) for i, d in enumerate(dtypes)]
+
+
+def keep_division_defined(op, tensors):
+    """Integer division by zero, and of the lowest value by -1, is an error or undefined in eager too."""
+    if op._schema.name.removeprefix("aten::") not in DIVISION or len(tensors) < 2:
+        return tensors
+    dividend, divisor = tensors[:2]
+    if not (dividend.dtype.is_floating_point or divisor.dtype.is_floating_point):
+        divisor = torch.where(divisor == 0, torch.ones_like(divisor), divisor)
+        if dividend.dtype in INTEGERS and dividend.dtype != torch.uint8:
+            lowest = torch.iinfo(dividend.dtype).min
+            dividend = torch.where(dividend == lowest, torch.full_like(dividend, lowest + 1), dividend)
+    return [dividend, divisor, *tensors[2:]]
+
+
+def calls_of(op, dtypes, which_layouts=None):
+    names = [argument.name for argument in tensor_arguments(op)]
+    for layout, tensors in layouts(dtypes):
+        if which_layouts is not None and layout not in which_layouts:
+            continue
+        tensors = keep_division_defined(op, list(tensors))
+        for variant in variants(op):
+            arguments = {**dict(zip(names, tensors, strict=True)), **variant}
+            kinds = ",".join(str(t.dtype).removeprefix("torch.") for t in tensors)
+            yield call_by_name(op, arguments, f"{text_name(op)} [{kinds}] {layout} {variant or ''}")
+
+
+def call_by_name(op, arguments, label):
+    """Positional where the schema allows it: ATen overloads take no positional argument by keyword in every path."""
+    args, kwargs = [], {}
+    for argument in op._schema.arguments:
+        if argument.name not in arguments:
+            if argument.kwarg_only:
+                continue
+            if not argument.has_default_value():
+                raise AssertionError(f"{op}: no value for {argument.name}")
+            args.append(argument.default_value)
+        elif argument.kwarg_only:
+            kwargs[argument.name] = arguments[argument.name]
+        else:
+            args.append(arguments[argument.name])
+    return Call(label, op, tuple(args), kwargs)
+
+
+def pointwise_calls(op):
+    count = len(tensor_arguments(op))
+    condition_first = op._schema.arguments[0].name == "condition"
+    for dtype in DTYPES:
+        yield from calls_of(op, (torch.bool if condition_first else dtype, *[dtype] * (count - 1)))
+    if count > 1:
+        for first, second in MIXED:
+            dtypes = (torch.bool, first, second)[:count] if condition_first else (first, *[second] * (count - 1))
+            yield from calls_of(op, dtypes, ("special", "broadcast", "0-d other"))
+
+
+def reduction_layouts(dtype):
+    generator = torch.Generator().manual_seed(1)
+    make = functools.partial(random_values, dtype, generator=generator)
+    yield "special", special_grid([dtype])[0].reshape(-1)
+    yield "contiguous", make((3, 21, 37))
+    yield "long", make((2, 1, 5003))
+    yield "transposed", make((19, 6, 17)).permute(2, 0, 1)
+    yield "strided", make((6, 9, 40))[::2, 1:, 3::3]
+    yield "expanded", make((5, 1, 18)).expand(5, 4, 18)
+    yield "0-d", make(())
+    yield "one", make((1, 1, 1))
+    yield "empty", make((0, 4, 5))
+    yield "empty result", make((4, 0, 5))
+
+
+def reduction_calls(op):
+    for dtype in DTYPES:
+        for layout, tensor in reduction_layouts(dtype):
+            for variant in variants(op):
+                kind = str(dtype).removeprefix("torch.")
+                yield call_by_name(op, {"self": tensor, **variant}, f"{text_name(op)} [{kind}] {layout} {variant}")
