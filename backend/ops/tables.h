@@ -3,6 +3,7 @@
 #pragma once
 
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -48,5 +49,7 @@ struct ReductionRow {
 };
 std::span<const ReductionRow> reduction_rows();
 const ReductionRow* find_reduction(std::string_view name);
+
+std::string op_reference();    // both tables as Markdown
 
 }  // namespace ipex::ops

@@ -1,0 +1,475 @@
+// The rows of pointwise.def and reduction.def, compiled: the little language their bodies are written in, and
+// lookup by name.
+#include "backend/ops/tables.h"
+
+#include <cmath>
+#include <limits>
+#include <numbers>
+#include <string>
+#include <unordered_map>
+
+#include "codegen/loop/ir.h"
+
+namespace ipex::ops {
+namespace {
+
+using loop::as_const_int;
+using loop::ExprKind;
+using loop::make_apply;
+using loop::make_apply_as;
+using loop::make_cast;
+using loop::make_const;
+using loop::make_int;
+using loop::ScalarOp;
+using loop::State;
+using loop::Type;
+
+// ---- the language of the bodies: exp(x), max(x, y), x / y, c(x, 0.5) ----
+// Objects rather than functions, so that the unqualified calls of a body never reach std:: or the C library.
+
+template <ScalarOp op>
+struct ScalarFunction {
+  template <class... Args>
+  Expr operator()(const Args&... args) const {
+    return make_apply(op, {args...});
+  }
+};
+
+constexpr ScalarFunction<ScalarOp::rem_> rem;
+constexpr ScalarFunction<ScalarOp::floordiv_> floordiv;
+constexpr ScalarFunction<ScalarOp::floormod_> floormod;
+constexpr ScalarFunction<ScalarOp::min_> min;
+constexpr ScalarFunction<ScalarOp::max_> max;
+constexpr ScalarFunction<ScalarOp::neg_> neg;
+constexpr ScalarFunction<ScalarOp::abs_> abs;
+constexpr ScalarFunction<ScalarOp::shl_> shl;
+constexpr ScalarFunction<ScalarOp::shr_> shr;
+constexpr ScalarFunction<ScalarOp::eq_> eq;
+constexpr ScalarFunction<ScalarOp::ne_> ne;
+constexpr ScalarFunction<ScalarOp::lt_> lt;
+constexpr ScalarFunction<ScalarOp::le_> le;
+constexpr ScalarFunction<ScalarOp::gt_> gt;
+constexpr ScalarFunction<ScalarOp::ge_> ge;
+constexpr ScalarFunction<ScalarOp::select_> select;
+constexpr ScalarFunction<ScalarOp::isnan_> isnan;
+constexpr ScalarFunction<ScalarOp::isinf_> isinf;
+constexpr ScalarFunction<ScalarOp::copysign_> copysign;
+constexpr ScalarFunction<ScalarOp::floor_> floor;
+constexpr ScalarFunction<ScalarOp::ceil_> ceil;
+constexpr ScalarFunction<ScalarOp::trunc_> trunc;
+constexpr ScalarFunction<ScalarOp::round_> round;
+constexpr ScalarFunction<ScalarOp::sqrt_> sqrt;
+constexpr ScalarFunction<ScalarOp::rsqrt_> rsqrt;
+constexpr ScalarFunction<ScalarOp::exp_> exp;
+constexpr ScalarFunction<ScalarOp::exp2_> exp2;
+constexpr ScalarFunction<ScalarOp::expm1_> expm1;
+constexpr ScalarFunction<ScalarOp::log_> log;
+constexpr ScalarFunction<ScalarOp::log2_> log2;
+constexpr ScalarFunction<ScalarOp::log10_> log10;
+constexpr ScalarFunction<ScalarOp::log1p_> log1p;
+constexpr ScalarFunction<ScalarOp::pow_> pow;
+constexpr ScalarFunction<ScalarOp::sin_> sin;
+constexpr ScalarFunction<ScalarOp::cos_> cos;
+constexpr ScalarFunction<ScalarOp::tan_> tan;
+constexpr ScalarFunction<ScalarOp::asin_> asin;
+constexpr ScalarFunction<ScalarOp::acos_> acos;
+constexpr ScalarFunction<ScalarOp::atan_> atan;
+constexpr ScalarFunction<ScalarOp::atan2_> atan2;
+constexpr ScalarFunction<ScalarOp::sinh_> sinh;
+constexpr ScalarFunction<ScalarOp::cosh_> cosh;
+constexpr ScalarFunction<ScalarOp::tanh_> tanh;
+constexpr ScalarFunction<ScalarOp::asinh_> asinh;
+constexpr ScalarFunction<ScalarOp::acosh_> acosh;
+constexpr ScalarFunction<ScalarOp::atanh_> atanh;
+constexpr ScalarFunction<ScalarOp::erf_> erf;
+constexpr ScalarFunction<ScalarOp::erfc_> erfc;
+
+// + - * are Loop IR's own.
+Expr operator/(const Expr& a, const Expr& b) { return make_apply(ScalarOp::div_, {a, b}); }
+Expr operator&(const Expr& a, const Expr& b) { return make_apply(ScalarOp::bitand_, {a, b}); }
+Expr operator|(const Expr& a, const Expr& b) { return make_apply(ScalarOp::bitor_, {a, b}); }
+Expr operator^(const Expr& a, const Expr& b) { return make_apply(ScalarOp::bitxor_, {a, b}); }
+Expr operator~(const Expr& a) { return make_apply(ScalarOp::bitnot_, {a}); }
+
+constexpr double kInf = std::numeric_limits<double>::infinity();
+constexpr double kSqrtHalf = std::numbers::sqrt2 / 2;
+constexpr double kTwoOverSqrtPi = 2 * std::numbers::inv_sqrtpi;
+
+bool is_float(const Expr& x) { return ipex::is_float(x->type.dtype); }
+bool is_bool(const Expr& x) { return x->type.dtype == Dtype::kBool; }
+Expr c(const Expr& x, double value) { return make_const(x->type.with_lanes(1), value); }
+Expr no(const Expr&) { return make_int(loop::kBool1, 0); }
+Expr truth(const Expr& x) { return is_bool(x) ? x : ne(x, c(x, 0)); }
+
+std::optional<double> constant_of(const Expr& x) {
+  if (x->is(ExprKind::kBroadcast)) return constant_of(x->args[0]);
+  if (!x->is(ExprKind::kConst)) return std::nullopt;
+  return is_float(x) ? x->float_value : static_cast<double>(x->int_value);
+}
+
+// ---- bodies too long for a table row ----
+
+Expr sign_of(const Expr& x) {
+  if (is_bool(x)) return x;
+  return select(gt(x, c(x, 0)), c(x, 1), select(lt(x, c(x, 0)), c(x, -1), c(x, 0)));
+}
+
+Expr sign_bit(const Expr& x) {
+  if (is_bool(x)) return no(x);
+  if (!is_float(x)) return lt(x, c(x, 0));
+  Dtype bits = x->type.dtype == Dtype::kF64 ? Dtype::kI64 : Dtype::kI32;
+  Expr b = make_apply_as(ScalarOp::bitcast_int_, {x}, x->type.with_dtype(bits));
+  return lt(b, c(b, 0));
+}
+
+Expr ignore_nan(const Expr& x, const Expr& y, const Expr& both) {
+  return is_float(x) ? select(isnan(x), y, select(isnan(y), x, both)) : both;
+}
+
+// Squares of f32 are exact in f64; f64 scales by the larger leg.
+Expr hypotenuse(const Expr& x, const Expr& y) {
+  Expr infinite = isinf(x) | isinf(y);
+  if (x->type.dtype == Dtype::kF32) {
+    Expr a = make_cast(Dtype::kF64, x), b = make_cast(Dtype::kF64, y);
+    return select(infinite, c(x, kInf), make_cast(Dtype::kF32, sqrt(a * a + b * b)));
+  }
+  Expr big = max(abs(x), abs(y)), small = min(abs(x), abs(y));
+  Expr ratio = select(eq(big, c(x, 0)), c(x, 0), small / big);
+  return select(infinite, c(x, kInf), big * sqrt(c(x, 1) + ratio * ratio));
+}
+
+// Square and multiply over every bit of the exponent's type; what a constant exponent does not need folds
+// away.
+Expr integer_power(const Expr& x, const Expr& y) {
+  auto times = [](const Expr& a, const Expr& b) { return a ? a * b : b; };
+  std::optional<int64_t> exponent = as_const_int(y);
+  if (exponent && *exponent >= 0) {
+    Expr result, square = x;
+    for (int64_t n = *exponent; n > 0; n >>= 1) {
+      if (n & 1) result = times(result, square);
+      if (n > 1) square = square * square;
+    }
+    return result ? result : c(x, 1);
+  }
+  const bool is_signed = info(y->type.dtype).is_signed;
+  const int bits = static_cast<int>(itemsize(y->type.dtype)) * 8 - is_signed;
+  Expr one = c(x, 1), zero = c(x, 0);
+  Expr result = one, square = x;
+  for (int bit = 0; bit < bits; ++bit) {
+    Expr set = ne(shr(y, c(y, bit)) & c(y, 1), c(y, 0));
+    result = result * select(set, square, one);
+    square = square * square;
+  }
+  if (!is_signed) return result;
+  // 1 / x**-y in integers: 0 unless x is 1 or -1.
+  Expr odd = ne(y & c(y, 1), c(y, 0));
+  Expr reciprocal = select(eq(x, one), one, select(eq(x, c(x, -1)), select(odd, c(x, -1), one), zero));
+  return select(lt(y, c(y, 0)), reciprocal, result);
+}
+
+// The constant exponents that ATen singles out are singled out here: sqrt(-inf) is NaN though pow(-inf, 0.5)
+// is inf.
+Expr power(const Expr& x, const Expr& y) {
+  if (!is_float(x)) return integer_power(x, y);
+  std::optional<double> exponent = constant_of(y);
+  if (!exponent) return pow(x, y);
+  if (*exponent == 0) return c(x, 1);
+  if (*exponent == 0.5) return sqrt(x);
+  if (*exponent == 1) return x;
+  if (*exponent == 2) return x * x;
+  if (*exponent == 3) return x * x * x;
+  if (*exponent == -0.5) return rsqrt(x);
+  if (*exponent == -1) return c(x, 1) / x;
+  if (*exponent == -2) return c(x, 1) / (x * x);
+  return pow(x, y);
+}
+
+Expr round_to_decimals(const Expr& x, const Expr& decimals) {
+  std::optional<double> digits = constant_of(decimals);
+  Expr scale = digits ? c(x, std::pow(10.0, std::fabs(*digits))) : pow(c(x, 10), abs(decimals));
+  Expr coarse = round(x / scale) * scale, fine = round(x * scale) / scale;
+  if (digits) return *digits < 0 ? coarse : fine;
+  return select(lt(decimals, c(x, 0)), coarse, fine);
+}
+
+Expr sigmoid(const Expr& x) { return c(x, 1) / (c(x, 1) + exp(neg(x))); }
+Expr clamp6(const Expr& x) { return min(max(x, c(x, 0)), c(x, 6)); }
+
+constexpr double kGeluBeta = std::numbers::sqrt2 * kTwoOverSqrtPi / 2;
+constexpr double kGeluKappa = 0.044715;
+Expr gelu_inner(const Expr& x) { return c(x, kGeluBeta) * (x + c(x, kGeluKappa) * (x * x * x)); }
+
+Expr gelu_gradient(const Expr& g, const Expr& x) {
+  Expr cdf = c(x, 0.5) * (c(x, 1) + erf(x * c(x, kSqrtHalf)));
+  Expr pdf = exp(x * x * c(x, -0.5)) * c(x, kTwoOverSqrtPi * kSqrtHalf * 0.5);
+  return g * (cdf + x * pdf);
+}
+
+Expr gelu_tanh_gradient(const Expr& g, const Expr& x) {
+  Expr t = tanh(gelu_inner(x)), half = c(x, 0.5);
+  Expr inner_slope = c(x, kGeluBeta) * (c(x, 1) + c(x, 3 * kGeluKappa) * (x * x));
+  return g * (half * (c(x, 1) + t) + half * x * (c(x, 1) - t * t) * inner_slope);
+}
+
+Expr silu_gradient(const Expr& g, const Expr& x) {
+  Expr s = sigmoid(x);
+  return g * s * (c(x, 1) + x * (c(x, 1) - s));
+}
+
+Expr softplus_gradient(const Expr& g, const Expr& x, const Expr& beta, const Expr& threshold) {
+  Expr z = exp(x * beta);
+  return select(gt(x * beta, threshold), g, g * z / (z + c(x, 1)));
+}
+
+Expr mish_gradient(const Expr& g, const Expr& x) {
+  Expr t = tanh(log1p(exp(x)));
+  return g * (t + x * sigmoid(x) * (c(x, 1) - t * t));
+}
+
+Expr log_sigmoid_gradient(const Expr& g, const Expr& x, const Expr& z) {
+  Expr negative = lt(x, c(x, 0)), share = z / (c(x, 1) + z);
+  return g * select(negative, c(x, 1) - share, share);
+}
+
+// ---- reductions ----
+
+using Exprs = std::vector<Expr>;
+using States = std::span<const Expr>;
+
+State state(int position, Type type, Expr identity) {
+  return {"s" + std::to_string(position), type, identity, identity};
+}
+Expr lowest(Dtype t) {
+  if (ipex::is_float(t)) return make_const({t}, -kInf);
+  if (t == Dtype::kBool || !info(t).is_signed) return make_int({t}, 0);
+  return make_int({t}, -(int64_t{1} << (itemsize(t) * 8 - 2)) * 2);
+}
+Expr highest(Dtype t) {
+  if (ipex::is_float(t)) return make_const({t}, kInf);
+  if (t == Dtype::kBool) return make_int({t}, 1);
+  const int bits = static_cast<int>(itemsize(t)) * 8 - info(t).is_signed;
+  return make_int({t}, static_cast<int64_t>((uint64_t{1} << bits) - 1));
+}
+
+struct Sum {
+  static std::vector<State> states(Dtype t) { return {state(0, {t}, make_const({t}, 0))}; }
+  static Exprs update(States s, Expr x, Expr) { return {s[0] + x}; }
+  static Exprs merge(States s, States o) { return {s[0] + o[0]}; }
+  static Exprs finish(States s, Expr, double) { return {s[0]}; }
+};
+
+struct Mean : Sum {
+  static Exprs finish(States s, Expr count, double) { return {s[0] / make_cast(s[0]->type.dtype, count)}; }
+};
+
+struct Product {
+  static std::vector<State> states(Dtype t) { return {state(0, {t}, make_const({t}, 1))}; }
+  static Exprs update(States s, Expr x, Expr) { return {s[0] * x}; }
+  static Exprs merge(States s, States o) { return {s[0] * o[0]}; }
+  static Exprs finish(States s, Expr, double) { return {s[0]}; }
+};
+
+struct Largest {
+  static std::vector<State> states(Dtype t) { return {state(0, {t}, lowest(t))}; }
+  static Exprs update(States s, Expr x, Expr) { return {max(s[0], x)}; }
+  static Exprs merge(States s, States o) { return {max(s[0], o[0])}; }
+  static Exprs finish(States s, Expr, double) { return {s[0]}; }
+};
+
+struct Smallest {
+  static std::vector<State> states(Dtype t) { return {state(0, {t}, highest(t))}; }
+  static Exprs update(States s, Expr x, Expr) { return {min(s[0], x)}; }
+  static Exprs merge(States s, States o) { return {min(s[0], o[0])}; }
+  static Exprs finish(States s, Expr, double) { return {s[0]}; }
+};
+
+struct Any {
+  static std::vector<State> states(Dtype) { return {state(0, loop::kBool1, make_int(loop::kBool1, 0))}; }
+  static Exprs update(States s, Expr x, Expr) { return {s[0] | truth(x)}; }
+  static Exprs merge(States s, States o) { return {s[0] | o[0]}; }
+  static Exprs finish(States s, Expr, double) { return {s[0]}; }
+};
+
+struct All {
+  static std::vector<State> states(Dtype) { return {state(0, loop::kBool1, make_int(loop::kBool1, 1))}; }
+  static Exprs update(States s, Expr x, Expr) { return {s[0] & truth(x)}; }
+  static Exprs merge(States s, States o) { return {s[0] & o[0]}; }
+  static Exprs finish(States s, Expr, double) { return {s[0]}; }
+};
+
+// Value and index travel together. The order is total (NaN first, then the better value, then the lower
+// index), so the result does not depend on how a loop was split; the identity's index loses every tie.
+template <bool kWantLargest>
+struct Extremum {
+  static std::vector<State> states(Dtype t) {
+    return {state(0, {t}, kWantLargest ? lowest(t) : highest(t)),
+            state(1, loop::kIndex, loop::index_const(std::numeric_limits<int64_t>::max()))};
+  }
+  static Exprs update(States s, Expr x, Expr index) {
+    Expr earlier = lt(index, s[1]);
+    Expr wins = (kWantLargest ? gt(x, s[0]) : lt(x, s[0])) | (eq(x, s[0]) & earlier);
+    if (is_float(x)) wins = wins | (isnan(x) & (~isnan(s[0]) | earlier));
+    return {select(wins, x, s[0]), select(wins, index, s[1])};
+  }
+  static Exprs merge(States s, States o) { return update(s, o[0], o[1]); }
+  static Exprs finish(States s, Expr, double) { return {s[0], s[1]}; }
+};
+using LargestWithIndex = Extremum<true>;
+using SmallestWithIndex = Extremum<false>;
+
+struct IndexOfLargest : LargestWithIndex {
+  static Exprs finish(States s, Expr, double) { return {s[1]}; }
+};
+struct IndexOfSmallest : SmallestWithIndex {
+  static Exprs finish(States s, Expr, double) { return {s[1]}; }
+};
+
+// Welford's update and Chan's merge: states mean, m2 (sum of squared deviations) and count.
+struct Variance {
+  static std::vector<State> states(Dtype t) {
+    Expr zero = make_const({t}, 0);
+    return {state(0, {t}, zero), state(1, {t}, zero), state(2, {t}, zero)};
+  }
+  static Exprs update(States s, Expr x, Expr) {
+    Expr count = s[2] + c(x, 1), delta = x - s[0], mean = s[0] + delta / count;
+    return {mean, s[1] + delta * (x - mean), count};
+  }
+  static Exprs merge(States s, States o) {
+    Expr zero = c(s[0], 0), count = s[2] + o[2], delta = o[0] - s[0];
+    Expr share = select(eq(count, zero), zero, o[2] / count);
+    return {s[0] + delta * share, s[1] + o[1] + delta * delta * s[2] * share, count};
+  }
+  static Expr variance(States s, const Expr& count, double correction) {
+    Expr n = make_cast(s[0]->type.dtype, count);
+    return s[1] / max(n - c(n, correction), c(n, 0));
+  }
+  static Exprs finish(States s, Expr count, double correction) { return {variance(s, count, correction)}; }
+};
+
+struct Deviation : Variance {
+  static Exprs finish(States s, Expr count, double correction) {
+    return {sqrt(variance(s, count, correction))};
+  }
+};
+
+struct VarianceAndMean : Variance {
+  // The mean of nothing is 0 / 0.
+  static Exprs finish(States s, Expr count, double correction) {
+    Expr n = make_cast(s[0]->type.dtype, count);
+    Expr mean = select(eq(n, c(n, 0)), c(n, std::numeric_limits<double>::quiet_NaN()), s[0]);
+    return {variance(s, count, correction), mean};
+  }
+};
+
+// ---- the tables ----
+
+constexpr unsigned B = 1, I = 2, F = 4;
+
+constexpr PointwiseRow kPointwise[] = {
+#define POINTWISE(name, aten, arity, promotion, domains, body, summary)                          \
+  {#name,                                                                                        \
+   aten,                                                                                         \
+   arity,                                                                                        \
+   Promotion::promotion,                                                                         \
+   ((domains) & I) != 0,                                                                         \
+   ((domains) & F) != 0,                                                                         \
+   ((domains) & B) != 0,                                                                         \
+   [](std::span<const Expr> args) -> Expr {                                                      \
+     auto operand = [&](size_t i) { return i < args.size() ? args[i] : Expr(); };                \
+     [[maybe_unused]] const Expr x = operand(0), y = operand(1), z = operand(2), w = operand(3), \
+                                 v = operand(4);                                                 \
+     return body;                                                                                \
+   },                                                                                            \
+   summary},
+#include "backend/ops/pointwise.def"
+#undef POINTWISE
+};
+
+constexpr ReductionRow kReductions[] = {
+#define REDUCTION(name, aten, promotion, domains, results, behaviour, summary) \
+  {#name,                                                                      \
+   aten,                                                                       \
+   Promotion::promotion,                                                       \
+   ((domains) & I) != 0,                                                       \
+   ((domains) & F) != 0,                                                       \
+   ((domains) & B) != 0,                                                       \
+   results,                                                                    \
+   behaviour::states,                                                          \
+   behaviour::update,                                                          \
+   behaviour::merge,                                                           \
+   behaviour::finish,                                                          \
+   summary},
+#include "backend/ops/reduction.def"
+#undef REDUCTION
+};
+
+template <class Row, size_t n>
+const Row* find(const Row (&rows)[n], std::string_view name) {
+  static const auto by_name = [&] {
+    std::unordered_map<std::string_view, const Row*> map;
+    for (const Row& row : rows) map.emplace(row.name, &row);
+    return map;
+  }();
+  auto it = by_name.find(name);
+  return it == by_name.end() ? nullptr : it->second;
+}
+
+std::string_view text(Promotion p) {
+  switch (p) {
+    case Promotion::kDefault:
+      return "promoted";
+    case Promotion::kIntToFloat:
+      return "promoted, integers to f32";
+    case Promotion::kAlwaysBool:
+      return "b1";
+    case Promotion::kNoOpmath:
+      return "promoted, exact";
+  }
+  throw InternalError("promotion without a name");
+}
+
+std::string domains(bool booleans, bool integers, bool floats) {
+  std::string out;
+  for (auto [has, name] :
+       {std::pair(booleans, "bool"), std::pair(integers, "int"), std::pair(floats, "float")})
+    if (has) out += (out.empty() ? "" : ", ") + std::string(name);
+  return out;
+}
+
+// A table cell may not contain a bare bar.
+std::string cell(std::string_view text) {
+  std::string out;
+  for (char ch : text) out += ch == '|' ? std::string("\\|") : std::string(1, ch);
+  return out;
+}
+
+std::string table_row(std::initializer_list<std::string_view> cells) {
+  std::string out = "|";
+  for (std::string_view each : cells) out += " " + cell(each) + " |";
+  return out + "\n";
+}
+
+}  // namespace
+
+std::span<const PointwiseRow> pointwise_rows() { return kPointwise; }
+const PointwiseRow* find_pointwise(std::string_view name) { return find(kPointwise, name); }
+std::span<const ReductionRow> reduction_rows() { return kReductions; }
+const ReductionRow* find_reduction(std::string_view name) { return find(kReductions, name); }
+
+std::string op_reference() {
+  std::string out = "# Op reference\n\nGenerated from backend/ops/*.def.\n\n## Pointwise\n\n";
+  out += table_row({"row", "ATen", "operands", "types", "result", "meaning"}) +
+         "| --- | --- | --- | --- | --- | --- |\n";
+  for (const PointwiseRow& row : kPointwise)
+    out += table_row({row.name, row.aten, std::to_string(row.arity),
+                      domains(row.booleans, row.integers, row.floats), text(row.promotion), row.summary});
+  out += "\n## Reductions\n\n";
+  out += table_row({"row", "ATen", "results", "types", "result", "meaning"}) +
+         "| --- | --- | --- | --- | --- | --- |\n";
+  for (const ReductionRow& row : kReductions)
+    out += table_row({row.name, row.aten, std::to_string(row.results),
+                      domains(row.booleans, row.integers, row.floats), text(row.promotion), row.summary});
+  return out;
+}
+
+}  // namespace ipex::ops
