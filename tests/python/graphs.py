@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from comparison import difference, first_line
+from comparison import difference, first_line, tensors_of
 from conftest import BACKEND
 from torch._dynamo.backends.registry import lookup_backend
 from torch._guards import TracingContext, tracing
@@ -82,31 +82,52 @@ def run_compiled(calls):
     return split
 
 
-def failures(calls, compare=difference):
+def gradients_of(results, inputs):
+    """d(sum of results weighted by fixed random numbers) / d(inputs); None for an input without influence."""
+    generator = torch.Generator().manual_seed(0)
+    results = [r for r in results if r.requires_grad]
+    weights = [torch.randn(r.shape, generator=generator, dtype=torch.float64).to(r.dtype) for r in results]
+    return list(torch.autograd.grad(results, inputs, weights, allow_unused=True))
+
+
+def failures(calls, compare=difference, gradients=False):
     """One line per failing call (the first few); empty when every call gives what eager gives."""
     if not calls:
         return []
     try:
         results = run_compiled(calls)
+        pairs = [(c.label, a, b) for c, r in zip(calls, results, strict=True) for a, b in zip(r, c.expected, strict=True)]
+        if gradients:
+            inputs = [t for t in tensors_of([(c.args, c.kwargs) for c in calls]) if t.requires_grad]
+            ours = gradients_of(tensors_of(results), inputs)
+            for call in calls:
+                call.accepted_by_eager()
+            eager = gradients_of(tensors_of([c.expected for c in calls]), inputs)
+            owners = [c.label for c in calls for t in tensors_of((c.args, c.kwargs)) if t.requires_grad]
+            pairs += zip([f"{owner} gradient" for owner in owners], ours, eager, strict=True)
+        found = []
+        for label, a, b in pairs:
+            if a is None or b is None:
+                message = None if a is b else f"{a}, eager has {b}"
+            else:
+                message = compare(a, b)
+            if message is not None:
+                found.append(f"{label}: {message}")
+        return found
     except Exception as error:
         if len(calls) == 1:
             return [f"{calls[0].label}: {type(error).__name__}: {first_line(error)}"]
         half = len(calls) // 2
-        found = failures(calls[:half], compare)
-        return found if len(found) >= MAX_REPORTED else found + failures(calls[half:], compare)
-    found = []
-    for call, ours in zip(calls, results, strict=True):
-        for a, b in zip(ours, call.expected, strict=True):
-            message = compare(a, b)
-            if message is not None:
-                found.append(f"{call.label}: {message}")
-    return found
+        found = failures(calls[:half], compare, gradients)
+        return found if len(found) >= MAX_REPORTED else found + failures(calls[half:], compare, gradients)
 
 
-def assert_all(calls, compare=difference, *, at_least=1):
+def assert_all(calls, compare=difference, *, gradients=False, at_least=1):
     """Compiles and checks every call that eager accepts; at_least guards against a test of nothing."""
     calls = [call for call in calls if call.accepted_by_eager()]
+    if gradients:
+        calls = [call for call in calls if any(t.requires_grad for t in call.expected)]
     assert len(calls) >= at_least, f"eager accepts only {len(calls)} of the calls"
-    found = failures(calls, compare)
+    found = failures(calls, compare, gradients)
     listed = "\n  ".join(found[:MAX_REPORTED])
     assert not found, f"{len(found)} failures among {len(calls)} calls, first ones:\n  {listed}"
