@@ -4,6 +4,7 @@ IPEX_TEST_BACKEND names another torch.compile backend to run the suites against 
 themselves: it must pass everything that is not marked needs_ipex).
 """
 
+import logging
 import os
 import tempfile
 
@@ -20,6 +21,8 @@ torch._dynamo.config.cache_size_limit = 64
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "needs_ipex: checks what only this backend promises")
+    # Dynamo's structured trace would bury the report of a failing test under thousands of empty lines.
+    logging.getLogger("torch.__trace").addFilter(lambda record: False)
 
 
 def pytest_collection_modifyitems(items):

@@ -1,0 +1,267 @@
+"""Whole models against eager: inference and training, fp32 in its own tolerance and bf16 by norm against fp64.
+
+A compiled call must leave everything the user owns as it was: after inference every parameter and buffer is compared
+bit for bit, and so is a second eager run.
+"""
+
+import copy
+import warnings
+
+import pytest
+import torch
+from comparison import (
+    assert_close_to_eager,
+    assert_error_within,
+    assert_near_in_norm,
+    difference,
+    relative_error,
+    tensors_of,
+)
+from torch.utils import _pytree as pytree
+from zoo_handwritten import MODELS
+from zoo_transformers import FAMILIES
+
+ALL = {**MODELS, **FAMILIES}
+
+# Variations of an architecture that another model of the list already exercises in these modes.
+NIGHTLY = {
+    "inference_bf16": {"roberta", "electra", "distilbert", "deit", "mistral", "qwen2", "opt", "phi", "beit", "mpnet"},
+    "training_fp32": {"roberta", "electra", "deit", "mistral", "qwen2", "beit", "mpnet", "phi", "gpt_neox"},
+    "training_bf16": {"roberta", "electra", "distilbert", "deit", "mistral", "qwen2", "opt", "phi", "beit", "mpnet",
+                      "gpt_neox", "gemma", "clip", "segformer", "whisper", "mobilenet_v2"},
+}  # fmt: skip
+
+
+def models(mode):
+    late = NIGHTLY.get(mode, set())
+    return pytest.mark.parametrize(
+        "name", [pytest.param(n, marks=pytest.mark.nightly) if n in late else n for n in ALL]
+    )
+
+
+@pytest.fixture(autouse=True)
+def plain_attention():
+    """Eager nn.TransformerEncoder has a fused inference path with result dtypes of its own; Dynamo never takes it."""
+    torch.backends.mha.set_fastpath_enabled(False)
+    yield
+    torch.backends.mha.set_fastpath_enabled(True)
+
+
+def build(name, *, training=False, dropout=False):
+    torch.manual_seed(0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model, inputs = ALL[name]()
+    model.train(training)
+    if not dropout:
+        silence_dropout(model)
+    return model, inputs
+
+
+def silence_dropout(model):
+    """Rates live in modules, in plain attributes of attention layers and in configurations; all go to zero."""
+    for module in model.modules():
+        for key, value in vars(module).items():
+            if isinstance(value, float) and ("drop" in key or (key == "p" and "Dropout" in type(module).__name__)):
+                setattr(module, key, 0.0)
+        config = getattr(module, "config", None)
+        for key in [k for k in vars(config) if "drop" in k] if config is not None else []:
+            if isinstance(getattr(config, key), float):
+                setattr(config, key, 0.0)
+
+
+def call(model, inputs):
+    return model(**inputs) if isinstance(inputs, dict) else model(*inputs)
+
+
+def in_dtype(model, inputs, dtype):
+    convert = lambda t: t.to(dtype) if isinstance(t, torch.Tensor) and t.is_floating_point() else t  # noqa: E731
+    return copy.deepcopy(model).to(dtype), pytree.tree_map(convert, inputs)
+
+
+def state_of(model):
+    return {key: value.detach().clone() for key, value in [*model.named_parameters(), *model.named_buffers()]}
+
+
+def assert_state_unchanged(model, before):
+    for key, value in [*model.named_parameters(), *model.named_buffers()]:
+        assert torch.equal(bits(value), bits(before[key])), key
+
+
+def bits(tensor):
+    return tensor.detach().reshape(-1).view(torch.uint8)
+
+
+def loss_of(outputs):
+    """A scalar that reaches every output: a fixed random projection. (A mean square of normalised rows is constant.)"""
+    generator = torch.Generator().manual_seed(1)
+    total = 0.0
+    for t in tensors_of(outputs):
+        if t.is_floating_point() and t.requires_grad:
+            weights = torch.randn(t.shape, generator=generator, dtype=torch.float64).to(t.dtype)
+            total = total + (t * weights).sum(dtype=torch.float64 if t.dtype == torch.float64 else torch.float32)
+    return total
+
+
+def train_step(run, model, inputs):
+    """One forward and backward; (loss, gradients of every parameter that the loss reaches)."""
+    model.zero_grad(set_to_none=True)
+    torch.manual_seed(7)
+    loss = loss_of(call(run, inputs))
+    loss.backward()
+    gradients = {key: p.grad for key, p in model.named_parameters() if p.grad is not None}
+    assert gradients
+    return loss.detach(), gradients
+
+
+@models("inference_fp32")
+def test_inference_fp32(name, compiled):
+    model, inputs = build(name)
+    before = state_of(model)
+    with torch.no_grad():
+        eager = call(model, inputs)
+        run = compiled(model)
+        for _ in range(2):
+            assert_close_to_eager(call(run, inputs), eager, scale=20.0)
+        again = call(model, inputs)
+    assert_state_unchanged(model, before)
+    assert all(torch.equal(bits(a), bits(b)) for a, b in zip(tensors_of(again), tensors_of(eager), strict=True))
+
+
+@models("inference_bf16")
+def test_inference_bf16(name, compiled):
+    model, inputs = build(name)
+    low_model, low_inputs = in_dtype(model, inputs, torch.bfloat16)
+    # The reference starts from the same rounded weights: what is measured is arithmetic.
+    exact_model, exact_inputs = in_dtype(low_model, low_inputs, torch.float64)
+    before = state_of(low_model)
+    with torch.no_grad():
+        reference = call(exact_model, exact_inputs)
+        eager = call(low_model, low_inputs)
+        ours = call(compiled(low_model), low_inputs)
+    assert_same_structure(ours, eager)
+    assert_error_within(ours, eager, reference)
+    assert_state_unchanged(low_model, before)
+
+
+def assert_same_structure(ours, eager):
+    for a, b in zip(tensors_of(ours), tensors_of(eager), strict=True):
+        assert (a.dtype, a.shape) == (b.dtype, b.shape)
+
+
+@models("training_fp32")
+def test_training_fp32(name, compiled):
+    """Dropout on: masks come from the same generator state, so they are eager's bit for bit."""
+    model, inputs = build(name, training=True, dropout=True)
+    twin = copy.deepcopy(model)
+    eager_loss, eager = train_step(model, model, inputs)
+    loss, ours = train_step(compiled(twin), twin, inputs)
+    assert ours.keys() == eager.keys()
+    torch.testing.assert_close(loss, eager_loss, rtol=1e-4, atol=1e-4)
+    assert_near_in_norm(list(ours.values()), list(eager.values()))
+    for (key, a), (_, b) in zip(twin.named_buffers(), model.named_buffers(), strict=True):
+        message = difference(a, b, scale=20.0)
+        assert message is None, f"buffer {key}: {message}"
+
+
+@models("training_bf16")
+def test_training_bf16(name, compiled):
+    """Autocast over fp32 parameters, the way bf16 training is done; gradients of all parameters as one vector."""
+    model, inputs = build(name, training=True)
+    twin = copy.deepcopy(model)
+    exact_model, exact_inputs = in_dtype(model, inputs, torch.float64)
+    _, reference = train_step(exact_model, exact_model, exact_inputs)
+
+    def autocast(run):
+        def step(*args, **kwargs):
+            with torch.autocast("cpu", torch.bfloat16):
+                return run(*args, **kwargs)
+
+        return step
+
+    _, eager = train_step(autocast(model), model, inputs)
+    _, ours = train_step(autocast(compiled(twin)), twin, inputs)
+    assert ours.keys() == eager.keys() == reference.keys()
+    assert_same_structure(list(ours.values()), list(eager.values()))
+    assert_error_within(list(ours.values()), list(eager.values()), list(reference.values()))
+
+
+@models("inference_fp32")
+def test_inference_autocast(name, compiled):
+    model, inputs = build(name)
+    with torch.no_grad():
+        reference = call(*in_dtype(model, inputs, torch.float64))
+        with torch.autocast("cpu", torch.bfloat16):
+            eager = call(model, inputs)
+            ours = call(compiled(model), inputs)
+    assert_same_structure(ours, eager)
+    assert relative_error(ours, reference) <= 1.25 * relative_error(eager, reference) + 1e-6
+
+
+@pytest.mark.parametrize("p", [0.1, 0.5])
+def test_dropout_masks_are_bit_equal(p, compiled):
+    x = torch.randn(64, 65)
+
+    def dropped(x):
+        return torch.nn.functional.dropout(x.exp(), p) * 2, torch.rand_like(x) + torch.randn(5)[0]
+
+    torch.manual_seed(3)
+    eager = dropped(x)
+    after_eager = torch.get_rng_state()
+    torch.manual_seed(3)
+    ours = compiled(dropped)(x)
+    assert torch.equal(ours[0] == 0, eager[0] == 0)
+    assert torch.equal(ours[1], eager[1])
+    assert torch.equal(torch.get_rng_state(), after_eager)
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode, torch.enable_grad])
+def test_grad_modes(mode, compiled):
+    model, inputs = build("mlp")
+    with mode():
+        assert_close_to_eager(call(compiled(model), inputs), call(model, inputs), strides=True)
+
+
+def test_channels_last_strides(compiled):
+    model, inputs = build("cnn_channels_last")
+    with torch.no_grad():
+        ours, eager = compiled(model.features)(*inputs), model.features(*inputs)
+    assert_close_to_eager(ours, eager, strides=True, scale=20.0)
+
+
+def test_weight_update_is_seen(compiled):
+    """Hoisted and prepacked values follow an in-place update, a load_state_dict and a .data swap."""
+    model, inputs = build("mlp")
+    run = compiled(model)
+    with torch.no_grad():
+        assert_close_to_eager(call(run, inputs), call(model, inputs))
+        for parameter in model.parameters():
+            parameter.mul_(1.5).add_(0.1)
+        assert_close_to_eager(call(run, inputs), call(model, inputs))
+        model.load_state_dict({key: value * 0.5 for key, value in model.state_dict().items()})
+        assert_close_to_eager(call(run, inputs), call(model, inputs))
+        model[0].weight.data = torch.randn_like(model[0].weight)
+        assert_close_to_eager(call(run, inputs), call(model, inputs))
+
+
+def test_training_loop_follows_eager(compiled):
+    """Twenty SGD steps with momentum, batch norm and dropout: the same loss curve, the same running statistics."""
+    model, (x,) = build("cnn", training=True, dropout=True)
+    twin = copy.deepcopy(model)
+    target = torch.randint(0, 10, (x.shape[0],))
+
+    def losses(run, model):
+        torch.manual_seed(11)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.9)
+        curve = []
+        for _ in range(20):
+            optimizer.zero_grad()
+            loss = torch.nn.functional.cross_entropy(run(x), target)
+            loss.backward()
+            optimizer.step()
+            curve.append(loss.item())
+        return torch.tensor(curve)
+
+    torch.testing.assert_close(losses(compiled(twin), twin), losses(model, model), rtol=1e-2, atol=1e-3)
+    for a, b in zip(twin.buffers(), model.buffers(), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-2, atol=1e-3)
