@@ -1,7 +1,9 @@
-// Graph IR: a DAG of tensor operations, strictly typed. No implicit broadcast, no implicit promotion, no in-place operation,
-// no scalar attribute standing for an operand. What the importer asserted against eager's metadata is what the types say.
+// Graph IR: a DAG of tensor operations, strictly typed. No implicit broadcast, no implicit promotion, no
+// in-place operation, no scalar attribute standing for an operand. What the importer asserted against eager's
+// metadata is what the types say.
 //
-// A Dim is an i64 expression of the loop IR over the graph's symbols, so one simplifier serves shapes, strides and indices.
+// A Dim is an i64 expression of the loop IR over the graph's symbols, so one simplifier serves shapes,
+// strides and indices.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +21,7 @@ namespace ipex::graph {
 
 using Dim = loop::Expr;
 using Shape = std::vector<Dim>;
-using Strides = std::vector<Dim>;   // in elements
+using Strides = std::vector<Dim>;  // in elements
 
 struct Type {
   Dtype dtype = Dtype::kF32;
@@ -46,29 +48,29 @@ struct Value {
   auto operator<=>(const Value&) const = default;
 };
 
-struct ConstantData {   // row-major payload of a Constant
+struct ConstantData {  // row-major payload of a Constant
   std::vector<std::byte> bytes;
 };
 
-using Attr = std::variant<bool, int64_t, double, std::string, std::vector<int64_t>, std::vector<Dim>, Dim, Dtype,
-                          std::vector<std::string>>;
+using Attr = std::variant<bool, int64_t, double, std::string, std::vector<int64_t>, std::vector<Dim>, Dim,
+                          Dtype, std::vector<std::string>>;
 using Attrs = std::map<std::string, Attr, std::less<>>;
 
 class Graph;
 
 struct Node {
   Op op{};
-  std::string name;                       // row of an op table (pointwise, reduce, scan), ATen overload (extern), input's name
+  std::string name;  // row of an op table (pointwise, reduce, scan), ATen overload (extern), input's name
   std::vector<Value> operands;
-  std::vector<Type> types;                // one a result
+  std::vector<Type> types;  // one a result
   Attrs attrs;
-  std::vector<Strides> layouts;           // per result; an empty entry (or vector): row-major contiguous
-  std::shared_ptr<const ConstantData> constant;   // Constant
-  std::shared_ptr<const Graph> body;      // Group: inputs match operands, outputs match results
-  std::string source;                     // "model.py:12 linear"
+  std::vector<Strides> layouts;  // per result; an empty entry (or vector): row-major contiguous
+  std::shared_ptr<const ConstantData> constant;  // Constant
+  std::shared_ptr<const Graph> body;             // Group: inputs match operands, outputs match results
+  std::string source;                            // "model.py:12 linear"
 
   template <class T>
-  const T& attr(std::string_view key) const;           // InternalError when absent or of another type
+  const T& attr(std::string_view key) const;  // InternalError when absent or of another type
   template <class T>
   T attr_or(std::string_view key, T fallback) const;
   bool has_attr(std::string_view key) const { return attrs.find(key) != attrs.end(); }
@@ -76,22 +78,22 @@ struct Node {
 
 struct GraphOutput {
   Value value;
-  Strides strides;            // layout the caller wants; empty: free to choose (a saved activation)
+  Strides strides;  // layout the caller wants; empty: free to choose (a saved activation)
 };
 
 // Writes `value` into input `input` at the end of a run (the only mutation there is).
 struct InputMutation {
-  int input = 0;              // position in inputs
+  int input = 0;  // position in inputs
   Value value;
 };
 
 class Graph {
  public:
   std::string name = "main";
-  std::vector<std::string> symbols;       // i64, values given per run
-  std::vector<int64_t> symbol_hints;      // one each, for cost decisions only
-  std::vector<Node> nodes;                // topological order; an index is a node's identity
-  std::vector<int32_t> inputs;            // node indices of Op::kInput, in order
+  std::vector<std::string> symbols;   // i64, values given per run
+  std::vector<int64_t> symbol_hints;  // one each, for cost decisions only
+  std::vector<Node> nodes;            // topological order; an index is a node's identity
+  std::vector<int32_t> inputs;        // node indices of Op::kInput, in order
   std::vector<GraphOutput> outputs;
   std::vector<InputMutation> mutations;
 
@@ -101,14 +103,14 @@ class Graph {
   }
   const Node& node(Value v) const { return nodes[v.node]; }
   const Type& type(Value v) const { return nodes[v.node].types[v.result]; }
-  Strides layout(Value v) const;          // the entry, or contiguous strides
+  Strides layout(Value v) const;  // the entry, or contiguous strides
 };
 
 Strides contiguous_strides(const Shape& shape);
 Dim numel(const Shape& shape);
-std::vector<int64_t> static_shape(const Shape& shape);      // InternalError when a dim is symbolic
+std::vector<int64_t> static_shape(const Shape& shape);  // InternalError when a dim is symbolic
 bool is_static(const Shape& shape);
-int64_t hint(const Dim& dim, const Graph& graph);            // value at the symbol hints
+int64_t hint(const Dim& dim, const Graph& graph);  // value at the symbol hints
 
 // ---- the text form ----
 //
@@ -123,14 +125,16 @@ int64_t hint(const Dim& dim, const Graph& graph);            // value at the sym
 //     mutate %x = %3
 //   }
 std::string print(const Graph& graph);
-Graph parse(std::string_view text);            // ParseError with line:column; verifies
-// Operand counts and types by op, rows known, shapes consistent, order topological. InternalError naming node and rule.
+Graph parse(std::string_view text);  // ParseError with line:column; verifies
+// Operand counts and types by op, rows known, shapes consistent, order topological. InternalError naming node
+// and rule.
 void verify(const Graph& graph);
 
 template <class T>
 const T& Node::attr(std::string_view key) const {
   auto it = attrs.find(key);
-  IPEX_CHECK(it != attrs.end() && std::holds_alternative<T>(it->second), "attribute '" + std::string(key) + "' of " + name);
+  IPEX_CHECK(it != attrs.end() && std::holds_alternative<T>(it->second),
+             "attribute '" + std::string(key) + "' of " + name);
   return std::get<T>(it->second);
 }
 template <class T>

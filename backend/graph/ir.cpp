@@ -1,0 +1,79 @@
+// What can be asked of a graph without changing it.
+#include "backend/graph/ir.h"
+
+#include <array>
+
+#include "codegen/loop/eval.h"
+#include "codegen/loop/simplify.h"
+
+namespace ipex::graph {
+namespace {
+
+constexpr OpInfo kOps[] = {
+#define OP(name, text, operands, attributes, summary) {text, operands, attributes, summary},
+#include "backend/ops/structural.def"
+#undef OP
+};
+
+}  // namespace
+
+const OpInfo& info(Op op) { return kOps[static_cast<size_t>(op)]; }
+
+bool equal(const Shape& a, const Shape& b) {
+  if (a.size() != b.size()) return false;
+  for (size_t i = 0; i < a.size(); ++i)
+    if (a[i] != b[i] && !loop::provably_equal(a[i], b[i])) return false;
+  return true;
+}
+
+bool equal(const Type& a, const Type& b) { return a.dtype == b.dtype && equal(a.shape, b.shape); }
+
+Strides contiguous_strides(const Shape& shape) {
+  Strides strides(shape.size());
+  Dim stride = loop::index_const(1);
+  for (size_t i = shape.size(); i-- > 0;) {
+    strides[i] = stride;
+    // A dim of extent 0 counts as 1, as in PyTorch.
+    if (loop::as_const_int(shape[i]) != 0) stride = loop::simplify(stride * shape[i]);
+  }
+  return strides;
+}
+
+Dim numel(const Shape& shape) {
+  Dim product = loop::index_const(1);
+  for (const Dim& dim : shape) product = product * dim;
+  return loop::simplify(product);
+}
+
+bool is_static(const Shape& shape) {
+  for (const Dim& dim : shape)
+    if (!loop::as_const_int(dim)) return false;
+  return true;
+}
+
+std::vector<int64_t> static_shape(const Shape& shape) {
+  std::vector<int64_t> sizes;
+  for (const Dim& dim : shape) {
+    const auto size = loop::as_const_int(dim);
+    IPEX_CHECK(size.has_value(), "a static shape is needed here");
+    sizes.push_back(*size);
+  }
+  return sizes;
+}
+
+int64_t hint(const Dim& dim, const Graph& graph) {
+  if (auto value = loop::as_const_int(dim)) return *value;
+  std::map<std::string, int64_t> binding;
+  for (size_t i = 0; i < graph.symbols.size(); ++i)
+    binding[graph.symbols[i]] = i < graph.symbol_hints.size() ? graph.symbol_hints[i] : 64;
+  return loop::eval_int(dim, binding);
+}
+
+Strides Graph::layout(Value v) const {
+  const Node& producer = node(v);
+  const size_t result = static_cast<size_t>(v.result);
+  if (result < producer.layouts.size() && !producer.layouts[result].empty()) return producer.layouts[result];
+  return contiguous_strides(type(v).shape);
+}
+
+}  // namespace ipex::graph

@@ -1,0 +1,304 @@
+// The typing rules of Graph IR, one case an op. Run after every pass in debug builds: a pass that breaks a
+// rule is named at once.
+#include <algorithm>
+
+#include "backend/graph/ir.h"
+#include "backend/graph/names.h"
+#include "backend/ops/tables.h"
+#include "codegen/loop/text.h"
+
+namespace ipex::graph {
+namespace {
+
+class NodeVerifier {
+ public:
+  NodeVerifier(const Graph& graph, int32_t index) : graph_(graph), node_(graph.nodes[index]), index_(index) {}
+
+  void run() {
+    for (const Value& v : node_.operands) {
+      require(v.node >= 0 && v.node < index_, "operands come before their use");
+      require(v.result >= 0 && v.result < static_cast<int32_t>(graph_.node(v).types.size()),
+              "operand result exists");
+    }
+    require(!node_.types.empty(), "a node has a result");
+    require(node_.layouts.empty() || node_.layouts.size() == node_.types.size(), "one layout a result");
+    for (size_t r = 0; r < node_.layouts.size(); ++r)
+      require(node_.layouts[r].empty() || node_.layouts[r].size() == node_.types[r].shape.size(),
+              "one stride a dim");
+    by_op();
+  }
+
+ private:
+  [[noreturn]] void fail(const std::string& rule) const {
+    throw InternalError("graph verifier: " + value_name(graph_, {index_, 0}) + " = " +
+                        std::string(info(node_.op).name) + (node_.name.empty() ? "" : "." + node_.name) +
+                        ": " + rule + (node_.source.empty() ? "" : " (from " + node_.source + ")"));
+  }
+  void require(bool condition, const char* rule) const {
+    if (!condition) fail(rule);
+  }
+  void operands(size_t count) const {
+    if (node_.operands.size() != count)
+      fail("takes " + std::to_string(count) + " operands, has " + std::to_string(node_.operands.size()));
+  }
+  const Type& operand(size_t i) const { return graph_.type(node_.operands[i]); }
+  const Type& result(size_t i = 0) const { return node_.types[i]; }
+  size_t rank(const Type& type) const { return type.shape.size(); }
+
+  void one_result() const { require(node_.types.size() == 1, "has one result"); }
+  void same_dtype() const { require(operand(0).dtype == result().dtype, "keeps the dtype"); }
+
+  void pointwise() const {
+    const ops::PointwiseRow* row = ops::find_pointwise(node_.name);
+    require(row != nullptr, "is a row of pointwise.def");
+    operands(row->arity);
+    one_result();
+    const bool has_condition = row->name == "where";
+    for (size_t i = 0; i < node_.operands.size(); ++i) {
+      require(equal(operand(i).shape, result().shape),
+              "operands have the result's shape (broadcasts are explicit)");
+      if (has_condition && i == 0) {
+        require(operand(0).dtype == Dtype::kBool, "the condition is b1");
+        continue;
+      }
+      const size_t first = has_condition ? 1 : 0;
+      require(opmath(operand(i).dtype) == opmath(operand(first).dtype), "operands share one compute dtype");
+    }
+    if (row->promotion == ops::Promotion::kAlwaysBool) require(result().dtype == Dtype::kBool, "gives b1");
+  }
+
+  void reduce() const {
+    const ops::ReductionRow* row = ops::find_reduction(node_.name);
+    require(row != nullptr, "is a row of reduction.def");
+    operands(1);
+    require(static_cast<int>(node_.types.size()) == row->results, "has the row's number of results");
+    const auto& axes = node_.attr<std::vector<int64_t>>("axes");
+    const bool keepdim = node_.attr<bool>("keepdim");
+    Shape expected;
+    for (size_t d = 0; d < rank(operand(0)); ++d) {
+      const bool reduced = std::find(axes.begin(), axes.end(), static_cast<int64_t>(d)) != axes.end();
+      if (!reduced) expected.push_back(operand(0).shape[d]);
+      if (reduced && keepdim) expected.push_back(loop::index_const(1));
+    }
+    for (int64_t axis : axes)
+      require(axis >= 0 && axis < static_cast<int64_t>(rank(operand(0))), "axes are in range");
+    for (const Type& type : node_.types)
+      require(equal(type.shape, expected), "result shape is the operand's less its axes");
+  }
+
+  void expand() const {
+    operands(1);
+    same_dtype();
+    const auto& dims = node_.attr<std::vector<int64_t>>("dims");
+    require(dims.size() == rank(operand(0)), "dims maps each operand dim");
+    require(std::is_sorted(dims.begin(), dims.end()) &&
+                std::adjacent_find(dims.begin(), dims.end()) == dims.end(),
+            "dims ascend");
+    for (size_t d = 0; d < dims.size(); ++d) {
+      require(dims[d] >= 0 && dims[d] < static_cast<int64_t>(rank(result())), "dims are in range");
+      const Dim& from = operand(0).shape[d];
+      require(loop::as_const_int(from) == 1 || equal(Shape{from}, Shape{result().shape[dims[d]]}),
+              "an operand dim is 1 or the result's");
+    }
+  }
+
+  void permute() const {
+    operands(1);
+    same_dtype();
+    auto dims = node_.attr<std::vector<int64_t>>("dims");
+    require(dims.size() == rank(operand(0)) && dims.size() == rank(result()), "dims permutes the rank");
+    for (size_t i = 0; i < dims.size(); ++i) {
+      require(dims[i] >= 0 && dims[i] < static_cast<int64_t>(dims.size()), "dims are in range");
+      require(equal(Shape{operand(0).shape[dims[i]]}, Shape{result().shape[i]}),
+              "result dim i is operand dim dims[i]");
+    }
+    std::sort(dims.begin(), dims.end());
+    require(std::adjacent_find(dims.begin(), dims.end()) == dims.end(), "dims is a permutation");
+  }
+
+  void cat() const {
+    require(!node_.operands.empty(), "has operands");
+    const auto axis = static_cast<size_t>(node_.attr<int64_t>("axis"));
+    require(axis < rank(result()), "axis is in range");
+    Dim total = loop::index_const(0);
+    for (size_t i = 0; i < node_.operands.size(); ++i) {
+      require(operand(i).dtype == result().dtype && rank(operand(i)) == rank(result()),
+              "operands match the result");
+      for (size_t d = 0; d < rank(result()); ++d)
+        require(d == axis || equal(Shape{operand(i).shape[d]}, Shape{result().shape[d]}), "other dims agree");
+      total = total + operand(i).shape[axis];
+    }
+    require(equal(Shape{total}, Shape{result().shape[axis]}), "extents along axis add up");
+  }
+
+  // x, then index operands of shape `space`, in whose terms map addresses x.
+  void indexed(size_t index_count, const Shape& space) const {
+    const auto& map = node_.attr<std::vector<int64_t>>("map");
+    require(map.size() == rank(operand(0)), "map has an entry for each dim of x");
+    for (int64_t entry : map) {
+      require(entry < static_cast<int64_t>(space.size()), "map entries are dims of the index space");
+      require(entry >= 0 || -entry - 1 < static_cast<int64_t>(index_count),
+              "map entries name index operands");
+    }
+    for (size_t i = 1; i <= index_count; ++i)
+      require(operand(i).dtype == Dtype::kI64 && equal(operand(i).shape, space),
+              "indices are i64 over the index space");
+  }
+
+  void by_op() const {
+    switch (node_.op) {
+      case Op::kInput:
+        operands(0);
+        require(std::find(graph_.inputs.begin(), graph_.inputs.end(), index_) != graph_.inputs.end(),
+                "is listed");
+        return;
+      case Op::kConstant:
+        operands(0);
+        one_result();
+        require(node_.constant || (node_.has_attr("value") && result().shape.empty()),
+                "is 0-d with value= or has data");
+        if (node_.constant) {
+          int64_t count = 1;
+          for (int64_t size : static_shape(result().shape)) count *= size;
+          require(static_cast<int64_t>(node_.constant->bytes.size()) == count * itemsize(result().dtype),
+                  "data fits its type");
+        }
+        return;
+      case Op::kPointwise:
+        return pointwise();
+      case Op::kReduce:
+        return reduce();
+      case Op::kScan:
+        operands(1);
+        require(equal(operand(0).shape, result().shape), "keeps the shape");
+        require(node_.attr<int64_t>("axis") < static_cast<int64_t>(rank(result())), "axis is in range");
+        return;
+      case Op::kPermute:
+        return permute();
+      case Op::kExpand:
+        return expand();
+      case Op::kReshape:
+        operands(1);
+        same_dtype();
+        require(!is_static(operand(0).shape) || !is_static(result().shape) ||
+                    equal(Shape{numel(operand(0).shape)}, Shape{numel(result().shape)}),
+                "keeps the number of elements");
+        return;
+      case Op::kSlice:
+        operands(1);
+        same_dtype();
+        require(node_.attr<std::vector<Dim>>("starts").size() == rank(operand(0)) &&
+                    node_.attr<std::vector<int64_t>>("steps").size() == rank(operand(0)) &&
+                    rank(result()) == rank(operand(0)),
+                "has a start and a step a dim");
+        return;
+      case Op::kPad:
+        operands(2);
+        same_dtype();
+        require(operand(1).shape.empty() && operand(1).dtype == result().dtype, "value is 0-d of x's dtype");
+        require(node_.attr<std::vector<int64_t>>("low").size() == rank(result()) &&
+                    node_.attr<std::vector<int64_t>>("high").size() == rank(result()),
+                "has low and high a dim");
+        return;
+      case Op::kCat:
+        return cat();
+      case Op::kIota:
+        operands(0);
+        require(node_.attr<int64_t>("axis") < static_cast<int64_t>(rank(result())), "axis is in range");
+        return;
+      case Op::kFull:
+        operands(0);
+        require(result().shape.empty(), "is 0-d");
+        return;
+      case Op::kGather:
+        require(!node_.operands.empty(), "has x");
+        same_dtype();
+        return indexed(node_.operands.size() - 1, result().shape);
+      case Op::kScatter:
+        require(node_.operands.size() >= 2, "has x and src");
+        same_dtype();
+        require(equal(operand(0), result()), "result has x's type");
+        require(operand(node_.operands.size() - 1).dtype == result().dtype, "src has x's dtype");
+        return indexed(node_.operands.size() - 2, operand(node_.operands.size() - 1).shape);
+      case Op::kMatMul: {
+        require(node_.operands.size() >= 2, "has a and b");
+        const Shape &a = operand(0).shape, &b = operand(1).shape, &c = result().shape;
+        require(a.size() >= 2 && a.size() == b.size() && a.size() == c.size(),
+                "operands and result have one rank >= 2");
+        const size_t n = a.size();
+        require(equal(Shape{a[n - 1]}, Shape{b[n - 2]}) && equal(Shape{a[n - 2]}, Shape{c[n - 2]}) &&
+                    equal(Shape{b[n - 1]}, Shape{c[n - 1]}),
+                "[.., M, K] x [.., K, N] gives [.., M, N]");
+        require(std::equal(a.begin(), a.end() - 2, b.begin(),
+                           [](const Dim& x, const Dim& y) { return equal(Shape{x}, Shape{y}); }),
+                "batch dims agree");
+        return;
+      }
+      case Op::kReorder:
+        operands(1);
+        require(equal(operand(0), result()), "keeps the type");
+        return;
+      case Op::kGroup: {
+        require(node_.body != nullptr, "has a body");
+        require(node_.body->inputs.size() == node_.operands.size(), "operands match the body's inputs");
+        require(node_.body->outputs.size() == node_.types.size(), "results match the body's outputs");
+        for (size_t i = 0; i < node_.operands.size(); ++i)
+          require(equal(node_.body->nodes[node_.body->inputs[i]].types[0], operand(i)),
+                  "operand types match");
+        for (size_t i = 0; i < node_.types.size(); ++i)
+          require(equal(node_.body->type(node_.body->outputs[i].value), node_.types[i]),
+                  "result types match");
+        verify(*node_.body);
+        return;
+      }
+      case Op::kConv:
+        require(node_.operands.size() >= 2, "has x and w");
+        return;
+      case Op::kConvBackward:
+        operands(3);
+        return;
+      case Op::kPool:
+        operands(1);
+        return;
+      case Op::kExtern:
+        require(!node_.name.empty() && node_.has_attr("args"), "names an overload and its args");
+        return;
+      case Op::kRandom:
+      case Op::kAttention:
+      case Op::kSort:
+      case Op::kPrepacked:
+      case Op::kCopyInto:
+        fail("is reserved: it has no lowering yet");
+    }
+  }
+
+  const Graph& graph_;
+  const Node& node_;
+  int32_t index_;
+};
+
+}  // namespace
+
+void verify(const Graph& graph) {
+  for (size_t i = 0; i < graph.nodes.size(); ++i) NodeVerifier(graph, static_cast<int32_t>(i)).run();
+  auto exists = [&](Value v) {
+    return v.node >= 0 && v.node < static_cast<int32_t>(graph.nodes.size()) && v.result >= 0 &&
+           v.result < static_cast<int32_t>(graph.nodes[v.node].types.size());
+  };
+  for (int32_t input : graph.inputs)
+    IPEX_CHECK(exists({input, 0}) && graph.nodes[input].op == Op::kInput,
+               "graph verifier: inputs are input nodes");
+  for (const GraphOutput& output : graph.outputs) {
+    IPEX_CHECK(exists(output.value), "graph verifier: an output is a value of the graph");
+    IPEX_CHECK(output.strides.empty() || output.strides.size() == graph.type(output.value).shape.size(),
+               "graph verifier: an output has a stride a dim");
+  }
+  for (const InputMutation& m : graph.mutations) {
+    IPEX_CHECK(m.input >= 0 && m.input < static_cast<int>(graph.inputs.size()) && exists(m.value),
+               "graph verifier: a mutation writes a value into an input");
+    IPEX_CHECK(equal(graph.nodes[graph.inputs[m.input]].types[0], graph.type(m.value)),
+               "graph verifier: a mutation keeps its input's type");
+  }
+}
+
+}  // namespace ipex::graph

@@ -1,0 +1,119 @@
+// Composes view nodes into offset and strides, from the value down to the memory it lives in.
+#include "backend/views.h"
+
+#include "codegen/loop/simplify.h"
+
+namespace ipex::graph {
+namespace {
+
+using loop::index_const;
+using loop::provably_equal;
+
+// Strides of a reshape of memory laid out as (shape, strides), when some exist: dims of the old shape that
+// are contiguous with each other form runs, and each new dim must divide a run.
+std::optional<Strides> reshape_strides(const Shape& shape, const Strides& strides, const Shape& target) {
+  if (is_static(shape) && is_static(target)) {
+    for (int64_t size : static_shape(target))
+      if (size == 0) return contiguous_strides(target);
+  }
+  // Runs, innermost first: extent and stride of each maximal group of mergeable dims, dims of extent 1
+  // dropped.
+  struct Run {
+    Dim extent, stride;
+  };
+  std::vector<Run> runs;
+  for (size_t i = shape.size(); i-- > 0;) {
+    if (loop::as_const_int(shape[i]) == 1) continue;
+    if (!runs.empty() && provably_equal(strides[i], runs.back().extent * runs.back().stride)) {
+      runs.back().extent = loop::simplify(runs.back().extent * shape[i]);
+    } else {
+      runs.push_back({shape[i], strides[i]});
+    }
+  }
+  Strides result(target.size());
+  size_t run = 0;
+  Dim filled = index_const(1);  // product of target dims already placed in the current run
+  for (size_t i = target.size(); i-- > 0;) {
+    if (loop::as_const_int(target[i]) == 1) {
+      result[i] = index_const(1);
+      continue;
+    }
+    if (run == runs.size()) return std::nullopt;
+    result[i] = loop::simplify(filled * runs[run].stride);
+    filled = loop::simplify(filled * target[i]);
+    if (provably_equal(filled, runs[run].extent)) {
+      ++run;
+      filled = index_const(1);
+      continue;
+    }
+    // Not full yet: it must still be able to fill up exactly.
+    const auto have = loop::as_const_int(filled), want = loop::as_const_int(runs[run].extent);
+    if (have && want && (*have > *want || *want % *have != 0)) return std::nullopt;
+  }
+  if (run != runs.size()) return std::nullopt;
+  return result;
+}
+
+struct Step {
+  Strides strides;
+  Dim offset;
+};
+
+// Strides of a view node's result given those of its operand; nullopt when the node moves data.
+std::optional<Step> apply_view(const Graph& graph, const Node& node, const Strides& strides,
+                               const Dim& offset) {
+  switch (node.op) {
+    case Op::kPermute: {
+      Strides result;
+      for (int64_t d : node.attr<std::vector<int64_t>>("dims")) result.push_back(strides[d]);
+      return Step{result, offset};
+    }
+    case Op::kExpand: {
+      const auto& dims = node.attr<std::vector<int64_t>>("dims");
+      const Shape& from = graph.type(node.operands[0]).shape;
+      Strides result(node.types[0].shape.size(), index_const(0));
+      for (size_t d = 0; d < dims.size(); ++d)
+        if (equal(Shape{from[d]}, Shape{node.types[0].shape[dims[d]]})) result[dims[d]] = strides[d];
+      return Step{result, offset};
+    }
+    case Op::kSlice: {
+      const auto& starts = node.attr<std::vector<Dim>>("starts");
+      const auto& steps = node.attr<std::vector<int64_t>>("steps");
+      Strides result;
+      Dim start = offset;
+      for (size_t d = 0; d < strides.size(); ++d) {
+        result.push_back(loop::simplify(strides[d] * index_const(steps[d])));
+        start = start + starts[d] * strides[d];
+      }
+      return Step{result, loop::simplify(start)};
+    }
+    case Op::kReshape: {
+      auto result = reshape_strides(graph.type(node.operands[0]).shape, strides, node.types[0].shape);
+      if (!result) return std::nullopt;
+      return Step{*result, offset};
+    }
+    default:
+      return std::nullopt;
+  }
+}
+
+}  // namespace
+
+View resolve_view(const Graph& graph, Value value) {
+  const Node& node = graph.node(value);
+  if (node.op == Op::kPermute || node.op == Op::kExpand || node.op == Op::kSlice || node.op == Op::kReshape) {
+    View base = resolve_view(graph, node.operands[0]);
+    if (auto step = apply_view(graph, node, base.strides, base.offset))
+      return {base.root, step->strides, step->offset};
+  }
+  return {value, graph.layout(value), index_const(0)};
+}
+
+bool is_view(const Graph& graph, const Node& node) {
+  if (node.op != Op::kPermute && node.op != Op::kExpand && node.op != Op::kSlice && node.op != Op::kReshape)
+    return false;
+  const View base = resolve_view(graph, node.operands[0]);
+  return apply_view(graph, node, base.strides, base.offset).has_value();
+}
+
+}  // namespace ipex::graph
