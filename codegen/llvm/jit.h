@@ -21,8 +21,8 @@ class FunctionLibrary {
 
 namespace loop {
 
-// Each element is one kernel (a Function at the end of the pipeline). Compiled in parallel on oneTBB, object cache on disk
-// consulted first (key: text + target + version of compiler and library).
+// Each element is one kernel (a Function at the end of the pipeline). Compiled in parallel on oneTBB, object
+// cache on disk consulted first (key: text + target + version of compiler and library).
 struct CompileStats {
   int kernels = 0, cache_hits = 0;
   double passes_ms = 0, llvm_ms = 0, link_ms = 0;
@@ -30,12 +30,13 @@ struct CompileStats {
 std::shared_ptr<FunctionLibrary> jit_compile(const std::vector<Function>& kernels, const Target& target,
                                              CompileStats* stats = nullptr);
 // Runs the loop pipeline on each kernel first (passes/passes.h), inside the same parallel tasks.
-std::shared_ptr<FunctionLibrary> schedule_and_compile(const std::vector<Function>& kernels, const Target& target,
-                                                      CompileStats* stats = nullptr);
+std::shared_ptr<FunctionLibrary> schedule_and_compile(const std::vector<Function>& kernels,
+                                                      const Target& target, CompileStats* stats = nullptr);
 
-std::string emit_llvm(const std::vector<Function>& module, const Target& target);       // optimised LLVM IR as text
-std::string emit_assembly(const std::vector<Function>& module, const Target& target);   // any ISA on any host
-std::string emit_object(const std::vector<Function>& module, const Target& target);     // ELF bytes
+std::string emit_llvm(const std::vector<Function>& module,
+                      const Target& target);  // optimised LLVM IR as text
+std::string emit_assembly(const std::vector<Function>& module, const Target& target);  // any ISA on any host
+std::string emit_object(const std::vector<Function>& module, const Target& target);    // ELF bytes
 
 std::string llvm_version();
 

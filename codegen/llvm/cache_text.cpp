@@ -1,0 +1,134 @@
+// Canonical names are given on the text, token by token: a bound name that is also a word of the grammar is
+// left as it is, so that the mapping can only merge functions that differ in names.
+#include "codegen/llvm/cache_text.h"
+
+#include <dlfcn.h>
+#include <elf.h>
+#include <link.h>
+#include <sys/stat.h>
+
+#include <cctype>
+#include <map>
+#include <set>
+
+#include "codegen/loop/rewrite.h"
+#include "codegen/loop/text.h"
+
+namespace ipex::loop {
+namespace {
+
+std::set<std::string> bound_names(const Function& f) {
+  std::set<std::string> names = {f.name};
+  for (const Buffer& b : f.buffers) names.insert(b.name);
+  names.insert(f.symbols.begin(), f.symbols.end());
+  visit(
+      f.body,
+      [&](const Stmt& stmt) {
+        if (const auto* loop = std::get_if<For>(&stmt)) {
+          names.insert(loop->var);
+          if (loop->reduction)
+            for (const State& state : loop->reduction->states) names.insert(state.name);
+        } else if (const auto* let = std::get_if<Let>(&stmt)) {
+          names.insert(let->name);
+        } else if (const auto* alloc = std::get_if<Alloc>(&stmt)) {
+          names.insert(alloc->buffer);
+        }
+      },
+      [](const ExprNode&) {});
+  return names;
+}
+
+// Words that mean something to the parser wherever they stand, dtypes and vector types (f32x16) included.
+bool is_grammar_word(const std::string& word) {
+  static const std::set<std::string> kWords = {
+      "func",  "in",    "out",    "inout",  "symbols",  "for",       "parallel", "vector",
+      "grain", "lanes", "unroll", "reduce", "identity", "yield",     "merge",    "let",
+      "if",    "else",  "alloc",  "call",   "ramp",     "broadcast", "cast",     "reduce_lanes",
+      "true",  "false", "inf",    "nan",    "other",    "in_place"};
+  if (kWords.count(word) || parse_scalar_op(word)) return true;
+  size_t letters = word.size();
+  while (letters > 0 && std::isdigit(static_cast<unsigned char>(word[letters - 1]))) --letters;
+  if (letters > 0 && letters < word.size() && word[letters - 1] == 'x' &&
+      parse_dtype(word.substr(0, letters - 1)))
+    return true;
+  return parse_dtype(word).has_value();
+}
+
+bool starts_word(char c) { return std::isalpha(static_cast<unsigned char>(c)) || c == '_'; }
+bool continues_word(char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; }
+
+}  // namespace
+
+std::string canonical_text(const Function& f) {
+  const std::set<std::string> bound = bound_names(f);
+  const std::string text = print(f);
+  std::map<std::string, std::string> renamed;
+  std::string result;
+  for (size_t i = 0; i < text.size();) {
+    if (std::isdigit(static_cast<unsigned char>(text[i]))) {  // a number with its suffix is no name
+      while (i < text.size() && continues_word(text[i])) result += text[i++];
+      continue;
+    }
+    if (!starts_word(text[i])) {
+      result += text[i++];
+      continue;
+    }
+    size_t end = i;
+    while (end < text.size() && continues_word(text[end])) ++end;
+    const std::string word = text.substr(i, end - i);
+    i = end;
+    if (!bound.count(word) || is_grammar_word(word)) {
+      result += word;
+      continue;
+    }
+    // '%' starts no name of the grammar, so a new name never meets an old one.
+    auto [it, inserted] = renamed.emplace(word, "%" + std::to_string(renamed.size()));
+    result += it->second;
+  }
+  return result;
+}
+
+const std::string& build_identity() {
+  static const std::string identity = [] {
+    struct Search {
+      uintptr_t address;
+      std::string id;
+    } search{reinterpret_cast<uintptr_t>(&build_identity), {}};
+    dl_iterate_phdr(
+        [](dl_phdr_info* object, size_t, void* out) {
+          auto& search = *static_cast<Search*>(out);
+          bool ours = false;
+          for (int i = 0; i < object->dlpi_phnum; ++i) {
+            const auto& segment = object->dlpi_phdr[i];
+            const uintptr_t begin = object->dlpi_addr + segment.p_vaddr;
+            ours |= segment.p_type == PT_LOAD && search.address >= begin &&
+                    search.address < begin + segment.p_memsz;
+          }
+          if (!ours) return 0;
+          for (int i = 0; i < object->dlpi_phnum; ++i) {
+            const auto& segment = object->dlpi_phdr[i];
+            if (segment.p_type != PT_NOTE) continue;
+            const char* at = reinterpret_cast<const char*>(object->dlpi_addr + segment.p_vaddr);
+            const char* end = at + segment.p_memsz;
+            while (at + sizeof(ElfW(Nhdr)) <= end) {
+              const auto* note = reinterpret_cast<const ElfW(Nhdr)*>(at);
+              const char* payload = at + sizeof(*note) + (note->n_namesz + 3) / 4 * 4;
+              if (note->n_type == NT_GNU_BUILD_ID) search.id.assign(payload, note->n_descsz);
+              at = payload + (note->n_descsz + 3) / 4 * 4;
+            }
+          }
+          return 1;
+        },
+        &search);
+    if (!search.id.empty()) return search.id;
+    Dl_info info{};
+    struct stat file{};
+    if (dladdr(reinterpret_cast<void*>(search.address), &info) && stat(info.dli_fname, &file) == 0)
+      return std::to_string(file.st_size) + "/" + std::to_string(file.st_mtim.tv_sec) + "." +
+             std::to_string(file.st_mtim.tv_nsec);
+    return std::string("unknown");
+  }();
+  return identity;
+}
+
+}  // namespace ipex::loop

@@ -1,0 +1,216 @@
+// Kernels to callable code: key, cache, pipeline, LLVM, link; each kernel its own task with its own LLVM
+// context.
+#include "codegen/llvm/jit.h"
+
+#include <llvm/Config/llvm-config.h>
+#include <llvm/IR/Verifier.h>
+#include <llvm/Transforms/Utils/Cloning.h>
+
+#include <atomic>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <mutex>
+
+#include "codegen/llvm/cache_text.h"
+#include "codegen/llvm/emit.h"
+#include "codegen/llvm/linker.h"
+#include "codegen/llvm/machine.h"
+#include "codegen/llvm/object_cache.h"
+#include "codegen/loop/text.h"
+#include "codegen/passes/passes.h"
+#include "runtime/env.h"
+#include "runtime/error.h"
+#include "runtime/parallel.h"
+
+namespace ipex::loop {
+namespace {
+
+class Stopwatch {
+ public:
+  double lap_ms() {
+    const auto now = std::chrono::steady_clock::now();
+    const double ms = std::chrono::duration<double, std::milli>(now - start_).count();
+    start_ = now;
+    return ms;
+  }
+
+ private:
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+std::unique_ptr<llvm::Module> optimized_module(llvm::LLVMContext& context,
+                                               const std::vector<Function>& functions, const Target& target) {
+  auto module = emit_module(context, functions, target);
+#ifdef IPEX_DEBUG
+  std::string problem;
+  llvm::raw_string_ostream stream(problem);
+  if (llvm::verifyModule(*module, &stream))
+    throw InternalError("invalid LLVM IR: " + problem + module_text(*module));
+#endif
+  optimize(*module, machine_for(target));
+  return module;
+}
+
+// IPEX_DUMP: what LLVM was given and what it made of it, numbered in the order of compilation.
+void dump(const std::string& directory, const Function& f, const llvm::Module& module, const Target& target) {
+  static std::atomic<int> count{0};
+  char number[16];
+  std::snprintf(number, sizeof(number), "%04d_", count++);
+  std::filesystem::create_directories(directory);
+  const std::string stem = directory + "/" + number + f.name;
+  std::ofstream(stem + ".loop") << print(f);
+  std::ofstream(stem + ".ll") << module_text(module);
+  auto copy = llvm::CloneModule(module);
+  std::ofstream(stem + ".s") << generate(*copy, machine_for(target), llvm::CodeGenFileType::AssemblyFile);
+}
+
+// Everything but the function that decides what code comes out.
+std::string environment_text(const Target& target, bool scheduled) {
+  std::string text = "llvm " + llvm_version() + "\nbuild " + build_identity() + "\ntarget " +
+                     std::string(name(target.isa)) + " " + target.cpu + " " + target.features;
+  for (int64_t v : {int64_t{target.vector_bytes}, int64_t{target.vector_registers}, target.l1_bytes,
+                    target.l2_bytes, int64_t{target.threads}})
+    text += " " + std::to_string(v);
+  text += scheduled ? "\nscheduled" : "\nunscheduled, without " + env::get("IPEX_DISABLE_PASS");
+  return text + "\n";
+}
+
+class Library : public FunctionLibrary {
+ public:
+  ipex_kernel_fn lookup(std::string_view name) const override {
+    auto it = functions.find(name);
+    if (it == functions.end()) throw InternalError("no compiled kernel named " + std::string(name));
+    return it->second;
+  }
+  LoadedCode code;
+  std::map<std::string, ipex_kernel_fn, std::less<>> functions;
+};
+
+// One distinct kernel: functions with the same canonical text share it.
+struct Unit {
+  const Function* source = nullptr;
+  std::string key, symbol;
+  ipex_kernel_fn address = nullptr;
+};
+
+struct Stopwatches {
+  std::mutex mutex;
+  CompileStats total;
+  void add(double passes, double llvm, double link, bool hit) {
+    std::lock_guard lock(mutex);
+    total.passes_ms += passes;
+    total.llvm_ms += llvm;
+    total.link_ms += link;
+    total.cache_hits += hit;
+  }
+};
+
+void compile_unit(Unit& unit, const Target& target, bool scheduled, const ObjectCache& cache,
+                  LoadedCode& code, Stopwatches& times) {
+  if (env::get("IPEX_INJECT_FAULT") == "compile")
+    throw InternalError("compiling kernel " + unit.source->name + ": injected by IPEX_INJECT_FAULT=compile");
+  const std::string dump_directory = env::get("IPEX_DUMP");
+  double passes_ms = 0, llvm_ms = 0;
+  Stopwatch watch;
+  std::optional<std::string> object;
+  if (dump_directory.empty()) object = cache.load(unit.key);  // a dump wants to see the work done
+  const bool hit = object.has_value();
+  if (!hit) {
+    watch.lap_ms();
+    std::vector<Function> functions = {*unit.source};
+    if (!scheduled) functions = run_pipeline(std::move(functions), target);
+    IPEX_CHECK(functions.size() == 1,
+               "the loop pipeline made several functions of kernel " + unit.source->name);
+    passes_ms = watch.lap_ms();
+    functions[0].name = unit.symbol;
+    llvm::LLVMContext context;
+    auto module = optimized_module(context, functions, target);
+    if (!dump_directory.empty()) {
+      functions[0].name = unit.source->name;
+      dump(dump_directory, functions[0], *module, target);
+    }
+    object = generate(*module, machine_for(target), llvm::CodeGenFileType::ObjectFile);
+    llvm_ms = watch.lap_ms();
+    cache.store(unit.key, *object);
+  }
+  watch.lap_ms();
+  unit.address = reinterpret_cast<ipex_kernel_fn>(code.add(*object, unit.symbol));
+  const double link_ms = watch.lap_ms();
+  times.add(passes_ms, llvm_ms, link_ms, hit);
+  if (env::flag("IPEX_TIME_PASSES"))
+    std::fprintf(stderr, "kernel %s: passes %.2f ms, llvm %.2f ms, link %.2f ms%s\n",
+                 unit.source->name.c_str(), passes_ms, llvm_ms, link_ms, hit ? " (cached)" : "");
+}
+
+std::shared_ptr<FunctionLibrary> compile(const std::vector<Function>& kernels, const Target& target,
+                                         bool scheduled, CompileStats* stats) {
+  const int64_t count = static_cast<int64_t>(kernels.size());
+  const std::string environment = environment_text(target, scheduled);
+  // A profile shows the kernels' own names, so there a name is part of the kernel.
+  const bool keep_names = !env::get("IPEX_PROFILE_JIT").empty();
+  std::vector<std::string> keys(count);
+  parallel_tasks(count, [&](int64_t i) {
+    std::string text = environment + canonical_text(kernels[i]);
+    if (keep_names) text += kernels[i].name;
+    keys[i] = cache_key(text);
+  });
+
+  std::map<std::string, size_t> by_key;
+  std::vector<Unit> units;
+  for (int64_t i = 0; i < count; ++i) {
+    auto [it, inserted] = by_key.emplace(keys[i], units.size());
+    if (!inserted) continue;
+    const std::string symbol = keep_names ? kernels[i].name : "kernel_" + keys[i].substr(0, 16);
+    units.push_back({&kernels[i], keys[i], symbol});
+  }
+
+  auto library = std::make_shared<Library>();
+  const ObjectCache cache(env::cache_directory());
+  Stopwatches times;
+  parallel_tasks(static_cast<int64_t>(units.size()),
+                 [&](int64_t i) { compile_unit(units[i], target, scheduled, cache, library->code, times); });
+  for (int64_t i = 0; i < count; ++i) {
+    const bool fresh = library->functions.emplace(kernels[i].name, units[by_key[keys[i]]].address).second;
+    IPEX_CHECK(fresh, "two kernels of one library are named " + kernels[i].name);
+  }
+  if (stats) {
+    *stats = times.total;
+    stats->kernels = static_cast<int>(units.size());
+  }
+  return library;
+}
+
+}  // namespace
+
+std::shared_ptr<FunctionLibrary> jit_compile(const std::vector<Function>& kernels, const Target& target,
+                                             CompileStats* stats) {
+  return compile(kernels, target, /*scheduled=*/true, stats);
+}
+
+std::shared_ptr<FunctionLibrary> schedule_and_compile(const std::vector<Function>& kernels,
+                                                      const Target& target, CompileStats* stats) {
+  return compile(kernels, target, /*scheduled=*/false, stats);
+}
+
+std::string emit_llvm(const std::vector<Function>& module, const Target& target) {
+  llvm::LLVMContext context;
+  return module_text(*optimized_module(context, module, target));
+}
+
+std::string emit_assembly(const std::vector<Function>& module, const Target& target) {
+  llvm::LLVMContext context;
+  return generate(*optimized_module(context, module, target), machine_for(target),
+                  llvm::CodeGenFileType::AssemblyFile);
+}
+
+std::string emit_object(const std::vector<Function>& module, const Target& target) {
+  llvm::LLVMContext context;
+  return generate(*optimized_module(context, module, target), machine_for(target),
+                  llvm::CodeGenFileType::ObjectFile);
+}
+
+std::string llvm_version() { return LLVM_VERSION_STRING; }
+
+}  // namespace ipex::loop

@@ -1,0 +1,107 @@
+// The O2 subset a kernel needs. Vector width, unrolling and tiling were decided in Loop IR, so there is no
+// loop or SLP vectorizer and no unroller here; what remains is a few cheap passes, tuned for time to first
+// call.
+#include "codegen/llvm/machine.h"
+
+#include <llvm/Analysis/CGSCCPassManager.h>
+#include <llvm/Analysis/LoopAnalysisManager.h>
+#include <llvm/IR/LegacyPassManager.h>
+#include <llvm/IR/PassManager.h>
+#include <llvm/MC/TargetRegistry.h>
+#include <llvm/Passes/PassBuilder.h>
+#include <llvm/Support/TargetSelect.h>
+#include <llvm/Support/raw_ostream.h>
+#include <llvm/Transforms/InstCombine/InstCombine.h>
+#include <llvm/Transforms/Scalar/EarlyCSE.h>
+#include <llvm/Transforms/Scalar/LICM.h>
+#include <llvm/Transforms/Scalar/LoopPassManager.h>
+#include <llvm/Transforms/Scalar/SimplifyCFG.h>
+
+#include <array>
+#include <memory>
+#include <mutex>
+
+#include "runtime/error.h"
+
+namespace ipex::loop {
+namespace {
+
+constexpr const char* kTriple = "x86_64-unknown-linux-gnu";
+
+void initialize_once() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    LLVMInitializeX86TargetInfo();
+    LLVMInitializeX86Target();
+    LLVMInitializeX86TargetMC();
+    LLVMInitializeX86AsmPrinter();
+  });
+}
+
+std::unique_ptr<llvm::TargetMachine> make_machine(const Target& target) {
+  initialize_once();
+  std::string error;
+  const llvm::Triple triple(kTriple);
+  const llvm::Target* x86 = llvm::TargetRegistry::lookupTarget(triple, error);
+  if (!x86) throw InternalError("LLVM has no x86-64 target: " + error);
+  llvm::TargetOptions options;
+  options.AllowFPOpFusion = llvm::FPOpFusion::Strict;  // a * b + c rounds twice unless Loop IR says fma
+  return std::unique_ptr<llvm::TargetMachine>(
+      x86->createTargetMachine(triple, target.cpu, target.features, options, llvm::Reloc::PIC_,
+                               llvm::CodeModel::Small, llvm::CodeGenOptLevel::Default));
+}
+
+}  // namespace
+
+llvm::TargetMachine& machine_for(const Target& target) {
+  thread_local std::array<std::unique_ptr<llvm::TargetMachine>, 3> machines;
+  auto& machine = machines.at(static_cast<size_t>(target.isa));
+  if (!machine) machine = make_machine(target);
+  return *machine;
+}
+
+void optimize(llvm::Module& module, llvm::TargetMachine& machine) {
+  module.setTargetTriple(machine.getTargetTriple());
+  module.setDataLayout(machine.createDataLayout());
+
+  llvm::LoopAnalysisManager loops;
+  llvm::FunctionAnalysisManager functions;
+  llvm::CGSCCAnalysisManager cgscc;
+  llvm::ModuleAnalysisManager modules;
+  llvm::PassBuilder builder(&machine);
+  builder.registerModuleAnalyses(modules);
+  builder.registerCGSCCAnalyses(cgscc);
+  builder.registerFunctionAnalyses(functions);
+  builder.registerLoopAnalyses(loops);
+  builder.crossRegisterProxies(loops, functions, cgscc, modules);
+
+  llvm::FunctionPassManager passes;
+  passes.addPass(llvm::EarlyCSEPass(/*UseMemorySSA=*/true));
+  passes.addPass(llvm::SimplifyCFGPass());
+  passes.addPass(llvm::InstCombinePass());
+  passes.addPass(
+      llvm::createFunctionToLoopPassAdaptor(llvm::LICMPass(llvm::LICMOptions()), /*UseMemorySSA=*/true));
+  passes.addPass(llvm::EarlyCSEPass(/*UseMemorySSA=*/true));
+  llvm::ModulePassManager pipeline;
+  pipeline.addPass(llvm::createModuleToFunctionPassAdaptor(std::move(passes)));
+  pipeline.run(module, modules);
+}
+
+std::string generate(llvm::Module& module, llvm::TargetMachine& machine, llvm::CodeGenFileType type) {
+  llvm::SmallVector<char, 0> bytes;
+  llvm::raw_svector_ostream stream(bytes);
+  llvm::legacy::PassManager passes;
+  if (machine.addPassesToEmitFile(passes, stream, nullptr, type))
+    throw InternalError("LLVM's x86 target cannot write this kind of file");
+  passes.run(module);
+  return std::string(bytes.data(), bytes.size());
+}
+
+std::string module_text(const llvm::Module& module) {
+  std::string text;
+  llvm::raw_string_ostream stream(text);
+  module.print(stream, nullptr);
+  return text;
+}
+
+}  // namespace ipex::loop

@@ -1,0 +1,122 @@
+// Loads and stores. A unit stride is one contiguous access, -1 a contiguous one reversed, 0 a scalar load and
+// a broadcast; any other stride or an index vector is a gather or scatter. Masked accesses use LLVM's masked
+// intrinsics: predicated instructions on AVX-512, vmaskmov or safe scalar code on AVX2. Alignment is only
+// ever the element's: views start anywhere.
+#include "codegen/llvm/memory.h"
+
+#include <llvm/IR/Constants.h>
+
+namespace ipex::loop {
+namespace {
+
+std::optional<int64_t> constant_stride(const IndexRef& index) {
+  if (!index.base) return std::nullopt;
+  if (auto* stride = llvm::dyn_cast<llvm::ConstantInt>(index.stride)) return stride->getSExtValue();
+  return std::nullopt;
+}
+
+llvm::Align alignment(const BufferRef& buffer) { return llvm::Align(itemsize(buffer.dtype)); }
+
+}  // namespace
+
+llvm::Value* MemoryBuilder::load(const BufferRef& buffer, const IndexRef& index, llvm::Value* mask) {
+  return values_.from_memory(load_memory(buffer, index, mask), {buffer.dtype, index.lanes});
+}
+
+llvm::Value* MemoryBuilder::load_memory(const BufferRef& buffer, const IndexRef& index, llvm::Value* mask) {
+  llvm::Type* scalar = values_.memory_type({buffer.dtype, 1});
+  llvm::Type* type = values_.memory_type({buffer.dtype, index.lanes});
+  const llvm::Align align = alignment(buffer);
+  if (index.lanes == 1) {
+    llvm::Value* pointer = address(buffer, index.base);
+    if (!mask) return access(buffer, ir_.CreateAlignedLoad(scalar, pointer, align));
+    llvm::Type* vector = llvm::FixedVectorType::get(scalar, 1);
+    llvm::Value* loaded = access(buffer, ir_.CreateMaskedLoad(vector, pointer, align, one_lane(mask),
+                                                              llvm::Constant::getNullValue(vector)));
+    return ir_.CreateExtractElement(loaded, uint64_t{0});
+  }
+
+  const auto stride = constant_stride(index);
+  llvm::Constant* zero = llvm::Constant::getNullValue(type);
+  auto contiguous = [&](llvm::Value* first, llvm::Value* lanes_on) -> llvm::Value* {
+    llvm::Value* pointer = address(buffer, first);
+    if (!lanes_on) return access(buffer, ir_.CreateAlignedLoad(type, pointer, align));
+    return access(buffer, ir_.CreateMaskedLoad(type, pointer, align, lanes_on, zero));
+  };
+  if (stride == 1) return contiguous(index.base, mask);
+  if (stride == -1) {
+    llvm::Value* reversed_mask = mask ? ir_.CreateVectorReverse(mask) : nullptr;
+    return ir_.CreateVectorReverse(contiguous(first_of_reversed(index), reversed_mask));
+  }
+  if (stride == 0) {
+    const IndexRef one{index.base, index.stride, nullptr, 1};
+    llvm::Value* any = mask ? ir_.CreateOrReduce(mask) : nullptr;
+    llvm::Value* all = values_.splat(load_memory(buffer, one, any), index.lanes);
+    return mask ? ir_.CreateSelect(mask, all, zero) : all;
+  }
+  return access(buffer, ir_.CreateMaskedGather(type, addresses(buffer, index), align, mask, zero));
+}
+
+void MemoryBuilder::store(const BufferRef& buffer, const IndexRef& index, llvm::Value* value,
+                          llvm::Value* mask) {
+  value = values_.to_memory(value, {buffer.dtype, index.lanes});
+  const llvm::Align align = alignment(buffer);
+  if (index.lanes == 1) {
+    llvm::Value* pointer = address(buffer, index.base);
+    if (mask)
+      access(buffer, ir_.CreateMaskedStore(one_lane(value), pointer, align, one_lane(mask)));
+    else
+      access(buffer, ir_.CreateAlignedStore(value, pointer, align));
+    return;
+  }
+
+  const auto stride = constant_stride(index);
+  if (stride == 1 || stride == -1) {
+    llvm::Value* first = stride == 1 ? index.base : first_of_reversed(index);
+    if (stride == -1) {
+      value = ir_.CreateVectorReverse(value);
+      if (mask) mask = ir_.CreateVectorReverse(mask);
+    }
+    llvm::Value* pointer = address(buffer, first);
+    if (mask)
+      access(buffer, ir_.CreateMaskedStore(value, pointer, align, mask));
+    else
+      access(buffer, ir_.CreateAlignedStore(value, pointer, align));
+    return;
+  }
+  // Lanes are written in order, so the last of several that meet at one address wins, as in the interpreter.
+  access(buffer, ir_.CreateMaskedScatter(value, addresses(buffer, index), align, mask));
+}
+
+llvm::Value* MemoryBuilder::address(const BufferRef& buffer, llvm::Value* index) {
+  return ir_.CreateGEP(values_.memory_type({buffer.dtype, 1}), buffer.pointer, index);
+}
+
+llvm::Value* MemoryBuilder::addresses(const BufferRef& buffer, const IndexRef& index) {
+  llvm::Value* lanes = index.vector;
+  if (index.base) {
+    // The common base goes into the pointer; what is left are small constants when the stride is one.
+    llvm::Value* pointer = address(buffer, index.base);
+    lanes = ir_.CreateMul(values_.iota(Dtype::kI64, index.lanes), values_.splat(index.stride, index.lanes));
+    return ir_.CreateGEP(values_.memory_type({buffer.dtype, 1}), pointer, lanes);
+  }
+  return ir_.CreateGEP(values_.memory_type({buffer.dtype, 1}), buffer.pointer, lanes);
+}
+
+llvm::Value* MemoryBuilder::first_of_reversed(const IndexRef& index) {
+  return ir_.CreateSub(index.base, ir_.getInt64(index.lanes - 1));
+}
+
+llvm::Value* MemoryBuilder::one_lane(llvm::Value* x) {
+  llvm::Type* vector = llvm::FixedVectorType::get(x->getType(), 1);
+  return ir_.CreateInsertElement(llvm::PoisonValue::get(vector), x, uint64_t{0});
+}
+
+template <typename Instruction>
+Instruction* MemoryBuilder::access(const BufferRef& buffer, Instruction* instruction) {
+  if (buffer.scope) instruction->setMetadata(llvm::LLVMContext::MD_alias_scope, buffer.scope);
+  if (buffer.distinct) instruction->setMetadata(llvm::LLVMContext::MD_noalias, buffer.distinct);
+  return instruction;
+}
+
+}  // namespace ipex::loop

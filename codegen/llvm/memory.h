@@ -1,0 +1,48 @@
+// Loads and stores of buffers: picks the memory instruction that an index vector and a mask allow.
+#pragma once
+
+#include <llvm/IR/IRBuilder.h>
+#include <llvm/IR/Metadata.h>
+
+#include "codegen/llvm/value_builder.h"
+
+namespace ipex::loop {
+
+// A buffer inside one LLVM function.
+struct BufferRef {
+  llvm::Value* pointer = nullptr;
+  Dtype dtype = Dtype::kF32;
+  llvm::MDNode* scope = nullptr;     // !alias.scope of its accesses
+  llvm::MDNode* distinct = nullptr;  // !noalias: scopes of buffers that never share memory with this one
+};
+
+// An index: lane l is base + l * stride, or, when vector is set, whatever it says.
+struct IndexRef {
+  llvm::Value* base = nullptr;    // scalar i64
+  llvm::Value* stride = nullptr;  // scalar i64
+  llvm::Value* vector = nullptr;  // <lanes x i64>; used when base is null
+  int lanes = 1;
+};
+
+class MemoryBuilder {
+ public:
+  MemoryBuilder(llvm::IRBuilder<>& ir, const ValueBuilder& values) : ir_(ir), values_(values) {}
+
+  // mask: i1 or <lanes x i1>, may be null. A lane that is off reads 0 and touches no memory.
+  llvm::Value* load(const BufferRef& buffer, const IndexRef& index, llvm::Value* mask);
+  void store(const BufferRef& buffer, const IndexRef& index, llvm::Value* value, llvm::Value* mask);
+
+ private:
+  llvm::Value* load_memory(const BufferRef& buffer, const IndexRef& index, llvm::Value* mask);
+  llvm::Value* address(const BufferRef& buffer, llvm::Value* index);
+  llvm::Value* addresses(const BufferRef& buffer, const IndexRef& index);
+  llvm::Value* first_of_reversed(const IndexRef& index);
+  llvm::Value* one_lane(llvm::Value* x);
+  template <typename Instruction>
+  Instruction* access(const BufferRef& buffer, Instruction* instruction);
+
+  llvm::IRBuilder<>& ir_;
+  const ValueBuilder& values_;
+};
+
+}  // namespace ipex::loop

@@ -1,0 +1,74 @@
+// libtorch_cpu exports Sleef, so JIT kernels get eager's own functions. In a Python process it is loaded
+// already, but RTLD_LOCAL: its path comes from the list of loaded objects. A program without torch names it
+// by IPEX_SLEEF, or has it in the Python environment of the build tree's oneDNN
+// (<env>/lib/python3*/site-packages/torch/lib).
+#include "codegen/llvm/sleef.h"
+
+#include <dlfcn.h>
+#include <link.h>
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/env.h"
+#include "runtime/error.h"
+
+namespace ipex::loop {
+namespace {
+
+constexpr std::string_view kTorch = "libtorch_cpu.so";
+
+std::vector<std::string> loaded_objects() {
+  std::vector<std::string> paths;
+  dl_iterate_phdr(
+      [](dl_phdr_info* object, size_t, void* out) {
+        if (object->dlpi_name && *object->dlpi_name)
+          static_cast<std::vector<std::string>*>(out)->emplace_back(object->dlpi_name);
+        return 0;
+      },
+      &paths);
+  return paths;
+}
+
+std::string torch_beside(const std::string& object) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(fs::path(object).parent_path(), error)) {
+    if (!entry.path().filename().string().starts_with("python3")) continue;
+    const fs::path torch = entry.path() / "site-packages" / "torch" / "lib" / kTorch;
+    if (fs::exists(torch, error)) return torch.string();
+  }
+  return {};
+}
+
+std::string library_path() {
+  if (std::string path = env::get("IPEX_SLEEF"); !path.empty()) return path;
+  const std::vector<std::string> objects = loaded_objects();
+  for (const std::string& path : objects)
+    if (path.ends_with(kTorch)) return path;
+  // oneTBB and oneDNN live in the lib/ directory of the environment that has torch in its site-packages.
+  for (const std::string& path : objects)
+    if (std::string torch = torch_beside(path); !torch.empty()) return torch;
+  throw UserError(
+      "no library with Sleef's vector math functions: libtorch_cpu.so is not loaded; set IPEX_SLEEF to the "
+      "path of "
+      "libtorch_cpu.so or libsleef.so");
+}
+
+void* open_library() {
+  const std::string path = library_path();
+  void* library = dlopen(path.c_str(), RTLD_LAZY | RTLD_LOCAL);
+  if (!library) throw UserError("cannot load " + path + " for Sleef's functions: " + dlerror());
+  return library;
+}
+
+}  // namespace
+
+void* find_sleef_function(const char* name) {
+  static void* const library = open_library();
+  return dlsym(library, name);
+}
+
+}  // namespace ipex::loop

@@ -1,0 +1,54 @@
+// Loop IR operations on LLVM values: one scalar or vector in, one out. Knows types, instructions and Sleef;
+// knows nothing of names, statements or memory.
+//
+// How a dtype travels in registers: b1 as i1; f16 and bf16 as their bits in i16, since no arithmetic happens
+// in them; the rest as the LLVM type of the same name. In memory b1 is a byte, 0 or 1.
+#pragma once
+
+#include <llvm/ADT/ArrayRef.h>
+#include <llvm/IR/IRBuilder.h>
+
+#include "codegen/llvm/math_table.h"
+#include "codegen/loop/ir.h"
+#include "codegen/target.h"
+
+namespace ipex::loop {
+
+class ValueBuilder {
+ public:
+  ValueBuilder(llvm::IRBuilder<>& ir, const Target& target) : ir_(ir), target_(target) {}
+
+  llvm::Type* type(Type t) const;
+  llvm::Type* memory_type(Type t) const;
+
+  llvm::Value* integer(Type t, int64_t value) const;  // b1 and integers; broadcast when t is a vector
+  llvm::Value* real(Type t, double value) const;      // every float type, the half types as bits
+  llvm::Value* splat(llvm::Value* x, int lanes) const;
+  llvm::Value* iota(Dtype dtype, int lanes) const;         // 0, 1, 2, ...
+  llvm::Value* from_memory(llvm::Value* x, Type t) const;  // memory_type(t) -> type(t)
+  llvm::Value* to_memory(llvm::Value* x, Type t) const;
+
+  // `operand` is the type of the op's data operands (for select: of its two choices).
+  llvm::Value* apply(ScalarOp op, Type operand, llvm::ArrayRef<llvm::Value*> args);
+  llvm::Value* cast(llvm::Value* x, Type from, Dtype to);
+  llvm::Value* reduce_lanes(ScalarOp op, Type t, llvm::Value* x);
+
+  // Lane l is on where l < count - base: the mask of a loop's tail, without 64-bit lane arithmetic.
+  llvm::Value* tail_mask(llvm::Value* base, llvm::Value* count, int lanes);
+
+ private:
+  llvm::Value* arithmetic(ScalarOp op, Type t, llvm::ArrayRef<llvm::Value*> args);
+  llvm::Value* bitwise(ScalarOp op, Type t, llvm::ArrayRef<llvm::Value*> args);
+  llvm::Value* compare(ScalarOp op, Type t, llvm::Value* a, llvm::Value* b);
+  llvm::Value* min_max(ScalarOp op, Type t, llvm::Value* a, llvm::Value* b);
+  llvm::Value* divide(ScalarOp op, Type t, llvm::Value* a, llvm::Value* b);
+  llvm::Value* call_sleef(const MathFunction& f, Type t, llvm::ArrayRef<llvm::Value*> args);
+  llvm::Value* float_to_int(llvm::Value* x, Type from, Dtype to);
+  llvm::Value* to_bf16(llvm::Value* x, Type f32);
+  llvm::Value* unary(llvm::Intrinsic::ID id, llvm::Value* x);
+
+  llvm::IRBuilder<>& ir_;
+  const Target& target_;
+};
+
+}  // namespace ipex::loop

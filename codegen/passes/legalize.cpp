@@ -1,0 +1,109 @@
+// Operations without an instruction of their own, as operations that have one: Python's floor division and
+// remainder on integers and floats. Casts need nothing here: the emitter has exact instructions or sequences
+// for every pair of dtypes.
+#include "codegen/passes/expand.h"
+#include "codegen/passes/passes.h"
+
+namespace ipex::loop {
+namespace {
+
+using Op = ScalarOp;
+
+Expr apply(Op op, Expr a, Expr b) { return make_apply(op, {std::move(a), std::move(b)}); }
+Expr select(Expr condition, Expr a, Expr b) {
+  return make_apply(Op::select_, {std::move(condition), std::move(a), std::move(b)});
+}
+Expr is_negative(const Expr& x) { return apply(Op::lt_, x, make_int(x->type, 0)); }
+
+int log2_exact(int64_t value) {
+  if (value <= 0 || (value & (value - 1))) return -1;
+  return __builtin_ctzll(static_cast<unsigned long long>(value));
+}
+
+// Signed integers. By 2^k: a shift, a mask. By another positive constant c: a and ~a count from the two sides
+// of zero, so floor(a / c) = s ^ ((a ^ s) / c) with s the sign of a spread over its bits, and no fix-up is
+// needed.
+Expr integer_floordiv(const Expr& dividend, const Expr& divisor, Binder& binder) {
+  const Type type = dividend->type;
+  const auto constant = as_const_int(divisor);
+  if (constant && log2_exact(*constant) >= 0)
+    return apply(Op::shr_, dividend, make_int(type, log2_exact(*constant)));
+  const Expr a = binder.bind("a", dividend);
+  if (constant && *constant > 0) {
+    const Expr sign = binder.bind("sign", apply(Op::shr_, a, make_int(type, itemsize(type.dtype) * 8 - 1)));
+    return apply(Op::bitxor_, apply(Op::div_, apply(Op::bitxor_, a, sign), divisor), sign);
+  }
+  const Expr b = binder.bind("b", divisor);
+  const Expr quotient = binder.bind("quotient", apply(Op::div_, a, b));
+  const Expr rest = binder.bind("rest", apply(Op::rem_, a, b));
+  const Expr inexact = apply(Op::ne_, rest, make_int(type, 0));
+  const Expr signs_differ = is_negative(apply(Op::bitxor_, rest, b));
+  return select(apply(Op::bitand_, inexact, signs_differ), apply(Op::sub_, quotient, make_int(type, 1)),
+                quotient);
+}
+
+Expr integer_floormod(const Expr& dividend, const Expr& divisor, Binder& binder) {
+  const Type type = dividend->type;
+  const auto constant = as_const_int(divisor);
+  if (constant && log2_exact(*constant) >= 0)
+    return apply(Op::bitand_, dividend, make_int(type, *constant - 1));
+  const Expr a = binder.bind("a", dividend);
+  if (constant && *constant > 0)
+    return apply(Op::sub_, a, apply(Op::mul_, integer_floordiv(a, divisor, binder), divisor));
+  const Expr b = binder.bind("b", divisor);
+  const Expr rest = binder.bind("rest", apply(Op::rem_, a, b));
+  const Expr inexact = apply(Op::ne_, rest, make_int(type, 0));
+  const Expr signs_differ = is_negative(apply(Op::bitxor_, rest, b));
+  return select(apply(Op::bitand_, inexact, signs_differ), apply(Op::add_, rest, b), rest);
+}
+
+// fmod(a, b), and where its sign is not b's.
+struct FloatRest {
+  Expr a, b, rest, wrong_side;
+};
+FloatRest float_rest(const Expr& dividend, const Expr& divisor, Binder& binder) {
+  const Expr zero = make_const(dividend->type, 0);
+  const Expr a = binder.bind("a", dividend);
+  const Expr b = binder.bind("b", divisor);
+  const Expr rest = binder.bind("rest", apply(Op::rem_, a, b));
+  const Expr signs_differ = apply(Op::ne_, apply(Op::lt_, b, zero), apply(Op::lt_, rest, zero));
+  return {a, b, rest, apply(Op::bitand_, apply(Op::ne_, rest, zero), signs_differ)};
+}
+
+// The quotient ATen computes: exact multiples first, then the nearest integer below, with the sign of a / b
+// for zero.
+Expr float_floordiv(const Expr& dividend, const Expr& divisor, Binder& binder) {
+  const Type type = dividend->type;
+  const Expr zero = make_const(type, 0), one = make_const(type, 1);
+  const FloatRest r = float_rest(dividend, divisor, binder);
+  const Expr ratio = binder.bind("ratio", apply(Op::div_, r.a, r.b));
+  const Expr exact = apply(Op::div_, apply(Op::sub_, r.a, r.rest), r.b);
+  const Expr quotient = binder.bind("quotient", apply(Op::sub_, exact, select(r.wrong_side, one, zero)));
+  const Expr low = binder.bind("low", make_apply(Op::floor_, {quotient}));
+  const Expr above_half = apply(Op::gt_, apply(Op::sub_, quotient, low), make_const(type, 0.5));
+  const Expr nearest = select(above_half, apply(Op::add_, low, one), low);
+  const Expr signed_zero = apply(Op::copysign_, zero, ratio);
+  const Expr result = select(apply(Op::ne_, quotient, zero), nearest, signed_zero);
+  return select(apply(Op::eq_, r.b, zero), ratio, result);
+}
+
+Expr float_floormod(const Expr& dividend, const Expr& divisor, Binder& binder) {
+  const FloatRest r = float_rest(dividend, divisor, binder);
+  return select(r.wrong_side, apply(Op::add_, r.rest, r.b), r.rest);
+}
+
+}  // namespace
+
+Function legalize(const Function& f, const Target&) {
+  return expand(f, [](const Expr& e, Binder& binder) -> Expr {
+    if (!e->is(ExprKind::kApply) || (e->op != Op::floordiv_ && e->op != Op::floormod_)) return e;
+    const bool quotient = e->op == Op::floordiv_;
+    const Expr &a = e->args[0], &b = e->args[1];
+    if (is_float(e->type.dtype))
+      return quotient ? float_floordiv(a, b, binder) : float_floormod(a, b, binder);
+    if (!info(e->type.dtype).is_signed) return apply(quotient ? Op::div_ : Op::rem_, a, b);
+    return quotient ? integer_floordiv(a, b, binder) : integer_floormod(a, b, binder);
+  });
+}
+
+}  // namespace ipex::loop

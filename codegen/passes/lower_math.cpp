@@ -1,0 +1,187 @@
+// Math functions as arithmetic: the f32 rows that math_table.def calls polynomials. Inlined they need no
+// call, no spill of every vector register around one, and share the scheduler with what surrounds them.
+//
+// Every coefficient is a minimax fit (Remez) to the function named beside it, rounded to f32; each stays
+// within 1 ulp over all of f32 and keeps NaN, infinities, signed zeros, denormal arguments and results.
+// tests/cpp/llvm_accuracy.cpp measures it.
+#include <cmath>
+#include <initializer_list>
+#include <limits>
+
+#include "codegen/llvm/math_table.h"
+#include "codegen/passes/expand.h"
+#include "codegen/passes/passes.h"
+
+namespace ipex::loop {
+namespace {
+
+constexpr double kInf = std::numeric_limits<double>::infinity();
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
+// Formulas over one vector or scalar type, written as arithmetic.
+class Formula {
+ public:
+  Formula(Type type, Binder& binder) : type_(type), binder_(binder) {}
+
+  Expr exp(Expr x);
+  Expr log(Expr x);
+  Expr tanh(Expr x);
+  Expr erf(Expr x);
+
+ private:
+  using Op = ScalarOp;
+  Expr f(double value) const { return make_const(type_, value); }
+  Expr i(int64_t value) const { return make_int(type_.with_dtype(Dtype::kI32), value); }
+  Expr let(const char* name, Expr e) { return binder_.bind(name, std::move(e)); }
+
+  static Expr add(Expr a, Expr b) { return make_apply(Op::add_, {std::move(a), std::move(b)}); }
+  static Expr sub(Expr a, Expr b) { return make_apply(Op::sub_, {std::move(a), std::move(b)}); }
+  static Expr mul(Expr a, Expr b) { return make_apply(Op::mul_, {std::move(a), std::move(b)}); }
+  static Expr div(Expr a, Expr b) { return make_apply(Op::div_, {std::move(a), std::move(b)}); }
+  static Expr lt(Expr a, Expr b) { return make_apply(Op::lt_, {std::move(a), std::move(b)}); }
+  static Expr eq(Expr a, Expr b) { return make_apply(Op::eq_, {std::move(a), std::move(b)}); }
+  static Expr abs(Expr a) { return make_apply(Op::abs_, {std::move(a)}); }
+  static Expr shl(Expr a, Expr b) { return make_apply(Op::shl_, {std::move(a), std::move(b)}); }
+  static Expr shr(Expr a, Expr b) { return make_apply(Op::shr_, {std::move(a), std::move(b)}); }
+  static Expr fma(Expr a, Expr b, Expr c) {
+    return make_apply(Op::fma_, {std::move(a), std::move(b), std::move(c)});
+  }
+  static Expr select(Expr condition, Expr a, Expr b) {
+    return make_apply(Op::select_, {std::move(condition), std::move(a), std::move(b)});
+  }
+  static Expr copysign(Expr a, Expr b) { return make_apply(Op::copysign_, {std::move(a), std::move(b)}); }
+  Expr bits(Expr a) const {
+    return make_apply_as(Op::bitcast_int_, {std::move(a)}, type_.with_dtype(Dtype::kI32));
+  }
+  Expr value(Expr a) const { return make_apply_as(Op::bitcast_float_, {std::move(a)}, type_); }
+
+  // Clamps that let NaN through (min and max would cost two instructions more).
+  Expr at_most(Expr a, double limit) { return select(lt(f(limit), a), f(limit), a); }
+  Expr at_least(Expr a, double limit) { return select(lt(a, f(limit)), f(limit), a); }
+
+  // Horner, highest power first.
+  Expr polynomial(Expr x, std::initializer_list<double> coefficients) {
+    Expr sum;
+    for (double c : coefficients) sum = sum ? fma(sum, x, f(c)) : f(c);
+    return sum;
+  }
+  Expr exp2_normal(Expr t);
+
+  Type type_;
+  Binder& binder_;
+};
+
+// Adding it to |t| < 2^22 leaves round(t) in the low bits of the sum.
+constexpr double kRound = 12582912.0;  // 1.5 * 2^23
+constexpr int64_t kRoundBits = 0x4b400000;
+
+// e^x = 2^n e^r with |r| <= ln(2)/2. 2^n is two factors, so that overflow and denormal results come from
+// multiplications and are rounded once.
+Expr Formula::exp(Expr x) {
+  x = let("x", at_least(let("x", at_most(x, 89.0)), -104.0));
+  const Expr k = let("k", fma(x, f(1.44269504), f(kRound)));
+  const Expr n = let("n", sub(k, f(kRound)));
+  const Expr r = let("r", fma(n, f(-1.42860677e-06), fma(n, f(-0.693145752), x)));
+  // (e^r - 1 - r) / r^2 on [-ln(2)/2, ln(2)/2], relative error of e^r 2^-28.2
+  const Expr q = polynomial(r, {0.00138389051, 0.00836919248, 0.0416681021, 0.166665167, 0.49999994});
+  const Expr p = fma(fma(q, r, f(1)), r, f(1));
+  const Expr whole = let("whole", sub(bits(k), i(kRoundBits)));
+  const Expr half = let("half", shr(whole, i(1)));
+  const Expr bias = i(127);
+  const Expr first = value(shl(add(half, bias), i(23)));
+  const Expr second = value(shl(add(sub(whole, half), bias), i(23)));
+  return mul(mul(p, first), second);
+}
+
+// 2^t for t well inside the normal range; the caller discards it for NaN.
+Expr Formula::exp2_normal(Expr t) {
+  const Expr k = let("k", add(t, f(kRound)));
+  const Expr r = let("r", sub(t, sub(k, f(kRound))));
+  // (2^r - 1) / r on [-1/2, 1/2], relative error of 2^r 2^-26.3
+  const Expr q =
+      polynomial(r, {0.000133324909, 0.00133879273, 0.00962544512, 0.0555036627, 0.240225941, 0.693147182});
+  return value(add(bits(fma(q, r, f(1))), shl(bits(k), i(23))));
+}
+
+// log(x) = e ln(2) + log(m), m in [2/3, 4/3). The sum of e ln(2) and m - 1 keeps what its rounding lost.
+Expr Formula::log(Expr x) {
+  x = let("x", x);
+  const Expr tiny = let("tiny", lt(x, f(0x1p-126)));
+  const Expr normal = let("normal", select(tiny, mul(x, f(0x1p23)), x));
+  const Expr offset = let("offset", sub(bits(normal), i(0x3f2aaaab)));  // of 2/3
+  const Expr exponent = let("exponent", shr(offset, i(23)));
+  const Expr m = value(sub(bits(normal), shl(exponent, i(23))));
+  const Expr e = let("e", add(make_cast(Dtype::kF32, exponent), select(tiny, f(-23), f(0))));
+  const Expr r = let("r", sub(m, f(1)));
+  // (log(1 + r) - r + r^2 / 2) / r^3 on [-1/3, 1/3], relative error of log(1 + r) 2^-27.4
+  const Expr q = polynomial(r, {-0.128916845, 0.139844358, -0.121842608, 0.140058696, -0.16680488,
+                                0.200104058, -0.249997973, 0.333332151});
+  const Expr square = let("square", mul(r, r));
+  const Expr rest = fma(square, f(-0.5), mul(mul(square, r), q));
+  const Expr high = let("high", mul(e, f(0.693145752)));  // exact: ln(2) to 16 bits
+  const Expr sum = let("sum", add(high, r));
+  const Expr lost = add(sub(high, sum), r);
+  const Expr finite = add(sum, fma(e, f(1.42860677e-06), add(rest, lost)));
+  const Expr positive = select(lt(x, f(kInf)), finite, x);
+  return select(lt(f(0), x), positive, select(eq(x, f(0)), f(-kInf), f(kNan)));
+}
+
+// tanh|x| = 1 - 2 / (e^(2|x|) + 1), an odd polynomial where that would cancel.
+Expr Formula::tanh(Expr x) {
+  x = let("x", x);
+  const Expr size = let("size", abs(x));
+  const Expr square = let("square", mul(x, x));
+  // (tanh(x) / x - 1) / x^2 in x^2 on [0, 0.5625], relative error of tanh 2^-29.4
+  const Expr q = polynomial(square, {-0.00616445672, 0.020997325, -0.053835202, 0.13332434, -0.333333135});
+  const Expr small = fma(mul(square, q), x, x);
+  const Expr power = exp2_normal(let("t", mul(at_most(size, 10.0), f(2.88539008))));
+  const Expr large = sub(f(1), div(f(2), add(power, f(1))));
+  return select(lt(f(0.5625), size), copysign(large, x), small);
+}
+
+// erf|x| = 1 - 2^q(|x|), an odd polynomial where that would cancel.
+Expr Formula::erf(Expr x) {
+  x = let("x", x);
+  const Expr size = let("size", at_most(abs(x), 4.0));
+  const Expr square = let("square", mul(x, x));
+  // erf(x) / x - 1 in x^2 on [0, 0.9375], relative error of erf 2^-29.9
+  const Expr p = polynomial(square, {8.16438333e-05, -0.000808529265, 0.0051949895, -0.0268564709,
+                                     0.112836324, -0.376126289, 0.128379166});
+  const Expr small = fma(p, x, x);
+  // log2(erfc(x)) on [0.9375, 4], error of erf 2^-34.1
+  const Expr q = polynomial(size, {-3.08219896e-05, 0.000631262374, -0.00603913981, 0.0362963602,
+                                   -0.156302705, -0.913646936, -1.62958491, 0.000260192726});
+  const Expr large = sub(f(1), exp2_normal(let("t", q)));
+  return select(lt(f(0.9375), size), copysign(large, x), small);
+}
+
+bool is_polynomial(const Expr& e) {
+  if (!e->is(ExprKind::kApply) || e->type.dtype != Dtype::kF32) return false;
+  const MathFunction* function = math_function(e->op);
+  return function && function->f32 == MathSource::kPolynomial;
+}
+
+}  // namespace
+
+Function lower_math(const Function& f, const Target&) {
+  return expand(f, [](const Expr& e, Binder& binder) -> Expr {
+    if (!is_polynomial(e)) return e;
+    Formula formula(e->type, binder);
+    const Expr& x = e->args[0];
+    switch (e->op) {
+      case ScalarOp::exp_:
+        return binder.bind("exp", formula.exp(x));
+      case ScalarOp::log_:
+        return binder.bind("log", formula.log(x));
+      case ScalarOp::tanh_:
+        return binder.bind("tanh", formula.tanh(x));
+      case ScalarOp::erf_:
+        return binder.bind("erf", formula.erf(x));
+      default:
+        throw InternalError("lower_math: math_table.def calls " +
+                            std::string(info(e->op).name) + " a polynomial, but there is none");
+    }
+  });
+}
+
+}  // namespace ipex::loop
