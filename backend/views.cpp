@@ -54,19 +54,19 @@ std::optional<Strides> reshape_strides(const Shape& shape, const Strides& stride
   return result;
 }
 
-struct Step {
-  Strides strides;
-  Dim offset;
-};
+bool moves_no_data(Op op) {
+  return op == Op::kPermute || op == Op::kExpand || op == Op::kSlice || op == Op::kReshape;
+}
 
-// Strides of a view node's result given those of its operand; nullopt when the node moves data.
-std::optional<Step> apply_view(const Graph& graph, const Node& node, const Strides& strides,
-                               const Dim& offset) {
+}  // namespace
+
+std::optional<Placement> apply_view(const Graph& graph, const Node& node, const Placement& operand) {
+  const auto& [strides, offset] = operand;
   switch (node.op) {
     case Op::kPermute: {
       Strides result;
       for (int64_t d : node.attr<std::vector<int64_t>>("dims")) result.push_back(strides[d]);
-      return Step{result, offset};
+      return Placement{result, offset};
     }
     case Op::kExpand: {
       const auto& dims = node.attr<std::vector<int64_t>>("dims");
@@ -74,7 +74,7 @@ std::optional<Step> apply_view(const Graph& graph, const Node& node, const Strid
       Strides result(node.types[0].shape.size(), index_const(0));
       for (size_t d = 0; d < dims.size(); ++d)
         if (equal(Shape{from[d]}, Shape{node.types[0].shape[dims[d]]})) result[dims[d]] = strides[d];
-      return Step{result, offset};
+      return Placement{result, offset};
     }
     case Op::kSlice: {
       const auto& starts = node.attr<std::vector<Dim>>("starts");
@@ -85,19 +85,17 @@ std::optional<Step> apply_view(const Graph& graph, const Node& node, const Strid
         result.push_back(loop::simplify(strides[d] * index_const(steps[d])));
         start = start + starts[d] * strides[d];
       }
-      return Step{result, loop::simplify(start)};
+      return Placement{result, loop::simplify(start)};
     }
     case Op::kReshape: {
       auto result = reshape_strides(graph.type(node.operands[0]).shape, strides, node.types[0].shape);
       if (!result) return std::nullopt;
-      return Step{*result, offset};
+      return Placement{*result, offset};
     }
     default:
       return std::nullopt;
   }
 }
-
-}  // namespace
 
 View resolve_view(const Graph& graph, Value value) {
   const Node& node = graph.node(value);

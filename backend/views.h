@@ -7,14 +7,22 @@
 
 namespace ipex::graph {
 
-// value[i] = root's memory[offset + sum(i[d] * strides[d])], through permute, expand, slice and view-compatible reshape nodes
-// (root: the first value that owns memory). nullopt never: a node that is not a view is its own root.
+// value[i] = root's memory[offset + sum(i[d] * strides[d])], through permute, expand, slice and
+// view-compatible reshape nodes (root: the first value that owns memory). nullopt never: a node that is not a
+// view is its own root.
 struct View {
   Value root;
-  Strides strides;   // 0 for expanded dims
+  Strides strides;  // 0 for expanded dims
   Dim offset;
 };
 View resolve_view(const Graph& graph, Value value);
-bool is_view(const Graph& graph, const Node& node);   // moves no data given its operand's strides
+
+// Strides and offset of a view node's result given its operand's; nullopt when the node moves data.
+struct Placement {
+  Strides strides;
+  Dim offset;
+};
+std::optional<Placement> apply_view(const Graph& graph, const Node& node, const Placement& operand);
+bool is_view(const Graph& graph, const Node& node);  // moves no data given its operand's strides
 
 }  // namespace ipex::graph

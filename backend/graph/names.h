@@ -9,4 +9,7 @@ namespace ipex::graph {
 
 std::string value_name(const Graph& graph, Value v);  // %3, %3.1, %input
 
+// The node without its result names and source: two nodes with equal expressions compute the same value.
+std::string node_expression(const Graph& graph, int32_t index);
+
 }  // namespace ipex::graph

@@ -68,12 +68,8 @@ struct AttrPrinter {
 
 std::string print_graph(const Graph& graph, const std::string& indent);
 
-std::string print_node(const Graph& graph, int32_t index, const std::string& indent) {
-  const Node& node = graph.nodes[index];
-  std::string text = indent;
-  for (size_t r = 0; r < node.types.size(); ++r)
-    text += (r ? ", " : "") + value_name(graph, {index, static_cast<int32_t>(r)});
-  text += " = " + std::string(info(node.op).name);
+std::string print_expression(const Graph& graph, const Node& node, const std::string& indent) {
+  std::string text(info(node.op).name);
   if (node.op != Op::kInput && !node.name.empty()) text += "." + node.name;
   text += "(";
   for (size_t i = 0; i < node.operands.size(); ++i)
@@ -95,6 +91,15 @@ std::string print_node(const Graph& graph, int32_t index, const std::string& ind
     text += (r ? ", " : " ") + print_type(node.types[r]);
     if (r < node.layouts.size() && !node.layouts[r].empty()) text += print_strides(node.layouts[r]);
   }
+  return text;
+}
+
+std::string print_node(const Graph& graph, int32_t index, const std::string& indent) {
+  const Node& node = graph.nodes[index];
+  std::string text = indent;
+  for (size_t r = 0; r < node.types.size(); ++r)
+    text += (r ? ", " : "") + value_name(graph, {index, static_cast<int32_t>(r)});
+  text += " = " + print_expression(graph, node, indent);
   if (!node.source.empty()) text += "  # " + node.source.substr(0, node.source.find('\n'));
   return text + "\n";
 }
@@ -138,6 +143,10 @@ std::string value_name(const Graph& graph, Value v) {
   if (node.op == Op::kInput && !node.name.empty()) return "%" + node.name;
   std::string text = "%" + std::to_string(v.node);
   return v.result ? text + "." + std::to_string(v.result) : text;
+}
+
+std::string node_expression(const Graph& graph, int32_t index) {
+  return print_expression(graph, graph.nodes[index], "");
 }
 
 std::string print(const Graph& graph) { return print_graph(graph, "") + "\n"; }
