@@ -124,7 +124,10 @@ Expr make_var(std::string name, Type type) {
 }
 
 Expr make_load(std::string buffer, Dtype dtype, Expr index, Expr mask) {
-  if (mask && index && mask->type.lanes < index->type.lanes) mask = widen(mask, index);
+  if (mask && index && mask->type.lanes != index->type.lanes) {
+    mask = widen(mask, index);
+    index = widen(index, mask);
+  }
   if (std::string error = load_error(index, mask); !error.empty())
     ill_typed("load of '" + buffer + "': " + error);
   Type type{dtype, index->type.lanes};

@@ -12,6 +12,9 @@ namespace ipex::loop {
 
 using ExprFn = std::function<Expr(const Expr&)>;
 
+// The same operation on other operands, of other lanes too: types follow, scalars beside vectors are broadcast.
+Expr with_args(const Expr& e, std::vector<Expr> args);
+
 // Rebuilds e bottom-up, each node passed through fn after its children; shares what did not change.
 Expr transform(const Expr& e, const ExprFn& fn);
 // Applies fn (through transform) to every expression of a block, and optionally rewrites statements: stmt_fn gets each statement
@@ -46,7 +49,8 @@ class Names {
   void reserve(std::string name) { used_.insert(std::move(name)); }
 
  private:
-  std::set<std::string> used_;
+  std::set<std::string, std::less<>> used_;
+  std::map<std::string, int, std::less<>> next_;   // suffix to try first, by base
 };
 
 }  // namespace ipex::loop
