@@ -1,4 +1,5 @@
-// How one nest runs: data, printed and parsed, chosen by a pure function and applied by another (passes/apply_schedule.cpp).
+// How one nest runs: data, printed and parsed, chosen by a pure function and applied by another
+// (passes/apply_schedule.cpp).
 #pragma once
 
 #include <optional>
@@ -11,23 +12,28 @@
 
 namespace ipex::loop {
 
-// What happens to one loop, named by its variable in the function the schedule was chosen for.
+// What happens to one loop, named by its variable in the function the schedule was chosen for. The loop over
+// the tiles of `i` is named `i_tile`, and a loop fused from several carries the first one's name with
+// `_fused`; both may have entries too.
 struct LoopSchedule {
   std::string loop;
-  int64_t tile = 0;                  // > 0: split into an outer loop over tiles and an inner one of this extent
-  ForKind kind = ForKind::kSerial;   // of the inner loop when tiled, parallel ones excepted: the outer one is parallel
-  int64_t grain = 1;                 // parallel
-  int lanes = 1;                     // vector
-  int accumulators = 1;              // vector: independent vectors in flight
+  int64_t tile = 0;  // > 0: split into an outer loop over tiles and an inner one of this extent
+  ForKind kind =
+      ForKind::kSerial;  // of the inner loop when tiled, parallel ones excepted: the outer one is parallel
+  int64_t grain = 1;     // parallel
+  int lanes = 1;         // vector
+  int accumulators = 1;  // vector: independent vectors in flight
   bool operator==(const LoopSchedule&) const = default;
 };
 
 struct Schedule {
   std::vector<LoopSchedule> loops;
-  std::vector<std::vector<std::string>> order;   // perfect nests to permute: loop variables, outermost first
+  std::vector<std::vector<std::string>> order;  // perfect nests to permute: loop variables, outermost first
+  std::vector<std::vector<std::string>> fuse;  // perfect nests to run as one loop, after tiling and permuting
   bool operator==(const Schedule&) const = default;
 };
 
+// One line an item:  loop i tile=64 vector lanes=16 accumulators=4  |  order i_tile j_tile i j  |  fuse i j
 std::string print(const Schedule& schedule);
 Schedule parse_schedule(std::string_view text);
 

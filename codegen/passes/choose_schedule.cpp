@@ -1,0 +1,462 @@
+// choose_schedule: how each nest of a function runs. Pure: the same nest and target give the same schedule.
+//
+// One cost model decides. The vector loop is the one for which the nest costs least, counting what each
+// memory access becomes (one instruction when its stride is 1, one a lane when it is not) and arithmetic
+// outside any vector loop as scalar. An outer loop may win over the reduction inside it: column sums keep a
+// vector of columns. Parallel is the outermost loop that is proved independent, unless all the work is
+// smaller than waking the threads. A reduction with too little around it to keep threads busy is cut into
+// chunks of a fixed size: results do not depend on the number of threads.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <set>
+
+#include "codegen/loop/rewrite.h"
+#include "codegen/loop/simplify.h"
+#include "codegen/passes/loop_nest.h"
+#include "codegen/passes/loop_tree.h"
+#include "codegen/schedule.h"
+
+namespace ipex::loop {
+
+namespace {
+
+constexpr double kAssumedExtent = 128;    // of a loop whose bounds are symbols
+constexpr double kSerialWork = 32 << 10;  // element operations not worth a second thread
+constexpr double kGrainWork = 16 << 10;   // the least one thread is woken for
+constexpr double kSplitWork = 256 << 10;  // a reduction worth two stages
+constexpr double kChunkWork = 64 << 10;
+constexpr int64_t kMaxChunks = 64;  // of a static reduction; bounds the serial merge
+constexpr double kKeptBlocks = 16;  // this many vectors of results keep threads busy without splitting
+constexpr double kStridedCost = 8;  // a lane of a gather or scatter, against a lane of a contiguous access
+constexpr double kUniformCost = 0.25;
+constexpr double kLoopCost = 64;        // entering a loop, in lanes
+constexpr double kLaneMergeCost = 240;  // bringing a vector of partial results to one
+
+class Chooser {
+ public:
+  Chooser(const Function& f, const Target& target) : f_(f), tree_(f), target_(target) {}
+
+  Schedule run() {
+    for (int root : tree_.roots())
+      if (all_serial(root)) nest(root);
+    return std::move(out_);
+  }
+
+ private:
+  // The cheapest choice of vector loops under one loop: which ones, and the cost of one execution.
+  struct Choice {
+    double cost = 0;
+    std::vector<int> vectors;
+  };
+
+  bool all_serial(int loop) const {
+    const std::vector<int>& children = tree_.at(loop).children;
+    return tree_.at(loop).node->kind == ForKind::kSerial &&
+           std::all_of(children.begin(), children.end(), [&](int c) { return all_serial(c); });
+  }
+
+  double trips(int loop) const { return static_cast<double>(tree_.extent(loop).value_or(kAssumedExtent)); }
+
+  template <typename Fn>
+  void for_each_below(int loop, const Fn& fn) const {  // the loop itself included
+    fn(loop);
+    for (int child : tree_.at(loop).children) for_each_below(child, fn);
+  }
+
+  // ---- lanes ----
+
+  // 32-bit arithmetic sets the pace where there is any; wider values then take several registers each.
+  int lanes(int loop) const {
+    std::set<int64_t> sizes;
+    const auto add = [&](Dtype d) { sizes.insert(itemsize(opmath(d))); };
+    for_each_below(loop, [&](int l) {
+      for (int a : tree_.at(l).accesses) add(tree_.accesses()[a].dtype);
+      if (tree_.at(l).node->reduction)
+        for (const State& s : tree_.at(l).node->reduction->states) add(s.type.dtype);
+    });
+    const int64_t widest = sizes.empty() ? 8 : *sizes.rbegin();
+    return target_.vector_bytes / static_cast<int>(sizes.count(4) > 0 ? 4 : widest);
+  }
+
+  bool has_gather(int loop, const std::string& var) const {
+    bool found = false;
+    for_each_below(loop, [&](int l) {
+      for (int a : tree_.at(l).accesses) {
+        const auto step = LoopTree::stride(tree_.accesses()[a].index, var);
+        const auto c = step ? as_const_int(*step) : std::nullopt;
+        found |= !c || (*c != 0 && *c != 1);
+      }
+    });
+    return found;
+  }
+
+  // Vectors in flight: enough to hide latency, as far as registers and the loop's length go.
+  int accumulators(int loop, int width) const {
+    const For& node = *tree_.at(loop).node;
+    size_t values = 1, states = 0;
+    bool simple_merge = true;
+    for_each_below(loop, [&](int l) {
+      values += tree_.at(l).accesses.size();
+      if (const auto& r = tree_.at(l).node->reduction) {
+        states += r->states.size();
+        for (size_t i = 0; i < r->merge.size(); ++i)
+          simple_merge &= r->merge[i]->args.size() == 2 && r->states.size() == 1;
+      }
+    });
+    int n = 4;
+    if (tree_.at(loop).has_math) n = target_.vector_registers >= 32 ? 2 : 1;
+    if (!simple_merge) n = std::min(n, 2);
+    if (has_gather(loop, node.var)) n = 1;
+    while (n > 1 && n * (values + states) > static_cast<size_t>(target_.vector_registers)) n /= 2;
+    if (const auto extent = tree_.extent(loop)) {
+      const auto padded = [&](int unroll) {
+        return (*extent + width * unroll - 1) / (width * unroll) * unroll;
+      };
+      while (n > 1 && padded(n) > padded(n / 2)) n /= 2;
+    }
+    return n;
+  }
+
+  int fitting_lanes(int loop) const {
+    int width = lanes(loop);
+    if (const auto extent = tree_.extent(loop))
+      while (width > 2 && width / 2 >= *extent) width /= 2;
+    return width;
+  }
+
+  // ---- cost ----
+
+  double own_cost(int loop, const std::string* vector_var) const {
+    const LoopTree::Loop& l = tree_.at(loop);
+    if (!vector_var) {
+      const double scalar = static_cast<double>(lanes(loop));
+      return scalar * (l.work + static_cast<double>(l.accesses.size()));
+    }
+    double cost = l.work;
+    for (int a : l.accesses) {
+      const LoopTree::Access& access = tree_.accesses()[a];
+      if (access.owner >= 0 && tree_.at(access.owner).node->var == *vector_var)
+        continue;  // widened scratch: contiguous
+      const auto step = LoopTree::stride(access.index, *vector_var);
+      const auto c = step ? as_const_int(*step) : std::nullopt;
+      const double bytes = static_cast<double>(itemsize(access.dtype)) / 4 * (access.is_store ? 2 : 1);
+      cost += c == 0 ? kUniformCost : c == 1 ? bytes : kStridedCost * (access.is_store ? 2 : 1);
+    }
+    return cost;
+  }
+
+  double vector_cost(int loop, const std::string& var, int below) const {
+    double cost = own_cost(below, &var);
+    for (int child : tree_.at(below).children) cost += vector_cost(loop, var, child);
+    double n = trips(below);
+    if (below == loop) {
+      n = std::ceil(n / fitting_lanes(loop)) *
+          lanes(loop);  // a vector costs the same however few lanes it has
+      if (tree_.at(loop).node->reduction) cost += kLaneMergeCost / n;
+    }
+    return n * cost + kLoopCost;
+  }
+
+  Choice choose(int loop) const {
+    Choice inner{own_cost(loop, nullptr), {}};
+    for (int child : tree_.at(loop).children) {
+      Choice c = choose(child);
+      inner.cost += c.cost;
+      inner.vectors.insert(inner.vectors.end(), c.vectors.begin(), c.vectors.end());
+    }
+    inner.cost = inner.cost * trips(loop) + kLoopCost;
+    if (!vectorizable(loop)) return inner;
+    const double cost = vector_cost(loop, tree_.at(loop).node->var, loop);
+    return cost < inner.cost ? Choice{cost, {loop}} : inner;
+  }
+
+  bool vectorizable(int loop) const { return tree_.reorderable(loop) && !has_vector_values(loop); }
+
+  bool has_vector_values(int loop) const {
+    bool found = false;
+    visit(
+        tree_.at(loop).node->body, [](const Stmt&) {},
+        [&](const ExprNode& e) { found |= e.type.is_vector(); });
+    return found;
+  }
+
+  // Element operations of one execution, for grains: every access and operation counts.
+  double work(int loop) const {
+    double w = tree_.at(loop).work + static_cast<double>(tree_.at(loop).accesses.size());
+    for (int child : tree_.at(loop).children) w += work(child);
+    return w * trips(loop);
+  }
+
+  bool is_static(int loop) const {
+    bool all = true;
+    for_each_below(loop, [&](int l) { all &= tree_.extent(l).has_value(); });
+    return all;
+  }
+
+  // ---- one nest ----
+
+  // Independent loops from the root down, each holding nothing but the next.
+  std::vector<int> parallel_chain(int root) const {
+    std::vector<int> chain;
+    std::set<std::string> vars;
+    for (int loop = root;;) {
+      const For& node = *tree_.at(loop).node;
+      if (node.reduction || !tree_.reorderable(loop)) break;
+      std::set<std::string> bounds = free_vars(node.begin);
+      bounds.merge(free_vars(node.end));
+      if (std::any_of(bounds.begin(), bounds.end(), [&](const std::string& v) { return vars.count(v) > 0; }))
+        break;
+      chain.push_back(loop);
+      vars.insert(node.var);
+      if (node.body->stmts.size() != 1 || tree_.at(loop).children.size() != 1 ||
+          !std::holds_alternative<For>(node.body->stmts[0]))
+        break;
+      loop = tree_.at(loop).children[0];
+    }
+    return chain;
+  }
+
+  LoopSchedule& entry(const std::string& loop) {
+    for (LoopSchedule& s : out_.loops)
+      if (s.loop == loop) return s;
+    return out_.loops.emplace_back(LoopSchedule{.loop = loop});
+  }
+
+  const std::string& var(int loop) const { return tree_.at(loop).node->var; }
+
+  void mark_vector(int loop) {
+    LoopSchedule& s = entry(var(loop));
+    s.kind = ForKind::kVector;
+    s.lanes = fitting_lanes(loop);
+    s.accumulators = accumulators(loop, s.lanes);
+  }
+
+  void nest(int root) {
+    const std::vector<int> chain = parallel_chain(root);
+    const Choice choice = choose(root);
+    for (int loop : choice.vectors) mark_vector(loop);
+    int chain_vector = -1;  // the vector loop, where it is one of the chain
+    for (int loop : choice.vectors)
+      if (std::find(chain.begin(), chain.end(), loop) != chain.end()) chain_vector = loop;
+    for (int loop : choice.vectors)
+      if (loop != chain_vector) innermost_reduction(loop);
+
+    if (split_reduction(root, chain, chain_vector)) {
+      reorder(chain, chain_vector);
+      return;
+    }
+    std::vector<Level> levels = outer_levels(chain, chain_vector);
+    if (!(is_static(root) && work(root) < kSerialWork)) parallelise(root, levels, chain_vector);
+  }
+
+  // A reduction over several loops runs its contiguous one innermost, keeping the vector of partial results
+  // across the others.
+  void innermost_reduction(int loop) {
+    int top = loop;
+    while (tree_.at(top).parent >= 0 && tree_.at(tree_.at(top).parent).children.size() == 1 &&
+           tree_.at(tree_.at(top).parent).node->body->stmts.size() == 1 &&
+           passes_through(*tree_.at(tree_.at(top).parent).node, *tree_.at(top).node))
+      top = tree_.at(top).parent;
+    const std::vector<For> levels = perfect_levels(*tree_.at(top).node);
+    if (!levels[0].reduction || levels.size() < 2 || levels.back().var == var(loop)) return;
+    std::set<std::string> vars;
+    for (const For& level : levels) vars.insert(level.var);
+    for (const For& level : levels)
+      for (const Expr& bound : {level.begin, level.end})
+        for (const std::string& v : free_vars(bound))
+          if (vars.count(v) > 0) return;
+    std::vector<std::string> order;
+    for (const For& level : levels)
+      if (level.var != var(loop)) order.push_back(level.var);
+    order.push_back(var(loop));
+    out_.order.push_back(std::move(order));
+  }
+
+  struct Level {
+    std::string name;
+    double trips = 0;
+    bool is_constant = false;
+  };
+
+  void reorder(const std::vector<int>& chain, int vector) {
+    if (vector < 0 || chain.back() == vector) return;
+    std::vector<std::string> order;
+    for (int loop : chain)
+      if (loop != vector) order.push_back(var(loop));
+    order.push_back(var(vector));
+    out_.order.push_back(std::move(order));
+  }
+
+  // Another loop of the chain along which some access is contiguous that is not along the vector loop: a
+  // transposition.
+  int transposed_loop(const std::vector<int>& chain, int vector) const {
+    if (vector < 0) return -1;
+    for (int loop : chain) {
+      if (loop == vector) continue;
+      bool found = false;
+      for_each_below(chain.back(), [&](int l) {
+        for (int a : tree_.at(l).accesses) {
+          const Expr& index = tree_.accesses()[a].index;
+          const auto along = LoopTree::stride(index, var(loop)),
+                     across = LoopTree::stride(index, var(vector));
+          if (!along || !across || as_const_int(*along) != 1) continue;
+          const auto c = as_const_int(*across);
+          found |= !c || (*c != 0 && *c != 1);
+        }
+      });
+      if (found) return loop;
+    }
+    return -1;
+  }
+
+  // The loops around the vector loop in their final order, tiles included; writes the order down where it
+  // changes.
+  std::vector<Level> outer_levels(const std::vector<int>& chain, int vector) {
+    std::vector<Level> levels;
+    for (int loop : chain)
+      if (loop != vector) levels.push_back({var(loop), trips(loop), tree_.extent(loop).has_value()});
+    const int across = transposed_loop(chain, vector);
+    if (across >= 0) {
+      // One cache line of the strided access along `across`, reused for every line the vector loop touches.
+      int64_t bytes = 8;
+      for_each_below(chain.back(), [&](int l) {
+        for (int a : tree_.at(l).accesses) bytes = std::min(bytes, itemsize(tree_.accesses()[a].dtype));
+      });
+      const int64_t line = 64 / bytes, run = std::max<int64_t>(64, entry(var(vector)).lanes);
+      if (trips(across) > static_cast<double>(line) && trips(vector) > static_cast<double>(run)) {
+        entry(var(across)).tile = line;
+        entry(var(vector)).tile = run;
+        const auto tile_level = [&](int loop, int64_t size) {
+          return Level{var(loop) + "_tile", std::ceil(trips(loop) / static_cast<double>(size)),
+                       tree_.extent(loop).has_value()};
+        };
+        std::vector<std::string> order;
+        std::erase_if(levels, [&](const Level& l) { return l.name == var(across); });
+        levels.push_back(tile_level(across, line));
+        levels.push_back(tile_level(vector, run));
+        for (const Level& l : levels) order.push_back(l.name);
+        order.insert(order.end(), {var(across), var(vector)});
+        out_.order.push_back(std::move(order));
+        return levels;
+      }
+    }
+    reorder(chain, vector);
+    return levels;
+  }
+
+  void parallelise(int root, std::vector<Level> levels, int vector) {
+    const double total = work(root), wanted = 4.0 * std::max(target_.threads, 1);
+    double available = 1;
+    for (const Level& l : levels) available *= l.is_constant ? l.trips : 1;
+    // Too few iterations around a long vector loop: cut it as well.
+    if (vector >= 0 && entry(var(vector)).tile == 0 && available < wanted) {
+      const LoopSchedule& s = entry(var(vector));
+      const double per_element = total / trips(vector) / std::max(1.0, levels_product(levels));
+      const int64_t step = static_cast<int64_t>(s.lanes) * s.accumulators;
+      int64_t size = static_cast<int64_t>(kGrainWork / 2 / std::max(per_element, 1.0)) / step * step;
+      size = std::max(size, step);
+      if (!tree_.extent(vector) || *tree_.extent(vector) >= 2 * size) {
+        entry(var(vector)).tile = size;
+        levels.push_back({var(vector) + "_tile", std::ceil(trips(vector) / static_cast<double>(size)),
+                          tree_.extent(vector).has_value()});
+      }
+    }
+    if (levels.empty()) return;
+    size_t count = 0;
+    double iterations = 1, certain = 1;
+    while (count < levels.size() && (count == 0 || certain < wanted)) {
+      iterations *= levels[count].trips;
+      certain *= levels[count].is_constant ? levels[count].trips : 1;
+      ++count;
+    }
+    std::string name = levels[0].name;
+    if (count > 1) {
+      std::vector<std::string>& fused = out_.fuse.emplace_back();
+      for (size_t i = 0; i < count; ++i) fused.push_back(levels[i].name);
+      name += "_fused";
+    }
+    LoopSchedule& s = entry(name);
+    s.kind = ForKind::kParallel;
+    s.grain = static_cast<int64_t>(std::max(1.0, std::ceil(kGrainWork / std::max(total / iterations, 1.0))));
+  }
+
+  static double levels_product(const std::vector<Level>& levels) {
+    double product = 1;
+    for (const Level& l : levels) product *= l.trips;
+    return product;
+  }
+
+  // ---- two stages ----
+
+  // What tile_reduction can cut: results first, each a pure reduction, then whatever uses them.
+  std::vector<int> leading_reductions(const Block& body, const std::vector<int>& loops) const {
+    std::vector<int> found;
+    size_t next = 0;
+    for (const Stmt& stmt : body->stmts) {
+      if (std::holds_alternative<Let>(stmt)) continue;
+      const auto* loop = std::get_if<For>(&stmt);
+      if (!loop || !loop->reduction || next >= loops.size()) break;
+      bool pure = true;
+      for_each_below(loops[next], [&](int l) {
+        for (int a : tree_.at(l).accesses) pure &= !tree_.accesses()[a].is_store;
+      });
+      if (!pure) break;
+      found.push_back(loops[next++]);
+    }
+    for (size_t i = next; i < loops.size(); ++i)
+      if (tree_.at(loops[i]).node->reduction) return {};
+    return found;
+  }
+
+  bool split_reduction(int root, const std::vector<int>& chain, int chain_vector) {
+    std::vector<int> reductions;
+    if (chain.empty()) {
+      if (!tree_.at(root).node->reduction || !tree_.reorderable(root)) return false;
+      reductions = {root};
+    } else {
+      double blocks = 1;
+      for (int loop : chain) {
+        const auto extent = tree_.extent(loop);
+        if (!extent) return false;
+        const double width =
+            loop == chain_vector ? entry(var(loop)).lanes * entry(var(loop)).accumulators : 1;
+        blocks *= std::ceil(static_cast<double>(*extent) / width);
+      }
+      if (blocks >= kKeptBlocks) return false;
+      reductions = leading_reductions(tree_.at(chain.back()).node->body, tree_.at(chain.back()).children);
+    }
+    double around = 1;
+    for (int loop : chain) around *= trips(loop);
+    bool any = false;
+    for (int r : reductions) any |= work(r) * around >= kSplitWork;
+    if (!any) return false;
+    for (int r : reductions) {
+      const double each = std::max(work(r) * around / trips(r), 1.0);
+      int64_t chunk = std::max<int64_t>(1, static_cast<int64_t>(kChunkWork / each));
+      if (const auto extent = tree_.extent(r))
+        chunk = std::max(chunk, (*extent + kMaxChunks - 1) / kMaxChunks);
+      LoopSchedule& s = entry(var(r));
+      if (s.kind == ForKind::kVector) {
+        const int64_t step = static_cast<int64_t>(s.lanes) * s.accumulators;
+        chunk = (chunk + step - 1) / step * step;
+      }
+      s.tile = chunk;
+      LoopSchedule& outer = entry(var(r) + "_tile");
+      outer.kind = ForKind::kParallel;
+      outer.grain = 1;
+    }
+    return true;
+  }
+
+  const Function& f_;
+  LoopTree tree_;
+  const Target& target_;
+  Schedule out_;
+};
+
+}  // namespace
+
+Schedule choose_schedule(const Function& f, const Target& target) { return Chooser(f, target).run(); }
+
+}  // namespace ipex::loop

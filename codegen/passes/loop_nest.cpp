@@ -1,0 +1,95 @@
+// Perfect nests: recognising, splitting into levels, permuting and joining them.
+#include "codegen/passes/loop_nest.h"
+
+#include <utility>
+
+namespace ipex::loop {
+
+bool passes_through(const For& outer, const For& inner) {
+  if (!outer.reduction || !inner.reduction) return false;
+  const Reduction &a = *outer.reduction, &b = *inner.reduction;
+  if (a.states.size() != b.states.size()) return false;
+  for (size_t i = 0; i < a.states.size(); ++i) {
+    if (!equal(b.states[i].init, make_var(a.states[i].name, a.states[i].type))) return false;
+    if (!equal(a.yield[i], make_var(b.states[i].name, b.states[i].type))) return false;
+  }
+  return true;
+}
+
+std::vector<For> perfect_levels(const For& outermost) {
+  std::vector<For> levels = {outermost};
+  if (outermost.kind != ForKind::kSerial) return levels;
+  while (levels.back().body->stmts.size() == 1) {
+    const auto* inner = std::get_if<For>(&levels.back().body->stmts[0]);
+    if (!inner || inner->kind != ForKind::kSerial) break;
+    const For& outer = levels.back();
+    if ((outer.reduction || inner->reduction) && !passes_through(outer, *inner)) break;
+    For next = *inner;
+    levels.back().body = make_block({});
+    levels.push_back(std::move(next));
+  }
+  return levels;
+}
+
+For join_levels(std::vector<For> levels) {
+  For nest = std::move(levels.back());
+  for (size_t i = levels.size() - 1; i-- > 0;) {
+    levels[i].body = make_block({std::move(nest)});
+    nest = std::move(levels[i]);
+  }
+  return nest;
+}
+
+void permute_levels(std::vector<For>& levels, const std::vector<size_t>& order) {
+  const std::vector<For> old = levels;
+  for (size_t i = 0; i < order.size(); ++i) {
+    levels[i] = old[order[i]];
+    levels[i].reduction = old[i].reduction;
+    levels[i].body = old[i].body;
+  }
+}
+
+void rename_states(For& loop, const std::vector<State>& states) {
+  Substitution names;
+  for (size_t i = 0; i < states.size(); ++i) {
+    const State& old = loop.reduction->states[i];
+    names[old.name] = make_var(states[i].name, states[i].type);
+    names[old.name + ".other"] = make_var(states[i].name + ".other", states[i].type);
+  }
+  loop.body = substitute(loop.body, names);
+  for (Expr& y : loop.reduction->yield) y = substitute(y, names);
+  for (Expr& m : loop.reduction->merge) m = substitute(m, names);
+  loop.reduction->states = states;
+}
+
+Expr merged(const Reduction& reduction, size_t i, const std::vector<Expr>& left,
+            const std::vector<Expr>& right) {
+  Substitution values;
+  for (size_t k = 0; k < reduction.states.size(); ++k) {
+    values[reduction.states[k].name] = left[k];
+    values[reduction.states[k].name + ".other"] = right[k];
+  }
+  return substitute(reduction.merge[i], values);
+}
+
+Block replace_loop(const Block& block, const std::string& var,
+                   const std::function<std::vector<Stmt>(For)>& fn) {
+  bool found = false;
+  Block out = transform(
+      block, [](const Expr& e) { return e; },
+      [&](Stmt stmt) -> std::vector<Stmt> {
+        auto* loop = std::get_if<For>(&stmt);
+        if (!loop || loop->var != var) return {std::move(stmt)};
+        found = true;
+        return fn(std::move(*loop));
+      });
+  IPEX_CHECK(found, "schedule names the loop `" + var + "`, which the function does not have");
+  return out;
+}
+
+Block fresh_copy(const Block& block, Names& names) {
+  const std::string suffix = "_" + names.fresh("copy");
+  return rename_bound(block, suffix);
+}
+
+}  // namespace ipex::loop

@@ -1,0 +1,41 @@
+// Perfect nests taken apart and put together: what collapsing, permuting and tiling share.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "codegen/loop/ir.h"
+#include "codegen/loop/rewrite.h"
+
+namespace ipex::loop {
+
+// `outer` holds nothing but `inner`, and hands its states straight down and up again: together they are one
+// reduction.
+bool passes_through(const For& outer, const For& inner);
+
+// The serial loops of a perfect nest, outermost first; each body but the last is left empty. All of them
+// reduce, passing states through, or none does.
+std::vector<For> perfect_levels(const For& outermost);
+For join_levels(std::vector<For> levels);
+
+// order[i] is the level whose range moves to position i. Reductions stay with their position, so states keep
+// flowing.
+void permute_levels(std::vector<For>& levels, const std::vector<size_t>& order);
+
+// Gives a reduction other states: their names in its body, yields and merges; init and identity are taken
+// over.
+void rename_states(For& loop, const std::vector<State>& states);
+
+// merge[i] with the two partial results put in.
+Expr merged(const Reduction& reduction, size_t i, const std::vector<Expr>& left,
+            const std::vector<Expr>& right);
+
+// Rebuilds a block with every loop over `var` replaced; InternalError when there is none.
+Block replace_loop(const Block& block, const std::string& var,
+                   const std::function<std::vector<Stmt>(For)>& fn);
+
+// Copies of everything bound inside, under names not used in the function so far.
+Block fresh_copy(const Block& block, Names& names);
+
+}  // namespace ipex::loop

@@ -1,0 +1,283 @@
+// Collects loops and accesses, and proves independence by reading store indices as numbers in a mixed radix.
+#include "codegen/passes/loop_tree.h"
+
+#include <algorithm>
+#include <set>
+
+#include "codegen/loop/rewrite.h"
+
+namespace ipex::loop {
+
+double op_cost(ScalarOp op, Dtype dtype) {
+  switch (op) {
+    case ScalarOp::exp_:
+    case ScalarOp::exp2_:
+    case ScalarOp::expm1_:
+    case ScalarOp::log_:
+    case ScalarOp::log2_:
+    case ScalarOp::log10_:
+    case ScalarOp::log1p_:
+    case ScalarOp::sin_:
+    case ScalarOp::cos_:
+    case ScalarOp::tan_:
+    case ScalarOp::asin_:
+    case ScalarOp::acos_:
+    case ScalarOp::atan_:
+    case ScalarOp::sinh_:
+    case ScalarOp::cosh_:
+    case ScalarOp::tanh_:
+    case ScalarOp::asinh_:
+    case ScalarOp::acosh_:
+    case ScalarOp::atanh_:
+    case ScalarOp::erf_:
+    case ScalarOp::erfc_:
+      return 10;
+    case ScalarOp::pow_:
+    case ScalarOp::atan2_:
+      return 20;
+    case ScalarOp::div_:
+    case ScalarOp::rem_:
+    case ScalarOp::floordiv_:
+    case ScalarOp::floormod_:
+    case ScalarOp::sqrt_:
+    case ScalarOp::rsqrt_:
+      return is_float(dtype) ? 4 : 8;
+    default:
+      return 1;
+  }
+}
+
+// Integer lets in scope, inlined, and the loop that owns each scratch buffer.
+struct LoopTree::Scope {
+  Substitution integers;
+  std::map<std::string, int> owner;
+  std::map<std::string, Dtype> dtype;
+};
+
+LoopTree::LoopTree(const Function& f) {
+  Scope scope;
+  for (const Buffer& b : f.buffers) scope.dtype[b.name] = b.dtype;
+  walk(f.body, -1, scope);
+  for (int i = static_cast<int>(loops_.size()) - 1; i >= 0; --i) {
+    if (const int parent = loops_[i].parent; parent >= 0) {
+      loops_[parent].has_call |= loops_[i].has_call;
+      loops_[parent].has_math |= loops_[i].has_math;
+    }
+  }
+}
+
+void LoopTree::read(const Expr& e, int loop, Scope& scope) {
+  if (!e) return;
+  visit(e, [&](const ExprNode& n) {
+    if (n.is(ExprKind::kLoad)) {
+      const auto owner = scope.owner.find(n.name);
+      accesses_.push_back({.is_store = false,
+                           .buffer = n.name,
+                           .dtype = n.type.dtype,
+                           .index = substitute(n.args[0], scope.integers),
+                           .loop = loop,
+                           .owner = owner == scope.owner.end() ? -1 : owner->second});
+      if (loop >= 0) loops_[loop].accesses.push_back(static_cast<int>(accesses_.size()) - 1);
+    } else if (n.is(ExprKind::kApply) && loop >= 0 && n.type.dtype != Dtype::kI64) {
+      const double cost = op_cost(n.op, n.type.dtype);
+      loops_[loop].work += cost;
+      loops_[loop].has_math |= cost > 1;
+    }
+  });
+}
+
+void LoopTree::walk(const Block& block, int loop, Scope& scope) {
+  if (!block) return;
+  for (const Stmt& stmt : block->stmts) {
+    if (const auto* inner = std::get_if<Block>(&stmt)) {
+      walk(*inner, loop, scope);
+    } else if (const auto* f = std::get_if<For>(&stmt)) {
+      const int id = static_cast<int>(loops_.size());
+      loops_.push_back({.node = f, .parent = loop, .children = {}, .accesses = {}});
+      (loop < 0 ? roots_ : loops_[loop].children).push_back(id);
+      walk(f->body, id, scope);
+      if (f->reduction)
+        for (const Expr& y : f->reduction->yield) read(y, id, scope);
+    } else if (const auto* let = std::get_if<Let>(&stmt)) {
+      read(let->value, loop, scope);
+      if (let->value->type == kIndex) scope.integers[let->name] = substitute(let->value, scope.integers);
+    } else if (const auto* store = std::get_if<Store>(&stmt)) {
+      read(store->value, loop, scope);
+      read(store->index, loop, scope);
+      read(store->mask, loop, scope);
+      const auto owner = scope.owner.find(store->buffer);
+      accesses_.push_back({.is_store = true,
+                           .buffer = store->buffer,
+                           .dtype = scope.dtype.at(store->buffer),
+                           .index = substitute(store->index, scope.integers),
+                           .loop = loop,
+                           .owner = owner == scope.owner.end() ? -1 : owner->second});
+      if (loop >= 0) loops_[loop].accesses.push_back(static_cast<int>(accesses_.size()) - 1);
+    } else if (const auto* alloc = std::get_if<Alloc>(&stmt)) {
+      scope.owner[alloc->buffer] = loop;
+      scope.dtype[alloc->buffer] = alloc->dtype;
+    } else if (const auto* branch = std::get_if<If>(&stmt)) {
+      read(branch->condition, loop, scope);
+      walk(branch->then_body, loop, scope);
+      walk(branch->else_body, loop, scope);
+    } else if (const auto* call = std::get_if<Call>(&stmt)) {
+      for (const Expr& arg : call->args) read(arg, loop, scope);
+      if (loop >= 0) loops_[loop].has_call |= call->function != "ipex_report_index";
+    }
+  }
+}
+
+bool LoopTree::encloses(int outer, int inner) const {
+  while (inner >= 0 && inner != outer) inner = loops_[inner].parent;
+  return inner == outer;
+}
+
+std::vector<int> LoopTree::enclosed_path(int loop, int inner) const {
+  std::vector<int> path;
+  for (; inner != loop; inner = loops_[inner].parent) path.push_back(inner);
+  return path;
+}
+
+Expr LoopTree::extent_expr(int loop) const {
+  return simplify(loops_[loop].node->end - loops_[loop].node->begin);
+}
+
+std::optional<int64_t> LoopTree::extent(int loop) const { return as_const_int(extent_expr(loop)); }
+
+std::optional<Expr> LoopTree::stride(const Expr& index, const std::string& var) {
+  if (!uses(index, var)) return index_const(0);
+  const std::optional<Affine> a = affine(index, {var});
+  if (!a) return std::nullopt;
+  const auto it = a->coefficients.find(var);
+  return it == a->coefficients.end() ? index_const(0) : simplify(it->second);
+}
+
+namespace {
+
+// One digit of an index: its weight, and the most it can differ by between two accesses.
+struct Digit {
+  Expr weight;     // as written, to match the digits of two accesses
+  Expr magnitude;  // |weight|
+  Expr reach;
+};
+
+bool proves(const Expr& less, const Expr& than) {
+  const Expr a = simplify(less), b = simplify(than);
+  const auto x = as_const_int(a), y = as_const_int(b);
+  return x && y ? *x < *y : provably_less(a, b);
+}
+
+std::optional<Expr> magnitude(const Expr& weight) {
+  if (const auto c = as_const_int(weight)) return index_const(*c < 0 ? -*c : *c);
+  if (proves(index_const(0), weight)) return weight;
+  return std::nullopt;
+}
+
+}  // namespace
+
+// Two accesses in different iterations of `loop` never meet: their indices, read as digits (one a loop
+// variable, weighted by its coefficient), agree only where the digit of `loop` agrees. A digit is decided
+// when its weight exceeds all that the undecided ones together can make up for.
+bool LoopTree::disjoint(const Access& a, const Access& b, int loop) const {
+  const std::string& var = loops_[loop].node->var;
+  std::set<std::string> varies;  // carried values differ between iterations in ways not known here
+  for (int i = 0; i < static_cast<int>(loops_.size()); ++i)
+    if (encloses(loop, i) && loops_[i].node->reduction)
+      for (const State& s : loops_[i].node->reduction->states) varies.insert(s.name);
+  struct Form {
+    Expr weight, offset;
+    std::vector<Digit> digits;
+  };
+  const auto read_form = [&](const Access& access) -> std::optional<Form> {
+    std::set<std::string> vars = {var};
+    const std::vector<int> path = enclosed_path(loop, access.loop);
+    for (int inner : path) vars.insert(loops_[inner].node->var);
+    const std::optional<Affine> form = affine(access.index, vars);
+    if (!form) return std::nullopt;
+    const std::set<std::string> rest = free_vars(form->rest);
+    if (std::any_of(rest.begin(), rest.end(),
+                    [&](const std::string& v) { return vars.count(v) || varies.count(v); }))
+      return std::nullopt;
+    Form out{index_const(0), form->rest, {}};
+    if (const auto it = form->coefficients.find(var); it != form->coefficients.end())
+      out.weight = simplify(it->second);
+    for (int inner : path) {
+      const For& node = *loops_[inner].node;
+      const auto it = form->coefficients.find(node.var);
+      if (it == form->coefficients.end()) continue;
+      const Expr weight = simplify(it->second), reach = simplify(node.end - node.begin - index_const(1));
+      const std::optional<Expr> size = magnitude(weight);
+      const std::set<std::string> in_reach = free_vars(reach);
+      if (!size || std::any_of(in_reach.begin(), in_reach.end(),
+                               [&](const std::string& v) { return vars.count(v) > 0; }))
+        return std::nullopt;
+      out.offset = out.offset + weight * node.begin;
+      out.digits.push_back({weight, *size, reach});
+    }
+    if (as_const_int(out.weight) == 0) return std::nullopt;
+    return out;
+  };
+  const auto fa = read_form(a), fb = read_form(b);
+  if (!fa || !fb || !provably_equal(fa->weight, fb->weight)) return false;
+  const auto offset = as_const_int(simplify(fa->offset - fb->offset));
+  const std::optional<Expr> own = magnitude(fa->weight);
+  if (!offset || !own) return false;
+
+  // Digits of the same weight in both accesses are one digit; in one access they add up.
+  const auto gather = [](const std::vector<Digit>& digits) {
+    std::vector<Digit> sums;
+    for (const Digit& d : digits) {
+      const auto same = std::find_if(sums.begin(), sums.end(),
+                                     [&](const Digit& s) { return provably_equal(s.weight, d.weight); });
+      if (same == sums.end())
+        sums.push_back(d);
+      else
+        same->reach = simplify(same->reach + d.reach);
+    }
+    return sums;
+  };
+  std::vector<Digit> digits = gather(fa->digits);
+  for (const Digit& d : gather(fb->digits)) {
+    const auto same = std::find_if(digits.begin(), digits.end(),
+                                   [&](const Digit& s) { return provably_equal(s.weight, d.weight); });
+    if (same == digits.end())
+      digits.push_back(d);
+    else if (!provably_equal(same->reach, d.reach))
+      same->reach = simplify(make_apply(ScalarOp::max_, {same->reach, d.reach}));
+  }
+  digits.push_back({fa->weight, *own, simplify(extent_expr(loop) - index_const(1))});  // last: `loop` itself
+
+  while (!digits.empty()) {
+    const auto decided = std::find_if(digits.rbegin(), digits.rend(), [&](const Digit& d) {
+      Expr others = index_const(*offset < 0 ? -*offset : *offset);
+      for (const Digit& other : digits)
+        if (&other != &d) others = others + other.magnitude * other.reach;
+      return proves(others, d.magnitude);
+    });
+    if (decided == digits.rend()) return false;
+    if (decided == digits.rbegin()) return true;
+    digits.erase(std::next(decided).base());
+  }
+  return false;
+}
+
+bool LoopTree::independent(int loop) const {
+  std::vector<const Access*> inside;
+  std::set<std::string> written;
+  for (const Access& access : accesses_) {
+    if (access.loop < 0 || !encloses(loop, access.loop)) continue;
+    if (access.owner >= 0 && encloses(loop, access.owner)) continue;  // private to an iteration
+    inside.push_back(&access);
+    if (access.is_store) written.insert(access.buffer);
+  }
+  for (size_t i = 0; i < inside.size(); ++i) {
+    if (written.count(inside[i]->buffer) == 0) continue;
+    for (size_t j = i; j < inside.size(); ++j) {
+      if (inside[i]->buffer != inside[j]->buffer || !(inside[i]->is_store || inside[j]->is_store)) continue;
+      if (!disjoint(*inside[i], *inside[j], loop)) return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace ipex::loop

@@ -1,0 +1,71 @@
+// The loops of a function and what they touch: the one analysis behind every scheduling decision.
+//
+// Lowering emits plain serial loops; whether a loop may be interchanged, vectorised or run in parallel is
+// proved here from its store indices, never promised by whoever built it. Index expressions are read with
+// their integer lets inlined.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "codegen/loop/ir.h"
+#include "codegen/loop/simplify.h"
+
+namespace ipex::loop {
+
+class LoopTree {
+ public:
+  struct Loop {
+    const For* node;
+    int parent;  // -1: at function level
+    std::vector<int> children;
+    std::vector<int> accesses;  // in its own body, not in a child's
+    double work = 0;  // cost of its own body's arithmetic for one iteration, in simple element operations
+    bool has_call = false;  // calls anything but ipex_report_index, here or below
+    bool has_math = false;  // a transcendental or a division, here or below
+  };
+  struct Access {
+    bool is_store;
+    std::string buffer;
+    Dtype dtype;
+    Expr index;
+    int loop;   // innermost loop around it; -1: none
+    int owner;  // loop whose body allocates the buffer; -1: the function (a parameter or a top-level Alloc)
+  };
+
+  explicit LoopTree(const Function& f);
+
+  const std::vector<Loop>& loops() const { return loops_; }
+  const Loop& at(int loop) const { return loops_[loop]; }
+  const std::vector<Access>& accesses() const { return accesses_; }
+  const std::vector<int>& roots() const { return roots_; }
+  bool encloses(int outer, int inner) const;  // or is the same
+
+  // Distinct iterations write distinct locations and read nothing that another one writes.
+  bool independent(int loop) const;
+  // May run in any order and in pieces: independent, and carried values only through its Reduction.
+  bool reorderable(int loop) const { return !loops_[loop].has_call && independent(loop); }
+
+  // What `index` grows by when `var` does: 0 when it does not occur, nullopt when not affine in it.
+  static std::optional<Expr> stride(const Expr& index, const std::string& var);
+  std::optional<int64_t> extent(int loop) const;  // when constant
+  Expr extent_expr(int loop) const;
+
+ private:
+  struct Scope;
+  void walk(const Block& block, int loop, Scope& scope);
+  void read(const Expr& e, int loop, Scope& scope);
+  bool disjoint(const Access& a, const Access& b, int loop) const;
+  std::vector<int> enclosed_path(int loop, int inner) const;  // loops strictly inside `loop` around `inner`
+
+  std::vector<Loop> loops_;
+  std::vector<Access> accesses_;
+  std::vector<int> roots_;
+};
+
+// One element's cost of an op, relative to an addition.
+double op_cost(ScalarOp op, Dtype dtype);
+
+}  // namespace ipex::loop

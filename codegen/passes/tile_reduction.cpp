@@ -1,0 +1,178 @@
+// tile_reduction: a parallel loop that carries a Reduction becomes two stages, partial results by chunk and a
+// serial merge.
+//
+//   for c in K { for parallel t in chunks reduce(s) {..} yield(y) merge(m); rest }
+//     =>  alloc part[chunks * K];
+//         for parallel t in chunks { for c in K { part[t*K + c] = y, from the identity } };
+//         for c in K { for t in chunks reduce(s) { s' = part[t*K + c] } yield(m(s, s')); rest }
+//
+// Chunks are outermost, so a chunk is read once for all of K. Where several reductions follow one another (a
+// mean, then a variance about it), each gets its two stages and passes its results on through an array over
+// K.
+#include "codegen/loop/rewrite.h"
+#include "codegen/loop/simplify.h"
+#include "codegen/passes/loop_nest.h"
+#include "codegen/passes/passes.h"
+
+namespace ipex::loop {
+
+namespace {
+
+const For* parallel_reduction(const Stmt& stmt) {
+  const auto* loop = std::get_if<For>(&stmt);
+  return loop && loop->kind == ForKind::kParallel && loop->reduction ? loop : nullptr;
+}
+
+bool holds_parallel_reduction(const Block& block) {
+  for (const Stmt& stmt : block->stmts)
+    if (parallel_reduction(stmt)) return true;
+  return false;
+}
+
+class Splitter {
+ public:
+  explicit Splitter(const Function& f) : names_(f) {}
+
+  Block top(const Block& block) {
+    std::vector<Stmt> out;
+    for (const Stmt& stmt : block->stmts) {
+      if (parallel_reduction(stmt)) {
+        stages({}, make_block({stmt}), out);
+        continue;
+      }
+      std::vector<For> kept;
+      for (const auto* loop = std::get_if<For>(&stmt); loop;) {
+        kept.push_back(*loop);
+        if (loop->reduction || loop->kind == ForKind::kParallel) break;
+        if (holds_parallel_reduction(loop->body)) {
+          const Block body = loop->body;
+          for (For& level : kept) level.body = nullptr;
+          stages(kept, body, out);
+          kept.clear();
+          break;
+        }
+        loop = loop->body->stmts.size() == 1 ? std::get_if<For>(&loop->body->stmts[0]) : nullptr;
+      }
+      const bool split = std::holds_alternative<For>(stmt) && kept.empty();
+      if (!split) out.push_back(stmt);
+    }
+    return make_block(std::move(out));
+  }
+
+ private:
+  // The kept loops around `stmts`.
+  static std::vector<Stmt> around(const std::vector<For>& kept, std::vector<Stmt> stmts) {
+    for (size_t i = kept.size(); i-- > 0;) {
+      For loop = kept[i];
+      loop.body = make_block(std::move(stmts));
+      stmts.clear();
+      stmts.emplace_back(std::move(loop));
+    }
+    return stmts;
+  }
+
+  void append_copy(std::vector<Stmt> stmts, std::vector<Stmt>& out) {
+    const Block copy = fresh_copy(make_block(std::move(stmts)), names_);
+    out.insert(out.end(), copy->stmts.begin(), copy->stmts.end());
+  }
+
+  void stages(const std::vector<For>& kept, const Block& body, std::vector<Stmt>& out) {
+    Expr size = index_const(1), position = index_const(0);
+    for (const For& loop : kept) {
+      const Expr extent = loop.end - loop.begin;
+      position = position * extent + (make_var(loop.var) - loop.begin);
+      size = size * extent;
+    }
+    size = simplify(size);
+    position = simplify(position);
+
+    size_t last = 0;
+    for (size_t i = 0; i < body->stmts.size(); ++i)
+      if (parallel_reduction(body->stmts[i])) last = i;
+    std::vector<Stmt> prefix;  // what the next reduction may use: lets, and results so far
+    for (size_t i = 0; i <= last; ++i) {
+      const Stmt& stmt = body->stmts[i];
+      const For* loop = parallel_reduction(stmt);
+      if (!loop) {
+        IPEX_CHECK(std::holds_alternative<Let>(stmt),
+                   "only lets may stand between reductions that are cut into chunks");
+        prefix.push_back(stmt);
+        continue;
+      }
+      const std::vector<std::string> partial = first_stage(kept, *loop, prefix, size, position, out);
+      std::vector<Stmt> merge = prefix;
+      merge.push_back(second_stage(*loop, partial, size, position));
+      if (i == last) {
+        merge.insert(merge.end(), body->stmts.begin() + static_cast<std::ptrdiff_t>(last) + 1,
+                     body->stmts.end());
+        std::vector<Stmt> nest = around(kept, std::move(merge));
+        out.insert(out.end(), nest.begin(), nest.end());
+        return;
+      }
+      for (const State& s : loop->reduction->states) {
+        const std::string result = names_.fresh(s.name + "_all");
+        out.push_back(Alloc{result, s.type.dtype, size});
+        merge.push_back(Store{result, position, make_var(s.name, s.type), nullptr});
+        prefix.push_back(Let{s.name, make_load(result, s.type.dtype, position)});
+      }
+      append_copy(around(kept, std::move(merge)), out);
+    }
+  }
+
+  // Emits the parallel loop over chunks; returns the scratch buffers of the partial results.
+  std::vector<std::string> first_stage(const std::vector<For>& kept, const For& loop, std::vector<Stmt> body,
+                                       const Expr& size, const Expr& position, std::vector<Stmt>& out) {
+    const Reduction& r = *loop.reduction;
+    Substitution start;
+    for (const State& s : r.states) start[s.name] = s.identity;
+    const Block chunk = substitute(loop.body, start);
+    body.insert(body.end(), chunk->stmts.begin(), chunk->stmts.end());
+    const Expr number = make_var(loop.var) - loop.begin;
+    std::vector<std::string> partial;
+    for (size_t i = 0; i < r.states.size(); ++i) {
+      const State& s = r.states[i];
+      partial.push_back(names_.fresh(s.name + "_part"));
+      out.push_back(Alloc{partial.back(), s.type.dtype, simplify((loop.end - loop.begin) * size)});
+      body.push_back(
+          Store{partial.back(), simplify(number * size + position), substitute(r.yield[i], start), nullptr});
+    }
+    For chunks = loop;
+    chunks.reduction.reset();
+    chunks.body = make_block(around(kept, std::move(body)));
+    append_copy({std::move(chunks)}, out);
+    return partial;
+  }
+
+  For second_stage(const For& loop, const std::vector<std::string>& partial, const Expr& size,
+                   const Expr& position) {
+    For merge = loop;
+    merge.kind = ForKind::kSerial;
+    merge.grain = 1;
+    std::vector<Stmt> loads;
+    std::vector<Expr> states, others;
+    const Expr index = simplify((make_var(loop.var) - loop.begin) * size + position);
+    for (size_t i = 0; i < partial.size(); ++i) {
+      const State& s = loop.reduction->states[i];
+      const std::string name = names_.fresh(s.name + "_chunk");
+      loads.push_back(Let{name, make_load(partial[i], s.type.dtype, index)});
+      states.push_back(make_var(s.name, s.type));
+      others.push_back(make_var(name, s.type));
+    }
+    for (size_t i = 0; i < partial.size(); ++i)
+      merge.reduction->yield[i] = merged(*loop.reduction, i, states, others);
+    merge.body = make_block(std::move(loads));
+    return merge;
+  }
+
+  Names names_;
+};
+
+}  // namespace
+
+Function tile_reduction(const Function& f, const Target&) {
+  Function out = f;
+  out.body = Splitter(f).top(f.body);
+  return out;
+}
+
+}  // namespace ipex::loop

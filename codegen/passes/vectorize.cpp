@@ -1,0 +1,273 @@
+// vectorize: vector loops become loops over whole vectors, then at most one masked vector for what is left.
+//
+// A step is lanes * unroll elements in one wide value, so that independent vectors are in flight without
+// copies of the body; the backend splits wide values into registers. Nothing is left to a scalar loop: the
+// tail is the same body under a mask. A reduction keeps a vector of states, each lane its own partial result,
+// brought together after the loop; where the loop is the inside of a reduction over several loops, only after
+// the outermost of them.
+#include "codegen/loop/rewrite.h"
+#include "codegen/loop/simplify.h"
+#include "codegen/passes/loop_nest.h"
+#include "codegen/passes/passes.h"
+#include "codegen/passes/widen.h"
+
+namespace ipex::loop {
+
+namespace {
+
+// Lets, then one loop: the shape of a level that hands its states down.
+const For* inner_reduction(const For& f) {
+  if (f.kind != ForKind::kSerial || !f.reduction || f.body->stmts.empty()) return nullptr;
+  for (size_t i = 0; i + 1 < f.body->stmts.size(); ++i) {
+    const auto* let = std::get_if<Let>(&f.body->stmts[i]);
+    if (!let) return nullptr;
+    for (const State& s : f.reduction->states)
+      if (uses(let->value, s.name)) return nullptr;
+  }
+  const auto* inner = std::get_if<For>(&f.body->stmts.back());
+  return inner && passes_through(f, *inner) ? inner : nullptr;
+}
+
+bool is_vector_nest(const For& f) {
+  if (f.kind == ForKind::kVector) return true;
+  const For* inner = inner_reduction(f);
+  return inner && is_vector_nest(*inner);
+}
+
+int width_of(const For& f) {
+  return f.kind == ForKind::kVector ? f.lanes * f.unroll : width_of(*inner_reduction(f));
+}
+
+// The one op that merges this reduction's only state, or each of several states on its own.
+std::optional<ScalarOp> lane_op(const Reduction& r, size_t i) {
+  const Expr& m = r.merge[i];
+  if (!m->is(ExprKind::kApply) || m->args.size() != 2) return std::nullopt;
+  switch (m->op) {
+    case ScalarOp::add_:
+    case ScalarOp::mul_:
+    case ScalarOp::min_:
+    case ScalarOp::max_:
+    case ScalarOp::bitand_:
+    case ScalarOp::bitor_:
+    case ScalarOp::bitxor_:
+      break;
+    default:
+      return std::nullopt;
+  }
+  const Expr self = make_var(r.states[i].name, r.states[i].type),
+             other = make_var(r.states[i].name + ".other", r.states[i].type);
+  const bool plain = (equal(m->args[0], self) && equal(m->args[1], other)) ||
+                     (equal(m->args[0], other) && equal(m->args[1], self));
+  return plain ? std::optional(m->op) : std::nullopt;
+}
+
+class Vectorizer {
+ public:
+  explicit Vectorizer(const Function& f) : names_(f) {}
+
+  Block block(const Block& b) {
+    std::vector<Stmt> out;
+    for (const Stmt& stmt : b->stmts) {
+      if (const auto* inner = std::get_if<Block>(&stmt)) {
+        out.emplace_back(block(*inner));
+      } else if (const auto* branch = std::get_if<If>(&stmt)) {
+        out.push_back(If{branch->condition, block(branch->then_body),
+                         branch->else_body ? block(branch->else_body) : nullptr});
+      } else if (const auto* loop = std::get_if<For>(&stmt)) {
+        if (is_vector_nest(*loop)) {
+          nest(*loop, out);
+        } else {
+          For copy = *loop;
+          copy.body = block(loop->body);
+          out.emplace_back(std::move(copy));
+        }
+      } else {
+        out.push_back(stmt);
+      }
+    }
+    return make_block(std::move(out));
+  }
+
+ private:
+  void nest(const For& f, std::vector<Stmt>& out) {
+    if (!f.reduction) {
+      steps(f, {}, out);
+      return;
+    }
+    const Reduction& r = *f.reduction;
+    const int width = width_of(f);
+    std::vector<Expr> start;
+    for (const State& s : r.states) start.push_back(make_broadcast(s.identity, width));
+    merge_lanes(r, level(f, start, out), width, out);
+  }
+
+  // One level of a vector reduction, from the given vectors; returns what the states are after it.
+  std::vector<Expr> level(const For& f, const std::vector<Expr>& start, std::vector<Stmt>& out) {
+    if (f.kind == ForKind::kVector) return steps(f, start, out);
+    For outer{.var = f.var, .begin = f.begin, .end = f.end, .reduction = vector_states(f, start)};
+    std::vector<Stmt> body(f.body->stmts.begin(), f.body->stmts.end() - 1);
+    outer.reduction->yield = level(*inner_reduction(f), state_vars(*outer.reduction), body);
+    outer.body = make_block(std::move(body));
+    const std::vector<Expr> result = state_vars(*outer.reduction);
+    out.emplace_back(std::move(outer));
+    return result;
+  }
+
+  static std::vector<Expr> state_vars(const Reduction& r) {
+    std::vector<Expr> vars;
+    for (const State& s : r.states) vars.push_back(make_var(s.name, s.type));
+    return vars;
+  }
+
+  // States of f as vectors under fresh names, and their merges; yields are the caller's.
+  Reduction vector_states(const For& f, const std::vector<Expr>& start) {
+    const Reduction& r = *f.reduction;
+    Reduction out;
+    const int width = start[0]->type.lanes;
+    Widener widener(names_, width, nullptr);
+    for (size_t i = 0; i < r.states.size(); ++i) {
+      const State& s = r.states[i];
+      const State& added = out.states.emplace_back(
+          State{names_.fresh(s.name), s.type.with_lanes(width), start[i], make_broadcast(s.identity, width)});
+      widener.bind(s.name, make_var(added.name, added.type));
+      widener.bind(s.name + ".other", make_var(added.name + ".other", added.type));
+    }
+    for (const Expr& m : r.merge) out.merge.push_back(widener.vector(m));
+    return out;
+  }
+
+  // Whole vectors, then the masked one (a loop of no or one iteration, so that states can pass through it).
+  std::vector<Expr> steps(const For& f, std::vector<Expr> states, std::vector<Stmt>& out) {
+    const int width = f.lanes * f.unroll;
+    IPEX_CHECK(width > 1, "the vector loop `" + f.var + "` has one lane");
+    Expr extent = simplify(f.end - f.begin);
+    if (!as_const_int(extent) && !provably_less(index_const(-1), extent))
+      extent = make_apply(ScalarOp::max_, {extent, index_const(0)});
+    if (!as_const_int(extent) && !extent->is(ExprKind::kVar)) {
+      const std::string name = names_.fresh(f.var + "_extent");
+      out.push_back(Let{name, extent});
+      extent = make_var(name);
+    }
+    const Expr whole = simplify(floordiv(extent, index_const(width)));
+    const Expr all = simplify(floordiv(extent + index_const(width - 1), index_const(width)));
+    if (as_const_int(whole) != 0) states = pass(f, index_const(0), whole, false, std::move(states), out);
+    const bool exact =
+        provably_equal(whole, all) || as_const_int(simplify(floormod(extent, index_const(width)))) == 0;
+    if (!exact) states = pass(f, whole, all, true, std::move(states), out);
+    return states;
+  }
+
+  std::vector<Expr> pass(const For& f, const Expr& first, const Expr& last, bool masked,
+                         std::vector<Expr> states, std::vector<Stmt>& out) {
+    const int width = f.lanes * f.unroll;
+    For loop{.var = names_.fresh(f.var + (masked ? "_tail" : "_step")), .begin = first, .end = last};
+    if (f.reduction) loop.reduction = vector_states(f, states);
+    std::vector<Stmt> body;
+    const Expr base = simplify(f.begin + make_var(loop.var) * index_const(width));
+    const Expr ramp = make_ramp(base, index_const(1), width);
+    Expr mask;
+    if (masked) {
+      const std::string name = names_.fresh("mask");
+      const Expr left = simplify(f.end - base);
+      const Expr lane = make_ramp(index_const(0), index_const(1), width);
+      body.push_back(Let{name, make_apply(ScalarOp::lt_, {lane, make_broadcast(left, width)})});
+      mask = make_var(name, {Dtype::kBool, width});
+    }
+    Widener widener(names_, width, mask);
+    widener.bind(f.var, ramp);
+    if (f.reduction)
+      for (size_t i = 0; i < states.size(); ++i) {
+        const State& s = loop.reduction->states[i];
+        widener.bind(f.reduction->states[i].name, make_var(s.name, s.type));
+      }
+    widener.block(f.body, body);
+    if (f.reduction) {
+      for (size_t i = 0; i < states.size(); ++i) {
+        const State& s = loop.reduction->states[i];
+        const Expr old = make_var(s.name, s.type);
+        Expr next = widener.vector(f.reduction->yield[i]);
+        if (mask) next = make_apply(ScalarOp::select_, {mask, next, old});
+        loop.reduction->yield.push_back(std::move(next));
+        states[i] = old;
+      }
+    }
+    loop.body = make_block(std::move(body));
+    out.emplace_back(std::move(loop));
+    return states;
+  }
+
+  // Binds the names of r's states to init merged with all lanes.
+  void merge_lanes(const Reduction& r, std::vector<Expr> lanes, int width, std::vector<Stmt>& out) {
+    std::vector<Expr> total;
+    bool simple = true;
+    for (size_t i = 0; i < r.states.size(); ++i) simple &= lane_op(r, i).has_value();
+    if (simple) {
+      for (size_t i = 0; i < r.states.size(); ++i)
+        total.push_back(make_reduce_lanes(*lane_op(r, i), lanes[i]));
+    } else {
+      total = merge_halves(r, std::move(lanes), width, out);
+    }
+    std::vector<Expr> init;
+    bool from_identity = true;
+    for (const State& s : r.states) {
+      init.push_back(s.init);
+      from_identity &= equal(s.init, s.identity);
+    }
+    if (!from_identity) {
+      for (size_t i = 0; i < r.states.size(); ++i) {
+        const std::string name = names_.fresh(r.states[i].name + "_lanes");
+        out.push_back(Let{name, total[i]});
+        total[i] = make_var(name, r.states[i].type);
+      }
+    }
+    for (size_t i = 0; i < r.states.size(); ++i)
+      out.push_back(Let{r.states[i].name, from_identity ? total[i] : merged(r, i, init, total)});
+  }
+
+  // Tuples: the upper half of the lanes is merged into the lower one, through scratch memory, until one is
+  // left.
+  std::vector<Expr> merge_halves(const Reduction& r, std::vector<Expr> lanes, int width,
+                                 std::vector<Stmt>& out) {
+    std::vector<std::string> scratch;
+    for (const State& s : r.states) {
+      scratch.push_back(names_.fresh(s.name + "_lanes"));
+      out.push_back(Alloc{scratch.back(), s.type.dtype, index_const(width)});
+    }
+    const auto range = [](int begin, int n) {
+      return n == 1 ? index_const(begin) : make_ramp(index_const(begin), index_const(1), n);
+    };
+    for (int n = width; n > 1; n /= 2) {
+      const int half = n / 2;
+      Widener widener(names_, half, nullptr);
+      std::vector<Expr> next;
+      for (size_t i = 0; i < r.states.size(); ++i) {
+        const State& s = r.states[i];
+        out.push_back(Store{scratch[i], range(0, n), lanes[i], nullptr});
+        const std::string low = names_.fresh(s.name), high = names_.fresh(s.name);
+        out.push_back(Let{low, make_load(scratch[i], s.type.dtype, range(0, half))});
+        out.push_back(Let{high, make_load(scratch[i], s.type.dtype, range(half, half))});
+        widener.bind(s.name, make_var(low, s.type.with_lanes(half)));
+        widener.bind(s.name + ".other", make_var(high, s.type.with_lanes(half)));
+      }
+      for (size_t i = 0; i < r.states.size(); ++i) {
+        const std::string name = names_.fresh(r.states[i].name);
+        out.push_back(Let{name, widener.vector(r.merge[i])});
+        next.push_back(make_var(name, r.states[i].type.with_lanes(half)));
+      }
+      lanes = std::move(next);
+    }
+    return lanes;
+  }
+
+  Names names_;
+};
+
+}  // namespace
+
+Function vectorize(const Function& f, const Target&) {
+  Function out = f;
+  out.body = Vectorizer(f).block(f.body);
+  return out;
+}
+
+}  // namespace ipex::loop
