@@ -1,0 +1,398 @@
+"""Input that a compiler gets wrong: each case gives eager's result or a clear error, and none crashes."""
+
+import os
+import stat
+import subprocess
+import sys
+import textwrap
+
+import pytest
+import torch
+from comparison import assert_close_to_eager
+from conftest import BACKEND
+
+needs_ipex = pytest.mark.needs_ipex
+
+
+def check(compiled, fn, *args, **options):
+    assert_close_to_eager(compiled(fn, **options)(*args), fn(*args), strides=True)
+
+
+def check_mutation(compiled, fn, make_args):
+    """Results and what becomes of the arguments: eager's."""
+    eager_args, our_args = make_args(), make_args()
+    eager = fn(*eager_args)
+    ours = compiled(fn)(*our_args)
+    assert_close_to_eager(ours, eager)
+    assert_close_to_eager(our_args, eager_args)
+
+
+def run_python(code, **environment):
+    """A fresh interpreter: knobs such as the target are fixed once a process has compiled."""
+    return subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+SMALL_PROGRAM = """
+    import torch
+    x = torch.randn(5, 7)
+    ours = torch.compile(lambda x: torch.relu(x) * 2 + x.sum(), backend="ipex")(x)
+    torch.testing.assert_close(ours, torch.relu(x) * 2 + x.sum())
+    print("same as eager")
+"""
+
+
+# Ops
+
+
+def test_unknown_op(compiled):
+    check(compiled, lambda x: torch.linalg.slogdet(x @ x.T + torch.eye(6))[1] * 2 + torch.igamma(x.abs() + 1, x.abs()).sum(),
+          torch.randn(6, 6))  # fmt: skip
+
+
+@needs_ipex
+def test_unknown_op_is_named_under_strict(compiled, strict):
+    with pytest.raises(Exception, match="igamma"):
+        compiled(lambda x: torch.igamma(x, x) + 1)(torch.rand(6))
+
+
+@torch.library.custom_op("ipex_tests::scaled", mutates_args=())
+def scaled(x: torch.Tensor, factor: float) -> torch.Tensor:
+    return x * factor
+
+
+@scaled.register_fake
+def _(x, factor):
+    return torch.empty_like(x)
+
+
+@torch.library.custom_op("ipex_tests::bump_", mutates_args={"x"})
+def bump_(x: torch.Tensor) -> None:
+    x.add_(1)
+
+
+def test_custom_op(compiled):
+    check(compiled, lambda x: torch.ops.ipex_tests.scaled(x.sin(), 3.0).cos() + x, torch.randn(4, 5))
+
+
+def test_custom_op_that_mutates(compiled):
+    def fn(x):
+        y = x * 2
+        torch.ops.ipex_tests.bump_(y)
+        torch.ops.ipex_tests.bump_(x)
+        return y + x
+
+    check_mutation(compiled, fn, lambda: (torch.ones(3, 4),))
+
+
+def test_custom_op_that_raises(compiled):
+    @torch.library.custom_op("ipex_tests::refuses", mutates_args=())
+    def refuses(x: torch.Tensor) -> torch.Tensor:
+        raise ValueError("no such luck")
+
+    refuses.register_fake(torch.empty_like)
+    with pytest.raises(ValueError, match="no such luck"):
+        compiled(lambda x: torch.ops.ipex_tests.refuses(x + 1) * 2)(torch.randn(3))
+
+
+# Tensors
+
+
+def test_complex(compiled):
+    check(compiled, lambda x: torch.view_as_real(torch.view_as_complex(x) * (1 + 2j)).sum(-1) + 1, torch.randn(4, 2))
+    check(compiled, lambda z: (z * z.conj()).abs() + z.real, torch.randn(5, dtype=torch.complex64))
+
+
+def test_sparse(compiled):
+    dense = torch.eye(4) * torch.arange(1.0, 5.0)
+    check(compiled, lambda a, b: torch.sparse.mm(a, b).relu() + 1, dense.to_sparse(), torch.randn(4, 3))
+
+
+def test_quantized_storage_type(compiled):
+    check(compiled, lambda x: x.to(torch.float8_e4m3fn).to(torch.float32) + 1, torch.randn(4, 9))
+
+
+def test_meta_tensor(compiled):
+    """Not a CPU tensor: shapes come out, as in eager, or an error; never a read of memory that is not there."""
+    try:
+        result = compiled(lambda x: x * 2 + 1)(torch.empty(3, 4, device="meta"))
+    except Exception as error:
+        assert str(error)
+    else:
+        assert (result.device.type, result.shape) == ("meta", (3, 4))
+
+
+@pytest.mark.parametrize("shape", [(0,), (0, 5), (3, 0, 2)])
+def test_no_elements(shape, compiled):
+    check(compiled, lambda x: (x.exp() + 1, x.sum(0), x.sum(), x.t() if x.dim() == 2 else x * 2), torch.randn(shape))
+
+
+def test_no_rows_through_a_layer(compiled):
+    layer = torch.nn.Sequential(torch.nn.Linear(5, 3), torch.nn.LayerNorm(3), torch.nn.Softmax(-1))
+    check(compiled, layer, torch.randn(0, 5))
+
+
+def test_expanded_input(compiled):
+    check(compiled, lambda x: (x * 2 + x.sum(1, keepdim=True), x.t() + 1), torch.randn(4, 1).expand(4, 6))
+
+
+def test_writing_to_an_expanded_input(compiled):
+    def fn(x):
+        x.add_(1)
+        return x * 2
+
+    with pytest.raises(RuntimeError):
+        fn(torch.zeros(1).expand(4))
+    with pytest.raises(RuntimeError):
+        compiled(fn)(torch.zeros(1).expand(4))
+
+
+def test_overlapping_strides(compiled):
+    check(compiled, lambda x: x.exp().sum(0) + x[0], torch.arange(10.0).as_strided((4, 5), (1, 1)))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: torch.randn(6, 4).t(),
+        lambda: torch.randn(8, 9)[1::2, ::3],
+        lambda: torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last),
+        lambda: torch.randn(40)[3:],
+    ],
+    ids=["transposed", "strided", "channels_last", "offset"],
+)
+def test_non_contiguous_input(make, compiled):
+    check(compiled, lambda x: (x.relu() + 1, x.sum(-1), (x * 2).transpose(0, -1)), make())
+
+
+def test_misaligned_input(compiled):
+    """Vector loads must not assume more than the element's own alignment."""
+    base = torch.randn(1000)
+    for offset in (1, 3, 7):
+        check(compiled, lambda x: x.exp() * 2 - x.mean(), base[offset : offset + 517])
+
+
+def test_same_tensor_twice(compiled):
+    def fn(x, y):
+        x.mul_(2)
+        return x + y
+
+    def make():
+        x = torch.ones(5)
+        return x, x
+
+    check_mutation(compiled, fn, make)
+
+
+def test_aliasing_inputs(compiled):
+    def make():
+        base = torch.arange(12.0)
+        return base[:8], base[4:]
+
+    def fn(x, y):
+        x.add_(1)
+        return x * 2 + y
+
+    check_mutation(compiled, fn, make)
+    check(compiled, lambda x, y: x * 2 + y, *make())
+
+
+def test_output_that_aliases_an_input(compiled):
+    def fn(x):
+        return x.view(-1), x.t(), x + 1
+
+    x = torch.randn(3, 4)
+    flat, transposed, _ = compiled(fn)(x)
+    assert flat.data_ptr() == transposed.data_ptr() == x.data_ptr()
+    assert transposed.stride() == x.t().stride()
+
+
+def test_input_mutated_then_returned(compiled):
+    def fn(x, y):
+        x.copy_(y)
+        x[1:].mul_(3)
+        return x, x.sum()
+
+    check_mutation(compiled, fn, lambda: (torch.zeros(4, 3), torch.ones(4, 3)))
+
+
+@needs_ipex
+def test_mutation_bumps_the_version_once(compiled):
+    def fn(x):
+        x.add_(1)
+        return x * 2
+
+    eager, ours = torch.ones(4), torch.ones(4)
+    fn(eager)
+    compiled(fn)(ours)
+    assert torch.equal(ours, eager)
+    assert ours._version == eager._version
+
+
+# Values
+
+
+@pytest.mark.parametrize("index", [7, -8, 10**12])
+def test_index_out_of_range(index, compiled):
+    table, indices = torch.randn(7, 3), torch.tensor([0, index, 1])
+    with pytest.raises((IndexError, RuntimeError)):
+        table[indices]
+    with pytest.raises(IndexError, match="range|bounds"):
+        compiled(lambda t, i: t[i] * 2)(table, indices)
+
+
+def test_embedding_index_out_of_range(compiled):
+    layer = torch.nn.Embedding(5, 4)
+    with pytest.raises(IndexError, match="range|bounds"):
+        compiled(layer)(torch.tensor([1, 5]))
+    check(compiled, layer, torch.tensor([1, 4]))
+
+
+def test_gather_and_scatter_out_of_range(compiled):
+    x, index = torch.randn(3, 4), torch.tensor([[0, 4]])
+    with pytest.raises((IndexError, RuntimeError), match="range|bounds"):
+        compiled(lambda x, i: x.gather(1, i) + 1)(x, index)
+    with pytest.raises((IndexError, RuntimeError), match="range|bounds"):
+        compiled(lambda x, i: x.scatter_add(1, i, torch.ones(1, 2)) + 1)(x, index)
+
+
+def test_negative_indices_wrap(compiled):
+    check(compiled, lambda t, i: t[i] + t[-2], torch.randn(7, 3), torch.tensor([-1, -7, 6]))
+
+
+def test_integer_division_by_zero(compiled):
+    """Eager raises; a compiled kernel may raise or give some value, but the process lives."""
+    x, y = torch.tensor([1, 2, 3]), torch.tensor([1, 0, 2])
+    try:
+        result = compiled(lambda x, y: x // y)(x, y)
+    except RuntimeError as error:
+        assert "ivi" in str(error)
+    else:
+        assert (result[0], result[2]) == (1, 1)
+
+
+@needs_ipex
+def test_lowest_integer_divided_by_minus_one():
+    """Eager stops the whole process with SIGFPE here; ours must not."""
+    done = run_python("""
+        import torch
+        x, y = torch.tensor([torch.iinfo(torch.int64).min, 5]), torch.tensor([-1, -1])
+        run = torch.compile(lambda x, y: torch.div(x, y, rounding_mode="trunc"), backend="ipex")
+        assert run(x, y)[1] == -5
+    """, IPEX_STRICT="1")  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
+def test_nan_and_infinity(compiled):
+    x = torch.tensor([float("nan"), float("inf"), -float("inf"), -0.0, 3.0])
+    check(compiled, lambda x: (x.softmax(0), x.max(), x.relu(), x.clamp(0, 1), x.nan_to_num(), x.sort().values), x)
+
+
+# Options, knobs, files
+
+
+@needs_ipex
+def test_unknown_option(compiled):
+    with pytest.raises(Exception, match="no_such_option") as caught:
+        compiled(lambda x: x + 1, options={"no_such_option": 1})(torch.ones(2))
+    assert "known" in str(caught.value).lower() or "options" in str(caught.value).lower()
+
+
+@needs_ipex
+def test_unknown_target():
+    done = run_python(SMALL_PROGRAM, IPEX_TARGET="z80", IPEX_STRICT="1")
+    assert done.returncode > 0, done.stdout
+    assert "z80" in done.stderr and "avx2" in done.stderr
+
+
+@needs_ipex
+def test_target_the_cpu_lacks():
+    with open("/proc/cpuinfo") as file:
+        flags = file.read()
+    lacking = [t for t, flag in (("avx512", "avx512f"), ("avx512_bf16", "avx512_bf16")) if flag not in flags]
+    if not lacking:
+        pytest.skip("this CPU has every target")
+    done = run_python(SMALL_PROGRAM, IPEX_TARGET=lacking[0])
+    assert done.returncode > 0, done.stdout
+    assert lacking[0] in done.stderr
+
+
+@needs_ipex
+@pytest.mark.parametrize("target", ["avx2", "avx512", "avx512_bf16"])
+def test_target_the_cpu_has(target):
+    with open("/proc/cpuinfo") as file:
+        flags = file.read()
+    if {"avx2": "avx2", "avx512": "avx512f", "avx512_bf16": "avx512_bf16"}[target] not in flags:
+        pytest.skip(f"this CPU has no {target}")
+    done = run_python(SMALL_PROGRAM, IPEX_TARGET=target, IPEX_STRICT="1", IPEX_CACHE="off")
+    assert "same as eager" in done.stdout, done.stderr
+
+
+@needs_ipex
+def test_read_only_cache(tmp_path):
+    tmp_path.chmod(stat.S_IRUSR | stat.S_IXUSR)
+    done = run_python(SMALL_PROGRAM, IPEX_CACHE=str(tmp_path))
+    tmp_path.chmod(stat.S_IRWXU)
+    assert "same as eager" in done.stdout, done.stderr
+
+
+@needs_ipex
+def test_cache_path_that_cannot_be_a_directory(tmp_path):
+    """What a read-only directory is to an ordinary user, for a test that may run as root."""
+    blocked = tmp_path / "file"
+    blocked.write_text("not a directory")
+    done = run_python(SMALL_PROGRAM, IPEX_CACHE=str(blocked / "cache"))
+    assert "same as eager" in done.stdout, done.stderr
+
+
+@needs_ipex
+def test_damaged_cache_entry(tmp_path):
+    first = run_python(SMALL_PROGRAM, IPEX_CACHE=str(tmp_path))
+    assert "same as eager" in first.stdout, first.stderr
+    entries = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert entries
+    for path in entries:
+        data = path.read_bytes()
+        path.write_bytes(data[: len(data) // 2] + b"\0garbage")
+    second = run_python(SMALL_PROGRAM, IPEX_CACHE=str(tmp_path))
+    assert "same as eager" in second.stdout, second.stderr
+
+
+@needs_ipex
+def test_cache_write_fault(tmp_path):
+    done = run_python(SMALL_PROGRAM, IPEX_CACHE=str(tmp_path), IPEX_INJECT_FAULT="cache_write")
+    assert "same as eager" in done.stdout, done.stderr
+
+
+@needs_ipex
+def test_compile_fault_falls_back_with_a_warning():
+    done = run_python(SMALL_PROGRAM, IPEX_INJECT_FAULT="compile", IPEX_CACHE="off", IPEX_STRICT="0")
+    assert "same as eager" in done.stdout, done.stderr
+    assert "arning" in done.stderr or "ipex" in done.stderr.lower(), "no word of the failed compile"
+
+
+@needs_ipex
+def test_compile_fault_is_an_error_under_strict():
+    done = run_python(SMALL_PROGRAM, IPEX_INJECT_FAULT="compile", IPEX_CACHE="off", IPEX_STRICT="1")
+    assert done.returncode > 0, done.stdout
+    assert "IPEX_INJECT_FAULT" in done.stderr or "injected" in done.stderr.lower(), done.stderr
+
+
+@needs_ipex
+def test_error_inside_a_model_leaves_the_process_usable(compiled, monkeypatch):
+    monkeypatch.setenv("IPEX_STRICT", "1")
+    with pytest.raises(Exception, match="igamma"):
+        compiled(lambda x: torch.igamma(x, x))(torch.rand(3))
+    monkeypatch.delenv("IPEX_STRICT")
+    torch._dynamo.reset()
+    check(compiled, lambda x: torch.igamma(x, x) + 1, torch.rand(3))
+
+
+def test_backend_under_test_is_registered():
+    assert BACKEND in torch._dynamo.list_backends(exclude_tags=())

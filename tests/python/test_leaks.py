@@ -1,0 +1,223 @@
+"""What only shows over many calls or many threads: memory that grows, state that is shared, thread counts baked in."""
+
+import gc
+import threading
+import weakref
+
+import psutil
+import pytest
+import torch
+from comparison import assert_close_to_eager
+from zoo_handwritten import MODELS
+
+CALLS = 10_000
+ALLOWED_GROWTH = 4 << 20  # bytes; one leaked 1 KB per call would be ten million
+
+
+def resident():
+    gc.collect()
+    return psutil.Process().memory_info().rss
+
+
+def growth_over(calls, step):
+    """Bytes of resident memory that `calls` calls add, after a tenth as many to reach the steady state."""
+    for _ in range(calls // 10):
+        step()
+    before = resident()
+    for _ in range(calls):
+        step()
+    return resident() - before
+
+
+def test_inference_memory_is_flat(compiled):
+    run = compiled(lambda x, y: (torch.relu(x @ y) + x.sum(1, keepdim=True), x.exp()))
+    x, y = torch.randn(16, 16), torch.randn(16, 16)
+    with torch.no_grad():
+        assert growth_over(CALLS, lambda: run(x, y)) < ALLOWED_GROWTH
+
+
+def test_training_memory_is_flat(compiled):
+    model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.GELU(), torch.nn.Linear(16, 4))
+    run, x = compiled(model), torch.randn(5, 8)
+
+    def step():
+        model.zero_grad()
+        run(x).square().sum().backward()
+
+    assert growth_over(CALLS // 4, step) < ALLOWED_GROWTH
+
+
+def test_mutated_weights_do_not_pile_up(compiled):
+    """Each update makes new packed weights; the old ones must go."""
+    layer = torch.nn.Linear(64, 64)
+    run, x = compiled(layer), torch.randn(4, 64)
+
+    def step():
+        layer.weight.add_(0.001)
+        run(x)
+
+    with torch.no_grad():
+        assert growth_over(2000, step) < ALLOWED_GROWTH
+
+
+def test_errors_do_not_leak(compiled):
+    run = compiled(lambda t, i: t[i] * 2)
+    table, bad = torch.randn(100, 50), torch.tensor([0, 100])
+
+    def step():
+        with pytest.raises((IndexError, RuntimeError)):
+            run(table, bad)
+
+    assert growth_over(500, step) < ALLOWED_GROWTH
+
+
+def test_compiled_models_are_freed(compiled):
+    """A dropped model takes its kernels, packed weights and arena with it (a megabyte of weights each time)."""
+    alive = []
+
+    def step():
+        layer = torch.nn.Linear(512, 512)
+        alive.append(weakref.ref(layer.weight))
+        with torch.no_grad():
+            compiled(layer)(torch.randn(2, 512))
+        del layer
+        torch._dynamo.reset()
+        gc.collect()
+
+    assert growth_over(30, step) < 16 << 20
+    assert not [weight for weight in alive if weight() is not None]
+
+
+def in_threads(workers):
+    """Runs the callables at once and raises what any of them raised."""
+    errors, start = [], threading.Barrier(len(workers))
+
+    def guarded(work):
+        try:
+            start.wait()
+            work()
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=guarded, args=(work,)) for work in workers]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+
+
+def call_many(run, inputs, expected, times=40):
+    with torch.no_grad():
+        for _ in range(times):
+            assert_close_to_eager(run(*inputs), expected, scale=20.0)
+
+
+def test_several_models_in_threads(compiled):
+    """Each thread compiles and runs a model of its own."""
+    workers = []
+    for name in ("mlp", "cnn", "mlp_mixer", "dlrm"):
+        model, inputs = MODELS[name]()
+        model.eval()
+        with torch.no_grad():
+            expected = model(*inputs)
+        workers.append(lambda m=compiled(model), i=inputs, e=expected: call_many(m, i, e))
+    in_threads(workers)
+
+
+def test_one_model_in_threads(compiled):
+    """One executable, called from four threads with different inputs: nothing of a call is shared."""
+    model, (x,) = MODELS["mlp"]()
+    model.eval()
+    run = compiled(model)
+    workers = []
+    with torch.no_grad():
+        run(x)
+        for i in range(4):
+            mine = x * (i + 1)
+            workers.append(lambda i=mine, e=model(mine): call_many(run, (i,), e, times=200))
+    in_threads(workers)
+
+
+def test_one_model_in_threads_with_repacking(compiled):
+    """Calls in flight while another thread replaces the weights see the old or the new ones, never a mixture."""
+    layer = torch.nn.Linear(96, 96, bias=False)
+    x = torch.eye(96)
+    old, new = torch.zeros(96, 96), torch.ones(96, 96)
+    layer.weight.data = old
+    run = compiled(layer)
+    stop = threading.Event()
+
+    def read():
+        with torch.no_grad():
+            while not stop.is_set():
+                values = run(x).unique()
+                assert set(values.tolist()) <= {0.0, 1.0}
+
+    def write():
+        try:
+            for i in range(50):
+                layer.weight.data = new if i % 2 else old
+        finally:
+            stop.set()
+
+    with torch.no_grad():
+        run(x)
+    in_threads([read, read, write])
+
+
+def test_set_num_threads_is_read_at_each_call(compiled):
+    """Compiled under one count, run under others: the same values, and no more threads than asked for."""
+    before = torch.get_num_threads()
+    x = torch.randn(512, 1031)
+    run = compiled(lambda x: (x.exp().sum(1), (x * 2 + 1).sigmoid(), x.softmax(-1)))
+    try:
+        torch.set_num_threads(1)
+        single = run(x)
+        for count in (2, 3, 1, 4):
+            torch.set_num_threads(count)
+            assert_close_to_eager(run(x), single, scale=10.0)
+            assert torch.get_num_threads() == count
+    finally:
+        torch.set_num_threads(before)
+
+
+@pytest.mark.needs_ipex
+def test_one_thread_uses_one_thread(compiled):
+    """CPU time does not exceed wall time by more than noise when one thread is asked for."""
+    before = torch.get_num_threads()
+    x = torch.randn(2048, 2048)
+    run = compiled(lambda x: (x.exp() + x.sin()).tanh().sum(1))
+    try:
+        torch.set_num_threads(1)
+        run(x)
+        process = psutil.Process()
+        threads = {t.id: t.user_time + t.system_time for t in process.threads()}
+        for _ in range(20):
+            run(x)
+        spent = [t.user_time + t.system_time - threads.get(t.id, 0.0) for t in process.threads()]
+    finally:
+        torch.set_num_threads(before)
+    assert sum(spent) - max(spent) < 0.3 * max(spent) + 0.1
+
+
+def test_gil_is_released(compiled):
+    """Another Python thread makes progress while one long compiled call runs."""
+    x = torch.randn(4_000_000)
+    run = compiled(lambda x: torch.special.ndtri(torch.sigmoid(x)).exp().tanh().sum())
+    run(x)
+    ticks, done = [0], threading.Event()
+
+    def tick():
+        while not done.is_set():
+            ticks[0] += 1
+
+    thread = threading.Thread(target=tick)
+    thread.start()
+    start = ticks[0]
+    for _ in range(3):
+        run(x)
+    done.set()
+    thread.join()
+    assert ticks[0] - start > 1000
