@@ -1,0 +1,278 @@
+// Results are handed to the run without a copy. They are copied only where the graph's layout differs from
+// ATen's, or where the operator returned (a view of) an operand, whose memory the arena is about to reuse.
+#include "kernels/extern_call.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
+#include <nlohmann/json.hpp>
+
+#include "runtime/error.h"
+
+namespace ipex::kernels {
+namespace {
+
+using Json = nlohmann::json;
+
+at::Tensor view_of(const TensorView& view) {
+  return at::from_blob(view.data, view.sizes, view.strides,
+                       at::TensorOptions().dtype(scalar_type(view.dtype)));
+}
+
+// One argument: a constant, or how to make its value from operands and symbols at each call.
+struct Argument {
+  enum class Kind : uint8_t { kConstant, kTensor, kTensors, kOptionalTensors, kSize, kSizes };
+  Kind kind = Kind::kConstant;
+  c10::IValue constant;
+  std::vector<int> operands;  // -1: none
+  std::vector<SizeExpr> sizes;
+};
+
+class ArgumentParser {
+ public:
+  explicit ArgumentParser(const ExternCallDesc& desc) : desc_(desc) {}
+
+  Argument parse(const Json& json, const c10::Argument& declared) const {
+    c10::TypePtr type = declared.type();
+    if (auto optional = type->cast<c10::OptionalType>()) {
+      type = optional->getElementType();
+      if (json.is_null()) return {};
+    }
+    if (auto list = type->cast<c10::ListType>()) return parse_list(json, list->getElementType(), declared);
+    if (type->kind() == c10::TypeKind::TensorType) {
+      if (json.is_null()) return {.constant = at::Tensor()};
+      return {.kind = Argument::Kind::kTensor, .operands = {operand(json)}};
+    }
+    if (json.is_object() && json.contains("dim"))
+      return {.kind = Argument::Kind::kSize, .sizes = {desc_.size(json["dim"].get<std::string>())}};
+    return {.constant = value(json, type, declared)};
+  }
+
+ private:
+  [[noreturn]] void fail(const Json& json, const c10::Argument& declared) const {
+    throw InternalError(desc_.overload + ": argument '" + declared.name() + "' of type " +
+                        declared.type()->str() + " cannot be " + json.dump());
+  }
+
+  int operand(const Json& json) const {
+    if (json.is_null()) return -1;
+    const int index = json.at("t").get<int>();
+    IPEX_CHECK(index >= 0 && index < static_cast<int>(desc_.operands.size()),
+               desc_.overload + ": no such operand");
+    return index;
+  }
+
+  static double real(const Json& json) {
+    return json.is_object() ? std::stod(json.at("f").get<std::string>()) : json.get<double>();
+  }
+
+  c10::IValue value(const Json& json, const c10::TypePtr& type, const c10::Argument& declared) const {
+    if (json.is_null()) return {};
+    if (json.is_object() && json.contains("dtype"))
+      return static_cast<int64_t>(scalar_type(parse_dtype(json["dtype"].get<std::string>()).value()));
+    if (json.is_object() && json.contains("device")) return c10::Device(c10::kCPU);
+    if (json.is_object() && json.contains("layout")) return static_cast<int64_t>(c10::kStrided);
+    if (json.is_object() && json.contains("memory_format")) {
+      const auto name = json["memory_format"].get<std::string>();
+      for (auto [text, format] : {std::pair{"contiguous_format", at::MemoryFormat::Contiguous},
+                                  {"preserve_format", at::MemoryFormat::Preserve},
+                                  {"channels_last", at::MemoryFormat::ChannelsLast},
+                                  {"channels_last_3d", at::MemoryFormat::ChannelsLast3d}})
+        if (name == text) return static_cast<int64_t>(format);
+      fail(json, declared);
+    }
+    switch (type->kind()) {
+      case c10::TypeKind::IntType:
+      case c10::TypeKind::SymIntType:
+        if (json.is_boolean()) return static_cast<int64_t>(json.get<bool>());
+        if (json.is_number_integer()) return json.get<int64_t>();
+        break;
+      case c10::TypeKind::FloatType:
+      case c10::TypeKind::SymFloatType:
+        if (json.is_number() || json.is_object()) return real(json);
+        break;
+      case c10::TypeKind::BoolType:
+      case c10::TypeKind::SymBoolType:
+        if (json.is_boolean()) return json.get<bool>();
+        if (json.is_number_integer()) return json.get<int64_t>() != 0;
+        break;
+      case c10::TypeKind::NumberType:
+        if (json.is_boolean()) return c10::Scalar(json.get<bool>());
+        if (json.is_number_integer()) return c10::Scalar(json.get<int64_t>());
+        if (json.is_number_float() || json.is_object()) return c10::Scalar(real(json));
+        break;
+      case c10::TypeKind::StringType:
+        if (json.is_string()) return json.get<std::string>();
+        break;
+      default:
+        break;
+    }
+    fail(json, declared);
+  }
+
+  Argument parse_list(const Json& given, const c10::TypePtr& element, const c10::Argument& declared) const {
+    // A number may stand for a list of that number.
+    const Json json = given.is_array() ? given : Json(std::vector<Json>(declared.N().value_or(1), given));
+    const bool optional = element->kind() == c10::TypeKind::OptionalType;
+    const c10::TypePtr type = optional ? element->castRaw<c10::OptionalType>()->getElementType() : element;
+    if (type->kind() == c10::TypeKind::TensorType) {
+      Argument list{.kind = optional ? Argument::Kind::kOptionalTensors : Argument::Kind::kTensors};
+      for (const Json& item : json) list.operands.push_back(operand(item));
+      return list;
+    }
+    bool symbolic = false;
+    for (const Json& item : json) symbolic |= item.is_object() && item.contains("dim");
+    if (symbolic) {
+      Argument list{.kind = Argument::Kind::kSizes};
+      for (const Json& item : json)
+        list.sizes.push_back(item.is_object() ? desc_.size(item.at("dim").get<std::string>())
+                                              : SizeExpr(item.get<int64_t>()));
+      return list;
+    }
+    c10::impl::GenericList values(type->kind() == c10::TypeKind::SymIntType ? c10::IntType::get() : type);
+    for (const Json& item : json) values.push_back(value(item, type, declared));
+    return {.constant = values};
+  }
+
+  const ExternCallDesc& desc_;
+};
+
+class ExternCall final : public Step {
+ public:
+  explicit ExternCall(ExternCallDesc desc)
+      : op_(find(desc.overload)), operands_(std::move(desc.operands)), results_(std::move(desc.results)) {
+    const Json args = Json::parse(desc.args);
+    const auto& declared = op_.schema().arguments();
+    IPEX_CHECK(args.size() == declared.size(), desc.overload + ": one argument a parameter of the schema");
+    desc.operands = operands_;
+    const ArgumentParser parser(desc);
+    for (size_t i = 0; i < declared.size(); ++i) arguments_.push_back(parser.parse(args[i], declared[i]));
+    info.kind = StepKind::kExtern;
+    info.name = desc.overload;
+    info.detail = desc.why;
+    for (const TensorSpec& spec : operands_) reads.push_back(spec.buffer);
+    for (const TensorSpec& spec : results_) writes.push_back(spec.buffer);
+  }
+
+  void run(RunContext& context) const override {
+    // Below autograd and autocast: the graph already holds what they would do.
+    at::AutoDispatchBelowADInplaceOrView below_autograd;
+    c10::impl::ExcludeDispatchKeyGuard below_autocast(c10::autocast_dispatch_keyset);
+    std::vector<at::Tensor> operands;
+    operands.reserve(operands_.size());
+    for (const TensorSpec& spec : operands_) operands.push_back(view_of(context.view(spec)));
+    torch::jit::Stack stack;
+    stack.reserve(arguments_.size());
+    for (const Argument& argument : arguments_)
+      stack.push_back(materialize(argument, operands, context.symbols()));
+    op_.callBoxed(stack);
+
+    size_t next = 0;
+    auto take = [&](const at::Tensor& tensor) {
+      if (!tensor.defined()) return;
+      IPEX_CHECK(next < results_.size(), info.name + " returned more tensors than tracing saw");
+      accept(context, results_[next++], tensor, operands);
+    };
+    for (const c10::IValue& value : stack) {
+      if (value.isTensor()) take(value.toTensor());
+      if (value.isTensorList())
+        for (const at::Tensor& tensor : value.toTensorVector()) take(tensor);
+    }
+    IPEX_CHECK(next == results_.size(), info.name + " returned fewer tensors than tracing saw");
+  }
+
+ private:
+  static c10::OperatorHandle find(const std::string& overload) {
+    const size_t dot = overload.rfind('.');
+    std::string suffix = overload.substr(dot + 1);
+    if (suffix == "default") suffix.clear();
+    const auto op = c10::Dispatcher::singleton().findSchema({overload.substr(0, dot), suffix});
+    if (!op) throw UserError("no operator " + overload + " is registered; import the module that defines it");
+    return *op;
+  }
+
+  static c10::IValue materialize(const Argument& argument, const std::vector<at::Tensor>& operands,
+                                 const int64_t* symbols) {
+    switch (argument.kind) {
+      case Argument::Kind::kConstant:
+        return argument.constant;
+      case Argument::Kind::kTensor:
+        return operands[argument.operands[0]];
+      case Argument::Kind::kTensors: {
+        c10::List<at::Tensor> list;
+        for (int i : argument.operands) list.push_back(operands[i]);
+        return list;
+      }
+      case Argument::Kind::kOptionalTensors: {
+        c10::List<std::optional<at::Tensor>> list;
+        for (int i : argument.operands) list.push_back(i < 0 ? std::nullopt : std::optional(operands[i]));
+        return list;
+      }
+      case Argument::Kind::kSize:
+        return argument.sizes[0].eval(symbols);
+      case Argument::Kind::kSizes: {
+        c10::List<int64_t> list;
+        for (const SizeExpr& size : argument.sizes) list.push_back(size.eval(symbols));
+        return list;
+      }
+    }
+    return {};
+  }
+
+  void accept(RunContext& context, const TensorSpec& spec, at::Tensor tensor,
+              const std::vector<at::Tensor>& operands) const {
+    const TensorView expected = context.view(spec);
+    if (tensor.scalar_type() != scalar_type(spec.dtype) || tensor.sizes() != c10::IntArrayRef(expected.sizes))
+      throw InternalError(info.name + " returned another dtype or shape than tracing saw");
+    bool in_place = tensor.strides() == c10::IntArrayRef(expected.strides) || tensor.numel() == 0;
+    for (const at::Tensor& operand : operands) in_place &= !tensor.is_alias_of(operand);
+    if (context.data(spec.buffer) != nullptr) {  // the caller's memory
+      view_of(expected).copy_(tensor);
+      return;
+    }
+    if (!in_place)
+      tensor = at::empty_strided(expected.sizes, expected.strides, tensor.options()).copy_(tensor);
+    void* data = tensor.mutable_data_ptr();
+    context.provide(spec.buffer, data, std::make_shared<at::Tensor>(std::move(tensor)));
+  }
+
+  c10::OperatorHandle op_;
+  std::vector<TensorSpec> operands_, results_;
+  std::vector<Argument> arguments_;
+};
+
+}  // namespace
+
+c10::ScalarType scalar_type(Dtype dtype) {
+  switch (dtype) {
+    case Dtype::kBool:
+      return c10::kBool;
+    case Dtype::kU8:
+      return c10::kByte;
+    case Dtype::kI8:
+      return c10::kChar;
+    case Dtype::kI16:
+      return c10::kShort;
+    case Dtype::kI32:
+      return c10::kInt;
+    case Dtype::kI64:
+      return c10::kLong;
+    case Dtype::kF16:
+      return c10::kHalf;
+    case Dtype::kBF16:
+      return c10::kBFloat16;
+    case Dtype::kF32:
+      return c10::kFloat;
+    case Dtype::kF64:
+      return c10::kDouble;
+  }
+  throw InternalError("a dtype without a PyTorch counterpart");
+}
+
+std::unique_ptr<Step> make_extern_call(ExternCallDesc desc) {
+  return std::make_unique<ExternCall>(std::move(desc));
+}
+
+}  // namespace ipex::kernels

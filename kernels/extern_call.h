@@ -1,0 +1,35 @@
+// ATen as a step: any operator of PyTorch's dispatcher, called on views of the graph's buffers.
+//
+// The one file of kernels/ that knows libtorch. An op without a native lowering runs here, and so does what
+// must be eager's own code: random numbers bit for bit, fused attention, custom operators (Python ones take
+// the GIL in the dispatcher).
+#pragma once
+
+#include <c10/core/ScalarType.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/executable.h"
+#include "runtime/tensor.h"
+
+namespace ipex::kernels {
+
+c10::ScalarType scalar_type(Dtype dtype);
+
+struct ExternCallDesc {
+  std::string overload;              // "aten::topk.default"
+  std::string args;                  // JSON array in schema order; python's extern.py says how it is spelled
+  std::string why;                   // why the op is not native
+  std::vector<TensorSpec> operands;  // what {"t": i} refers to
+  std::vector<TensorSpec> results;   // the tensors the op returns, undefined ones left out
+  std::function<SizeExpr(const std::string&)> size;  // {"dim": text} to a program over the graph's symbols
+};
+
+// Parses the arguments against the operator's schema once. UserError when the operator does not exist,
+// InternalError when the arguments do not fit it.
+std::unique_ptr<Step> make_extern_call(ExternCallDesc desc);
+
+}  // namespace ipex::kernels

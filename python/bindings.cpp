@@ -1,0 +1,269 @@
+// The extension module _C: tables, Graph builder, compile(), knobs. Everything Python knows of C++ is listed
+// here.
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+#include <torch/csrc/Exceptions.h>
+
+#include <mutex>
+
+#include "backend/compile.h"
+#include "backend/ops/tables.h"
+#include "codegen/loop/text.h"
+#include "kernels/extern_call.h"
+#include "kernels/library.h"
+#include "python/compiled_graph.h"
+#include "python/graph_builder.h"
+#include "python/size_program.h"
+#include "runtime/arena.h"
+#include "runtime/cpu.h"
+#include "runtime/env.h"
+#include "runtime/error.h"
+#include "runtime/log.h"
+#include "runtime/parallel.h"
+
+namespace ipex::python {
+namespace {
+
+namespace py = pybind11;
+using namespace py::literals;
+
+std::string_view text(ops::Promotion promotion) {
+  switch (promotion) {
+    case ops::Promotion::kDefault:
+      return "default";
+    case ops::Promotion::kIntToFloat:
+      return "int_to_float";
+    case ops::Promotion::kAlwaysBool:
+      return "always_bool";
+    case ops::Promotion::kNoOpmath:
+      return "no_opmath";
+  }
+  return "";
+}
+
+template <class Row>
+py::dict row_dict(const Row& row) {
+  return py::dict("name"_a = row.name, "aten"_a = row.aten, "promotion"_a = text(row.promotion),
+                  "integers"_a = row.integers, "floats"_a = row.floats, "booleans"_a = row.booleans,
+                  "summary"_a = row.summary);
+}
+
+py::list pointwise_rows() {
+  py::list rows;
+  for (const auto& row : ops::pointwise_rows()) {
+    rows.append(row_dict(row));
+    rows[rows.size() - 1]["arity"] = row.arity;
+  }
+  return rows;
+}
+
+py::list reduction_rows() {
+  py::list rows;
+  for (const auto& row : ops::reduction_rows()) {
+    rows.append(row_dict(row));
+    rows[rows.size() - 1]["results"] = row.results;
+  }
+  return rows;
+}
+
+// The importer's lists of tuples (class Imported) as a Signature.
+Signature make_signature(const graph::Graph& graph, const py::list& arguments, const py::list& symbols,
+                         const py::list& outputs) {
+  Signature signature;
+  auto program = [&](const std::string& dim) { return size_program(loop::parse_expr(dim), graph.symbols); };
+  auto programs = [&](py::handle dims) {
+    std::vector<SizeExpr> result;
+    for (py::handle dim : dims)
+      result.push_back(py::isinstance<py::str>(dim) ? program(dim.cast<std::string>())
+                                                    : SizeExpr(dim.cast<int64_t>()));
+    return result;
+  };
+  for (py::handle item : arguments) {
+    const auto kind = item.cast<py::tuple>()[0].cast<std::string>();
+    signature.arguments.push_back(kind == "tensor"    ? Signature::Argument::kTensor
+                                  : kind == "integer" ? Signature::Argument::kInteger
+                                                      : Signature::Argument::kIgnored);
+  }
+  for (py::handle item : symbols) {
+    const auto [argument, what, dim] = item.cast<std::tuple<int, std::string, int>>();
+    signature.symbols.push_back({argument,
+                                 what == "value"  ? Signature::SymbolSource::kValue
+                                 : what == "size" ? Signature::SymbolSource::kSize
+                                                  : Signature::SymbolSource::kStride,
+                                 dim});
+  }
+  for (py::handle item : outputs) {
+    const auto tuple = item.cast<py::tuple>();
+    const auto kind = tuple[0].cast<std::string>();
+    Signature::Result result;
+    if (kind == "constant") {
+      result.kind = Signature::Result::kConstant;
+      result.constant = tuple[1];
+    } else if (kind == "dim") {
+      result.kind = Signature::Result::kDim;
+      result.dim = program(tuple[1].cast<std::string>());
+    } else if (kind == "argument") {
+      result.kind = Signature::Result::kArgument;
+      result.index = tuple[1].cast<int>();
+    } else if (kind == "tensor") {
+      result.kind = Signature::Result::kTensor;
+      result.index = tuple[1].cast<int>();
+      if (!tuple[2].is_none()) {
+        result.broadcast = true;
+        result.sizes = programs(tuple[2]);
+        result.strides = programs(tuple[3]);
+      }
+    }
+    signature.results.push_back(std::move(result));
+  }
+  signature.mutated.assign(graph.inputs.size(), false);
+  for (const graph::InputMutation& mutation : graph.mutations) signature.mutated[mutation.input] = true;
+  return signature;
+}
+
+std::unique_ptr<CompiledGraph> compile_graph(const GraphBuilder& builder, const py::list& arguments,
+                                             const py::list& symbols, const py::list& outputs, bool hoist) {
+  const graph::Graph& graph = builder.graph();
+  Signature signature = make_signature(graph, arguments, symbols, outputs);
+  CompileOptions options;
+  options.target = loop::current_target();
+  options.hoist = hoist;
+  options.make_extern = [&graph](const graph::Node& node, std::vector<TensorSpec> operands,
+                                 std::vector<TensorSpec> results) {
+    auto step = kernels::make_extern_call(
+        {node.name, node.attr<std::string>("args"), node.attr_or<std::string>("why", ""), std::move(operands),
+         std::move(results),
+         [&graph](const std::string& dim) { return size_program(loop::parse_expr(dim), graph.symbols); }});
+    if (!node.source.empty()) step->info.sources.push_back(node.source);
+    return step;
+  };
+  ipex::CompiledGraph compiled;
+  {
+    py::gil_scoped_release unlocked;
+    if (env::get("IPEX_INJECT_FAULT") == "compile")
+      throw InternalError("compile failed: IPEX_INJECT_FAULT=compile");
+    compiled = compile(graph, options);
+  }
+  return std::make_unique<CompiledGraph>(std::move(compiled), std::move(signature));
+}
+
+py::dict report_dict(const CompiledGraph& compiled) {
+  const CompileReport& report = compiled.report();
+  py::list times, steps;
+  for (const auto& time : report.times) times.append(py::make_tuple(time.name, time.ms));
+  for (const auto& step : compiled.executable().parts().steps)
+    steps.append(py::dict("kind"_a = name(step->info.kind), "name"_a = step->info.name,
+                          "detail"_a = step->info.detail, "sources"_a = step->info.sources,
+                          "bytes"_a = step->info.bytes, "flops"_a = step->info.flops));
+  return py::dict("kernel_steps"_a = report.kernel_steps, "library_steps"_a = report.library_steps,
+                  "extern_steps"_a = report.extern_steps, "extern_ops"_a = report.extern_ops,
+                  "arena_bytes"_a = report.arena_bytes, "naive_bytes"_a = report.naive_bytes,
+                  "times"_a = times, "kernels"_a = report.kernels.kernels,
+                  "cache_hits"_a = report.kernels.cache_hits, "loop_passes_ms"_a = report.kernels.passes_ms,
+                  "llvm_ms"_a = report.kernels.llvm_ms, "link_ms"_a = report.kernels.link_ms,
+                  "graph"_a = report.graph_text, "loops"_a = report.loop_text, "steps"_a = steps);
+}
+
+// C++ warnings arrive in Python's `ipex` logger, whatever thread they come from.
+void log_to_python(LogLevel level, const std::string& message) {
+  if (!Py_IsInitialized()) return;
+  py::gil_scoped_acquire locked;
+  static constexpr const char* kMethods[] = {"error", "warning", "info", "debug"};
+  try {
+    py::module_::import("logging").attr("getLogger")("ipex").attr(kMethods[static_cast<int>(level)])("%s",
+                                                                                                     message);
+  } catch (py::error_already_set& error) {
+    error.discard_as_unraisable("ipex log");
+  }
+}
+
+void register_errors(py::module_& m) {
+  py::register_exception<InternalError>(m, "InternalError", PyExc_RuntimeError);
+  py::register_exception<Unsupported>(m, "Unsupported", PyExc_RuntimeError);
+  py::register_exception<UserError>(m, "UserError", PyExc_RuntimeError);
+  // What ATen throws from an Extern step becomes what eager would have raised.
+  py::register_exception_translator([](std::exception_ptr pointer) {
+    try {
+      if (pointer) std::rethrow_exception(pointer);
+    } catch (const IndexError& e) {
+      PyErr_SetString(PyExc_IndexError, e.what());
+    } catch (python_error& e) {
+      e.restore();
+    } catch (const c10::IndexError& e) {
+      PyErr_SetString(PyExc_IndexError, e.what_without_backtrace());
+    } catch (const c10::ValueError& e) {
+      PyErr_SetString(PyExc_ValueError, e.what_without_backtrace());
+    } catch (const c10::TypeError& e) {
+      PyErr_SetString(PyExc_TypeError, e.what_without_backtrace());
+    } catch (const c10::NotImplementedError& e) {
+      PyErr_SetString(PyExc_NotImplementedError, e.what_without_backtrace());
+    } catch (const c10::Error& e) {
+      PyErr_SetString(PyExc_RuntimeError, e.what_without_backtrace());
+    }
+  });
+}
+
+}  // namespace
+
+PYBIND11_MODULE(_C, m) {
+  register_errors(m);
+  set_log_sink(&log_to_python);
+
+  m.attr("__version__") = IPEX_VERSION;
+  m.def("pointwise_rows", &pointwise_rows, "Rows of the pointwise op table, as dicts.");
+  m.def("reduction_rows", &reduction_rows, "Rows of the reduction table, as dicts.");
+
+  py::class_<GraphBuilder>(m, "Graph", "A graph under construction; see python/graph_builder.h.")
+      .def(py::init<>())
+      .def("symbol", &GraphBuilder::symbol)
+      .def("symbols", [](const GraphBuilder& b) { return b.graph().symbols; })
+      .def("source", &GraphBuilder::source)
+      .def("input", &GraphBuilder::input)
+      .def("constant", &GraphBuilder::constant)
+      .def("constant_data", &GraphBuilder::constant_data)
+      .def("add", &GraphBuilder::add)
+      .def("pointwise", &GraphBuilder::pointwise)
+      .def("extern_call", &GraphBuilder::extern_call)
+      .def("output", &GraphBuilder::output)
+      .def("mutate", &GraphBuilder::mutate)
+      .def("verify", [](const GraphBuilder& b) { graph::verify(b.graph()); })
+      .def("__str__", [](const GraphBuilder& b) { return graph::print(b.graph()); });
+
+  py::class_<CompiledGraph>(m, "CompiledGraph", "A compiled graph; see python/compiled_graph.h.")
+      .def("run", &CompiledGraph::run)
+      .def("output_strides", &CompiledGraph::output_strides)
+      .def("report", &report_dict);
+  m.def("compile", &compile_graph, "graph"_a, "arguments"_a, "symbols"_a, "outputs"_a, "hoist"_a);
+
+  m.def("flag", [](const std::string& knob) { return env::flag(knob); });
+  m.def("knob", [](const std::string& knob) { return env::get(knob); });
+  m.def(
+      "knobs",
+      [] {
+        py::list all;
+        for (const env::Knob& knob : env::knobs())
+          all.append(py::dict("name"_a = knob.name, "value"_a = env::get(knob.name),
+                              "default"_a = knob.default_value, "help"_a = knob.help));
+        return all;
+      },
+      "Every IPEX_* knob with its value.");
+  m.def("versions", [] {
+    return py::dict("ipex"_a = IPEX_VERSION, "llvm"_a = loop::llvm_version(),
+                    "onednn"_a = kernels::onednn_version());
+  });
+  m.def("target", [] { return std::string(name(current_isa())); }, "The ISA kernels are compiled for.");
+  m.def("supported_targets", [] {
+    std::vector<std::string> names;
+    for (Isa isa : supported_isas()) names.emplace_back(name(isa));
+    return names;
+  });
+  m.def("num_threads", &num_threads);
+  m.def("cache_directory", &env::cache_directory);
+  m.def("memory", [] {
+    const CachingAllocator& allocator = CachingAllocator::instance();
+    return py::dict("cached_bytes"_a = allocator.cached_bytes(), "live_bytes"_a = allocator.live_bytes());
+  });
+  m.def("trim_memory", [] { CachingAllocator::instance().trim(); });
+}
+
+}  // namespace ipex::python

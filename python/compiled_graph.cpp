@@ -1,0 +1,205 @@
+// The call path between Dynamo's guards and the first kernel. Arguments were guarded, so the checks here are
+// cheap ones that keep a wrong call from reading foreign memory; a layout that differs from the compiled one
+// costs a copy.
+#include "python/compiled_graph.h"
+
+#include <ATen/ATen.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/util/SmallVector.h>
+#include <torch/csrc/autograd/python_variable.h>
+
+#include "kernels/extern_call.h"
+#include "python/output_memory.h"
+#include "runtime/error.h"
+
+namespace ipex::python {
+namespace py = pybind11;
+namespace {
+
+using Sizes = c10::SmallVector<int64_t, 6>;
+
+Sizes evaluate(const std::vector<SizeExpr>& exprs, const int64_t* symbols) {
+  Sizes result;
+  for (const SizeExpr& expr : exprs) result.push_back(expr.eval(symbols));
+  return result;
+}
+
+std::string text(c10::IntArrayRef sizes) {
+  std::string result = "[";
+  for (size_t i = 0; i < sizes.size(); ++i) result += (i ? ", " : "") + std::to_string(sizes[i]);
+  return result + "]";
+}
+
+// Strides of dimensions with fewer than two elements say nothing.
+bool same_layout(const at::Tensor& tensor, const TensorSpec& spec, const int64_t* symbols) {
+  for (size_t d = 0; d < spec.strides.size(); ++d)
+    if (tensor.size(d) > 1 && tensor.stride(d) != spec.strides[d].eval(symbols)) return tensor.numel() == 0;
+  return true;
+}
+
+// Keeps a storage's address from being given to another one: the weak reference outlives the storage's
+// contents.
+std::shared_ptr<void> pin_storage(const void* storage) {
+  auto* impl = static_cast<c10::StorageImpl*>(const_cast<void*>(storage));
+  auto strong = c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(impl);
+  return std::make_shared<c10::weak_intrusive_ptr<c10::StorageImpl>>(strong);
+}
+
+InputVersion version_of(const at::Tensor& tensor) {
+  InputVersion version;
+  version.storage = tensor.storage().unsafeGetStorageImpl();
+  version.data = tensor.const_data_ptr();
+  version.trackable = !tensor.is_inference();
+  if (version.trackable) version.version = tensor.unsafeGetTensorImpl()->version_counter().current_version();
+  version.pin = &pin_storage;
+  return version;
+}
+
+}  // namespace
+
+// What one call owns; kept off the heap for the usual number of tensors.
+struct CompiledGraph::Call {
+  c10::SmallVector<py::object, 16> arguments;  // keeps every argument alive until the call ends
+  c10::SmallVector<at::Tensor, 16> inputs;
+  c10::SmallVector<void*, 16> input_data, output_data;
+  c10::SmallVector<InputVersion, 16> versions;
+  c10::SmallVector<at::Tensor, 8> outputs;
+  Sizes symbols;
+};
+
+CompiledGraph::CompiledGraph(ipex::CompiledGraph compiled, Signature signature)
+    : compiled_(std::move(compiled)), signature_(std::move(signature)) {
+  const Executable::Parts& parts = executable().parts();
+  for (size_t i = 0; i < signature_.arguments.size(); ++i)
+    if (signature_.arguments[i] == Signature::Argument::kTensor)
+      input_argument_.push_back(static_cast<int>(i));
+  IPEX_CHECK(input_argument_.size() == parts.inputs.size(), "one tensor argument an input of the graph");
+  is_static_.assign(parts.inputs.size(), false);
+  for (int input : parts.static_inputs) is_static_[input] = true;
+}
+
+at::Tensor CompiledGraph::take_argument(const at::Tensor& tensor, int input, const int64_t* symbols) const {
+  const TensorSpec& spec = executable().parts().inputs[input];
+  const std::string where = "argument " + std::to_string(input_argument_[input]);
+  if (!tensor.device().is_cpu() || tensor.layout() != c10::kStrided)
+    throw UserError(where + " is not a dense CPU tensor; compile the model for the device it runs on");
+  if (tensor.scalar_type() != kernels::scalar_type(spec.dtype))
+    throw UserError(where + " has dtype " + std::string(c10::toString(tensor.scalar_type())) +
+                    ", compiled for " + std::string(name(spec.dtype)));
+  bool fits = tensor.dim() == static_cast<int64_t>(spec.sizes.size());
+  for (size_t d = 0; fits && d < spec.sizes.size(); ++d) fits = tensor.size(d) == spec.sizes[d].eval(symbols);
+  if (!fits)
+    throw UserError(where + " has sizes " + text(tensor.sizes()) + ", compiled for " +
+                    text(evaluate(spec.sizes, symbols)));
+  if (!tensor.is_neg() && same_layout(tensor, spec, symbols)) return tensor;
+  if (signature_.mutated[input])
+    throw UserError(where + " is written by the graph and has strides " + text(tensor.strides()) +
+                    ", compiled for " + text(evaluate(spec.strides, symbols)));
+  at::AutoDispatchBelowADInplaceOrView below_autograd;
+  at::Tensor copy = make_tensor(tensor.scalar_type(), tensor.sizes(), evaluate(spec.strides, symbols));
+  return copy.copy_(tensor);
+}
+
+py::list CompiledGraph::run(py::list list) const {
+  const Executable::Parts& parts = executable().parts();
+  const size_t count = signature_.arguments.size();
+  if (list.size() != count)
+    throw UserError("called with " + std::to_string(list.size()) + " arguments, compiled for " +
+                    std::to_string(count));
+  Call call;
+  for (size_t i = 0; i < count; ++i) call.arguments.push_back(py::reinterpret_borrow<py::object>(list[i]));
+  PyList_SetSlice(list.ptr(), 0, static_cast<Py_ssize_t>(count), nullptr);
+
+  auto tensor_at = [&](int position) -> const at::Tensor& {
+    PyObject* object = call.arguments[position].ptr();
+    if (!THPVariable_Check(object))
+      throw UserError("argument " + std::to_string(position) + " is not a tensor");
+    return THPVariable_Unpack(object);
+  };
+  for (const auto& source : signature_.symbols) {
+    if (source.what == Signature::SymbolSource::kValue) {
+      call.symbols.push_back(call.arguments[source.argument].cast<int64_t>());
+      continue;
+    }
+    const at::Tensor& tensor = tensor_at(source.argument);
+    if (source.dim >= tensor.dim())
+      throw UserError("argument " + std::to_string(source.argument) + " has too few dimensions");
+    call.symbols.push_back(source.what == Signature::SymbolSource::kSize ? tensor.size(source.dim)
+                                                                         : tensor.stride(source.dim));
+  }
+  const int64_t* symbols = call.symbols.data();
+  for (size_t i = 0; i < input_argument_.size(); ++i) {
+    call.inputs.push_back(take_argument(tensor_at(input_argument_[i]), static_cast<int>(i), symbols));
+    call.input_data.push_back(const_cast<void*>(call.inputs.back().const_data_ptr()));
+    if (!parts.static_inputs.empty())
+      call.versions.push_back(is_static_[i] ? version_of(call.inputs.back()) : InputVersion{});
+  }
+  for (const OutputSpec& output : parts.outputs) {
+    const Sizes sizes = evaluate(output.spec.sizes, symbols),
+                strides = evaluate(output.spec.strides, symbols);
+    const c10::ScalarType dtype = kernels::scalar_type(output.spec.dtype);
+    call.outputs.push_back(output.alias_input < 0 ? make_tensor(dtype, sizes, strides)
+                                                  : make_alias(call.inputs[output.alias_input], dtype, sizes,
+                                                               strides, output.spec.offset.eval(symbols)));
+    call.output_data.push_back(const_cast<void*>(call.outputs.back().const_data_ptr()));
+  }
+  {
+    py::gil_scoped_release unlocked;
+    executable().run(call.input_data, call.output_data, call.symbols, call.versions);
+  }
+
+  py::list results(signature_.results.size());
+  c10::SmallVector<py::object, 8> wrapped(call.outputs.size());
+  for (size_t i = 0; i < signature_.results.size(); ++i) {
+    const Signature::Result& result = signature_.results[i];
+    switch (result.kind) {
+      case Signature::Result::kNone:
+        results[i] = py::none();
+        break;
+      case Signature::Result::kConstant:
+        results[i] = result.constant;
+        break;
+      case Signature::Result::kDim:
+        results[i] = py::int_(result.dim.eval(symbols));
+        break;
+      case Signature::Result::kArgument:
+        results[i] = call.arguments[result.index];
+        break;
+      case Signature::Result::kTensor: {
+        py::object& shared = wrapped[result.index];  // the same value twice is one tensor
+        if (!shared) {
+          at::Tensor tensor = call.outputs[result.index];
+          if (result.broadcast)
+            tensor.unsafeGetTensorImpl()->set_sizes_and_strides(evaluate(result.sizes, symbols),
+                                                                evaluate(result.strides, symbols));
+          shared = py::reinterpret_steal<py::object>(THPVariable_Wrap(std::move(tensor)));
+        }
+        results[i] = shared;
+        break;
+      }
+    }
+  }
+  return results;
+}
+
+py::list CompiledGraph::output_strides() const {
+  py::list all;
+  for (const Signature::Result& result : signature_.results) {
+    py::object entry = py::none();
+    if (result.kind == Signature::Result::kTensor) {
+      const auto& strides =
+          result.broadcast ? result.strides : executable().parts().outputs[result.index].spec.strides;
+      bool known = true;
+      for (const SizeExpr& stride : strides) known &= stride.is_const();
+      if (known) {
+        py::tuple values(strides.size());
+        for (size_t d = 0; d < strides.size(); ++d) values[d] = py::int_(strides[d].constant());
+        entry = values;
+      }
+    }
+    all.append(entry);
+  }
+  return all;
+}
+
+}  // namespace ipex::python

@@ -1,0 +1,53 @@
+// Builds a Graph from Python, one call a node. A value's handle is its node's number with the result's number
+// in the upper 32 bits; a dim is an int or the text of an expression over declared symbols.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "backend/graph/ir.h"
+
+namespace ipex::python {
+
+class GraphBuilder {
+ public:
+  using Handle = int64_t;
+
+  void symbol(const std::string& name, int64_t hint);
+  Handle input(const std::string& name, const std::string& dtype, const pybind11::tuple& shape,
+               const pybind11::object& strides, bool is_static);
+  Handle constant(const pybind11::object& value, const std::string& dtype);
+  Handle constant_data(const pybind11::bytes& data, const std::string& dtype, const pybind11::tuple& shape);
+  // types: a list of (dtype, shape)
+  Handle add(const std::string& op, const std::string& name, const std::vector<Handle>& operands,
+             const pybind11::list& types, const pybind11::dict& attrs);
+  Handle pointwise(const std::string& row, const std::vector<Handle>& operands, const std::string& dtype,
+                   const pybind11::tuple& shape);
+  // layouts: the strides that ATen gives each result
+  Handle extern_call(const std::string& overload, const std::vector<Handle>& operands,
+                     const pybind11::list& types, const pybind11::list& layouts, const std::string& args,
+                     const std::string& why);
+  int output(Handle value, const pybind11::object& strides);
+  void mutate(int input, Handle value);
+  void source(const std::string& text) { source_ = text; }
+
+  const graph::Graph& graph() const { return graph_; }
+
+ private:
+  graph::Dim dim(pybind11::handle value);
+  std::vector<graph::Dim> dims(pybind11::handle sequence);
+  graph::Attr attribute(const std::string& key, pybind11::handle value);
+  graph::Node make_node(graph::Op op, const std::string& name, const std::vector<Handle>& operands);
+  void add_types(graph::Node& node, const pybind11::list& types);
+  Handle append(graph::Node node);
+
+  graph::Graph graph_;
+  std::string source_;
+  std::unordered_map<std::string, graph::Dim> dims_;  // parsed texts
+  std::unordered_map<std::string, graph::Op> ops_;
+};
+
+}  // namespace ipex::python

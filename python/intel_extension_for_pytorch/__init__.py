@@ -1,0 +1,36 @@
+"""Intel Extension for PyTorch: a CPU compiler backend, `torch.compile(model, backend="ipex")`.
+
+Importing this package costs next to nothing: every attribute is loaded on first use.
+"""
+
+from __future__ import annotations
+
+import importlib
+
+__version__ = "2.13.0+cpu"
+
+# attribute -> module that holds it
+_LAZY = {
+    "explain": "explain",
+    "Explanation": "explain",
+    "environment": "environment",
+    "UserError": "errors",
+    "Unsupported": "errors",
+    "InternalError": "errors",
+}
+
+__all__ = ["InternalError", "Unsupported", "UserError", "__version__", "environment", "explain"]
+
+
+def __getattr__(name: str) -> object:
+    module = _LAZY.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"{__name__}.{module}"), name)
+    # A submodule of the same name is bound here by the import system; the attribute wins.
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LAZY})

@@ -1,0 +1,160 @@
+"""Ops that stay ATen calls: how their arguments are spelled for kernels/extern_call.cpp, and which of them are expected.
+
+The arguments of an Extern node are a JSON array in the order of the op's schema: {"t": i} is tensor operand i, {"dim":
+"s0*2"} a symbolic size, {"dtype": "f32"}, {"memory_format": "channels_last"}, {"device": "cpu"}, {"layout": "strided"};
+numbers, strings, booleans, null and lists are themselves. Non-finite numbers are {"f": "inf"}.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+from typing import Any
+
+import torch
+from torch import fx
+
+from . import _C
+from .errors import GraphFallback, Unsupported
+
+log = logging.getLogger("ipex")
+
+# Ops that are ATen's even where everything else is claimed to be native: random numbers come from eager's own generator
+# code, fused attention and embedding bags are ATen kernels. IPEX_STRICT=1 refuses every other Extern op.
+EXPECTED = frozenset(
+    {
+        "_scaled_dot_product_flash_attention_for_cpu",
+        "_scaled_dot_product_flash_attention_for_cpu_backward",
+        "_embedding_bag",
+        "_embedding_bag_forward_only",
+        "_embedding_bag_backward",
+        "_embedding_bag_dense_backward",
+        "_embedding_bag_per_sample_weights_backward",
+        "bernoulli",
+        "exponential",
+        "geometric",
+        "log_normal",
+        "multinomial",
+        "native_dropout",
+        "normal",
+        "normal_functional",
+        "poisson",
+        "rand",
+        "rand_like",
+        "randint",
+        "randint_like",
+        "randn",
+        "randn_like",
+        "randperm",
+        "rrelu_with_noise_functional",
+        "uniform",
+    }
+)
+# Checks that hold by the time a graph is compiled, or that guards repeat: nothing to run.
+_NO_EFFECT = frozenset(
+    {"_assert_scalar", "_assert_tensor_metadata", "sym_constrain_range", "sym_constrain_range_for_size"}
+)
+
+_warned: set[str] = set()
+
+
+def call(im: Any, node: fx.Node, why: str) -> Any:
+    """Imports `node` as an Extern node; what cannot be called from a graph makes the whole graph run eagerly."""
+    from .importer import DTYPE_NAMES, require_plain
+
+    target = node.target
+    if not isinstance(target, torch._ops.OpOverload):
+        raise GraphFallback(f"{target} is not an operator of the dispatcher")
+    schema = target._schema
+    name = schema.name.partition("::")[2]
+    if schema.name == "aten::copy_":
+        return _mutation(im, node)
+    if name in _NO_EFFECT:
+        return None
+    if schema.is_mutable:
+        raise GraphFallback(f"{target} writes to its operands")
+    values = node.meta["val"]
+    flat = list(values) if isinstance(values, (tuple, list)) else [values]
+    if not flat or any(isinstance(v, (list, tuple)) for v in flat):
+        raise GraphFallback(f"{target} returns no tensors, or lists of them")
+    for argument in node.all_input_nodes:
+        if isinstance(argument.meta.get("val"), torch.Tensor):
+            require_plain(argument, argument.meta["val"])
+    for value in flat:
+        if value is not None:
+            require_plain(node, value)
+    operands: list[Any] = []
+    args = im.read(node.args)
+    kwargs = im.read(node.kwargs)
+    spelled = [_spell(im, node, v, operands) for v in _in_schema_order(schema, args, kwargs)]
+    note(f"{schema.name}.{target._overloadname}", why)
+    im.result.externs[f"{schema.name}.{target._overloadname}"] = why
+    present = [v for v in flat if v is not None]
+    types = [(v.dtype, im.symbols.dims(v.shape)) for v in present]
+    id = im.graph.extern_call(
+        f"{schema.name}.{target._overloadname}",
+        [r.id for r in operands],
+        [(DTYPE_NAMES[d], s) for d, s in types],
+        [im.symbols.dims(v.stride()) for v in present],
+        json.dumps(spelled),
+        why,
+    )
+    results = iter(im.results_of(id, types))
+    refs = [None if v is None else next(results) for v in flat]
+    return refs if isinstance(values, (tuple, list)) else refs[0]
+
+
+def note(op: str, why: str) -> None:
+    """Warns once per op; an error under IPEX_STRICT=1 unless the op is expected."""
+    base = op.partition("::")[2].partition(".")[0]
+    expected = op.startswith("aten::") and base in EXPECTED
+    if not expected and _C.flag("IPEX_STRICT"):
+        raise Unsupported(f"{op} has no native lowering ({why}), and IPEX_STRICT=1 is set")
+    if op not in _warned:
+        _warned.add(op)
+        log.log(logging.INFO if expected else logging.WARNING, "%s runs in ATen: %s", op, why)
+
+
+def _mutation(im: Any, node: fx.Node) -> Any:
+    """copy_ into an input: written once at the end of the run."""
+    target, source = node.args[0], im.read(node.args[1])
+    if target not in im.input_position:
+        raise GraphFallback(f"{node.name} writes to {target}, which is not an input")
+    into = im.env[target]
+    value = im.expand(im.cast(source, into.dtype), into.shape)
+    im.mutations[target] = value
+    return value
+
+
+def _in_schema_order(schema: Any, args: list[Any], kwargs: dict[str, Any]) -> list[Any]:
+    values = list(args)
+    for argument in schema.arguments[len(args) :]:
+        values.append(kwargs[argument.name] if argument.name in kwargs else argument.default_value)
+    return values
+
+
+def _spell(im: Any, node: fx.Node, value: Any, operands: list[Any]) -> Any:
+    from .importer import DTYPE_NAMES, Ref
+
+    if isinstance(value, Ref):
+        operands.append(value)
+        return {"t": len(operands) - 1}
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else {"f": str(value)}
+    if isinstance(value, torch.SymInt):
+        dim = im.symbols.dim(value)
+        return dim if isinstance(dim, int) else {"dim": dim}
+    if isinstance(value, (list, tuple)):
+        return [_spell(im, node, v, operands) for v in value]
+    if isinstance(value, torch.dtype) and value in DTYPE_NAMES:
+        return {"dtype": DTYPE_NAMES[value]}
+    if isinstance(value, torch.memory_format):
+        return {"memory_format": str(value).partition(".")[2]}
+    if isinstance(value, torch.device) and value.type == "cpu":
+        return {"device": "cpu"}
+    if value is torch.strided:
+        return {"layout": "strided"}
+    raise GraphFallback(f"{node.target} has an argument of type {type(value).__name__}")

@@ -1,0 +1,384 @@
+"""From an ATen FX graph to a Graph: every cast and every broadcast becomes a node of its own.
+
+Eager is the oracle: what a rule produced must have the dtype and the shape that tracing recorded in
+`node.meta["val"]`. An op without a rule, or one whose rule refuses, becomes an Extern node that calls ATen.
+The rules are in ops.py; this file holds what they are written with.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import fx
+
+from . import _C, compat, extern
+from .errors import GraphFallback, Unsupported
+from .sizes import Dim, Symbols, contiguous_strides
+
+DTYPE_NAMES = {
+    torch.bool: "b1", torch.uint8: "u8", torch.int8: "i8", torch.int16: "i16", torch.int32: "i32",
+    torch.int64: "i64", torch.float16: "f16", torch.bfloat16: "bf16", torch.float32: "f32", torch.float64: "f64",
+}  # fmt: skip
+HALF = (torch.float16, torch.bfloat16)
+INTEGER_LIMITS = {
+    d: torch.iinfo(d) for d in (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+}
+
+
+def opmath(dtype: torch.dtype) -> torch.dtype:
+    """The type that arithmetic on `dtype` is done in."""
+    return torch.float32 if dtype in HALF else dtype
+
+
+class Ref:
+    """A value of the Graph under construction.
+
+    `id` is the C++ handle. `owned` is false for a value that shares memory with another one only because a copy was
+    left out (aten.clone): if the user gets to see it, the copy is made then.
+    """
+
+    __slots__ = ("dtype", "id", "owned", "shape")
+
+    def __init__(self, id: int, dtype: torch.dtype, shape: tuple[Dim, ...], owned: bool = True) -> None:
+        self.id = id
+        self.dtype = dtype
+        self.shape = shape
+        self.owned = owned
+
+
+@dataclass
+class Imported:
+    """A Graph with what a call needs beside it: where sizes come from and what each output is."""
+
+    graph: Any
+    arguments: list[tuple] = field(default_factory=list)  # ("tensor", input) | ("integer",) | ("ignored",)
+    symbols: list[tuple] = field(default_factory=list)  # (argument, "value" | "size" | "stride", dim)
+    outputs: list[tuple] = field(default_factory=list)  # see Importer._output
+    externs: dict[str, str] = field(default_factory=dict)  # op -> why
+
+
+class Importer:
+    """Imports one FX graph. `static` holds positions of inputs that are parameters or buffers; `user_outputs` is how
+    many leading outputs keep the strides that tracing recorded."""
+
+    def __init__(
+        self,
+        module: fx.GraphModule,
+        example_inputs: Sequence[Any],
+        *,
+        static: frozenset[int] = frozenset(),
+        user_outputs: int | None = None,
+    ) -> None:
+        self.module = module
+        self.example_inputs = example_inputs
+        self.static = static
+        self.user_outputs = user_outputs
+        self.graph = _C.Graph()
+        self.symbols = Symbols(self.graph.symbol)
+        self.env: dict[fx.Node, Any] = {}
+        self.result = Imported(self.graph)
+        self.input_position: dict[fx.Node, int] = {}
+        self.mutations: dict[fx.Node, Ref] = {}
+        self._scalars: dict[tuple, Ref] = {}
+        self._expanded: dict[tuple, Ref] = {}
+        self._symbol_sources: dict[str, tuple] = {}
+        self._source = ""
+
+    # ---- the walk ----
+
+    def run(self) -> Imported:
+        from .ops import rule_for
+
+        placeholder = 0
+        for node in self.module.graph.nodes:
+            if node.op == "call_function":
+                self._source = ""
+                rule = rule_for(node.target)
+                self.env[node] = self._call(node, rule)
+            elif node.op == "placeholder":
+                self._placeholder(node, placeholder)
+                placeholder += 1
+            elif node.op == "get_attr":
+                self.env[node] = self._attribute(node)
+            elif node.op == "output":
+                self._finish(node)
+            else:
+                raise GraphFallback(f"{node.op} {node.target} is not an ATen call")
+        return self.result
+
+    def _call(self, node: fx.Node, rule: Callable | None) -> Any:
+        value = node.meta.get("val")
+        if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool, int, float)):
+            return value
+        self._source = node_source(node)
+        self.graph.source(self._source)
+        why = "no rule"
+        if rule is not None:
+            try:
+                result = rule(self, node, *self.read(node.args), **self.read(node.kwargs))
+                self._check(node, result, value)
+                return result
+            except Unsupported as refusal:
+                why = str(refusal)
+        return extern.call(self, node, why)
+
+    def _check(self, node: fx.Node, result: Any, value: Any) -> None:
+        """Eager is the oracle: dtype and shape must be the ones recorded by tracing."""
+        if isinstance(result, Ref):
+            if not isinstance(value, torch.Tensor):
+                value = value[0] if isinstance(value, (tuple, list)) and len(value) == 1 else value
+            if result.dtype is not value.dtype or result.shape != self.symbols.dims(value.shape):
+                require_plain(node, value)
+                raise Unsupported(
+                    f"{node.target} imported as {result.dtype}{list(result.shape)}, "
+                    f"eager gives {value.dtype}{list(value.shape)}"
+                )
+        elif isinstance(result, (list, tuple)):
+            for r, v in zip(result, value, strict=True):
+                if r is not None:
+                    self._check(node, r, v)
+
+    def read(self, arg: Any) -> Any:
+        """An argument with FX nodes replaced by what they stand for."""
+        if isinstance(arg, fx.Node):
+            return self.env[arg]
+        if isinstance(arg, (list, tuple)):
+            return [self.read(a) for a in arg]
+        if isinstance(arg, dict):
+            return {k: self.read(a) for k, a in arg.items()}
+        return arg
+
+    # ---- inputs, constants, outputs ----
+
+    def _placeholder(self, node: fx.Node, position: int) -> None:
+        # The example input, not the node's metadata: its strides are the ones the forward graph really produced.
+        value = self.example_inputs[position]
+        traced = node.meta.get("val", value)
+        if isinstance(traced, (torch.SymInt, int)) and not isinstance(traced, bool):
+            self.env[node] = traced
+            dim = self.symbols.dim(traced)
+            if isinstance(dim, str):
+                self._symbol_sources.setdefault(dim, (position, "value", 0))
+            self.result.arguments.append(("integer",))
+            return
+        if not isinstance(value, torch.Tensor):
+            if node.users:
+                raise GraphFallback(f"input {node.name} is a {type(value).__name__}")
+            self.result.arguments.append(("ignored",))
+            return
+        require_plain(node, value)
+        shape = self.symbols.dims(traced.shape if isinstance(traced, torch.Tensor) else value.shape)
+        strides = self.symbols.dims(value.stride())
+        for dim, size in enumerate(shape):
+            if isinstance(size, str):
+                self._symbol_sources.setdefault(size, (position, "size", dim))
+        for dim, stride in enumerate(strides):
+            if isinstance(stride, str):
+                self._symbol_sources.setdefault(stride, (position, "stride", dim))
+        index = len(self.input_position)
+        id = self.graph.input(
+            node.name,
+            DTYPE_NAMES[value.dtype],
+            shape,
+            None if strides == contiguous_strides(shape) else strides,
+            position in self.static,
+        )
+        self.input_position[node] = index
+        self.env[node] = Ref(id, value.dtype, shape)
+        self.result.arguments.append(("tensor", index))
+
+    def _attribute(self, node: fx.Node) -> Any:
+        """A tensor that tracing lifted into the module: a literal of the model's code."""
+        value: Any = self.module
+        for part in node.target.split("."):
+            value = getattr(value, part)
+        if not isinstance(value, torch.Tensor):
+            return value
+        require_plain(node, value)
+        with torch.utils._python_dispatch._disable_current_modes():
+            data = value.detach().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+        id = self.graph.constant_data(data, DTYPE_NAMES[value.dtype], tuple(value.shape))
+        return Ref(id, value.dtype, tuple(value.shape))
+
+    def _finish(self, node: fx.Node) -> None:
+        outputs = node.args[0] if isinstance(node.args[0], (list, tuple)) else [node.args[0]]
+        visible = len(outputs) if self.user_outputs is None else self.user_outputs
+        emitted: dict[fx.Node, int] = {}
+        for i, out in enumerate(outputs):
+            self.result.outputs.append(self._output(out, i < visible, emitted))
+        for target, ref in self.mutations.items():
+            self.graph.mutate(self.input_position[target], ref.id)
+        self.result.symbols = [self._symbol_source(name) for name in self.graph.symbols()]
+
+    def _output(self, node: Any, keep_strides: bool, emitted: dict[fx.Node, int]) -> tuple:
+        """("none",) | ("constant", value) | ("dim", text) | ("argument", position) |
+        ("tensor", graph output, sizes, strides): sizes and strides are given where the graph's output is a slice of what
+        the user sees (a broadcast dimension has stride 0 and is stored once)."""
+        value = self.env[node] if isinstance(node, fx.Node) else node
+        if value is None:
+            return ("none",)
+        if isinstance(value, torch.SymInt):
+            dim = self.symbols.dim(value)
+            return ("dim", dim) if isinstance(dim, str) else ("constant", dim)
+        if not isinstance(value, Ref):
+            if isinstance(value, (int, float, bool)):
+                return ("constant", value)
+            raise GraphFallback(f"output {node} is a {type(value).__name__}")
+        if node in self.input_position:
+            return ("argument", list(self.input_position).index(node))
+        if node in emitted:
+            return ("tensor", emitted[node], None, None)
+        traced = node.meta["val"]
+        if not value.owned:
+            value = self.pointwise_node("clone", [value], value.dtype, value.shape)
+        sizes = strides = None
+        layout = None
+        if keep_strides or self.symbols.hints:
+            layout = self.symbols.dims(traced.stride())
+            repeated = [d for d, s in enumerate(layout) if s == 0 and value.shape[d] != 1]
+            if repeated:
+                sizes, strides = value.shape, layout
+                stored = tuple(1 if d in repeated else s for d, s in enumerate(value.shape))
+                value = self.slice(value, [0] * len(stored), [1] * len(stored), stored)
+                layout = tuple(1 if d in repeated else s for d, s in enumerate(layout))
+        index = self.graph.output(value.id, layout)
+        emitted[node] = index
+        return ("tensor", index, sizes, strides)
+
+    def _symbol_source(self, name: str) -> tuple:
+        source = self._symbol_sources.get(name)
+        if source is None:
+            raise GraphFallback(f"no input gives the size {name}")
+        return source
+
+    # ---- what rules are written with ----
+
+    def shape_of(self, node: fx.Node) -> tuple[Dim, ...]:
+        return self.symbols.dims(node.meta["val"].shape)
+
+    def emit(
+        self, op: str, name: str, operands: Sequence[Ref], dtype: torch.dtype, shape: tuple[Dim, ...], **attrs: Any
+    ) -> Ref:
+        id = self.graph.add(op, name, [r.id for r in operands], [(DTYPE_NAMES[dtype], shape)], attrs)
+        return Ref(id, dtype, shape)
+
+    def emit_many(
+        self, op: str, name: str, operands: Sequence[Ref], types: Sequence[tuple[torch.dtype, tuple]], **attrs: Any
+    ) -> list[Ref]:
+        id = self.graph.add(op, name, [r.id for r in operands], [(DTYPE_NAMES[d], s) for d, s in types], attrs)
+        return self.results_of(id, types)
+
+    @staticmethod
+    def results_of(id: int, types: Sequence[tuple[torch.dtype, tuple]]) -> list[Ref]:
+        """The results of a node; a handle is its node with the result's number in the upper half."""
+        return [Ref(id + (i << 32), d, s) for i, (d, s) in enumerate(types)]
+
+    def scalar(self, value: Any, dtype: torch.dtype) -> Ref:
+        """A 0-d constant, or the value of a symbolic size."""
+        if isinstance(value, torch.SymInt):
+            dim = self.symbols.dim(value)
+            if isinstance(dim, str):
+                return self.cast(self.emit("full", "", [], torch.int64, (), value=dim), dtype)
+            value = dim
+        elif isinstance(value, (torch.SymFloat, torch.SymBool)):
+            raise GraphFallback(f"the symbolic number {value} is used as a value")
+        if dtype.is_floating_point:
+            value = float(value)
+            key = (dtype, value if value == value else "nan", math.copysign(1.0, value))
+        else:
+            if value != int(value):
+                raise Unsupported(f"{value} is not a {dtype}")
+            value = int(value)
+            limits = INTEGER_LIMITS.get(dtype)
+            if limits is not None and not limits.min <= value <= limits.max:
+                raise Unsupported(f"{value} is out of range for {dtype}")
+            key = (dtype, value)
+        ref = self._scalars.get(key)
+        if ref is None:
+            id = self.graph.constant(value, DTYPE_NAMES[dtype])
+            ref = self._scalars[key] = Ref(id, dtype, ())
+        return ref
+
+    def full(self, value: Any, dtype: torch.dtype, shape: tuple[Dim, ...]) -> Ref:
+        return self.expand(self.scalar(value, dtype), shape)
+
+    def cast(self, x: Ref, dtype: torch.dtype) -> Ref:
+        return x if x.dtype is dtype else self.pointwise_node("cast", [x], dtype, x.shape)
+
+    def pointwise_node(self, row: str, operands: Sequence[Ref], dtype: torch.dtype, shape: tuple) -> Ref:
+        id = self.graph.pointwise(row, [self.expand(r, shape).id for r in operands], DTYPE_NAMES[dtype], shape)
+        return Ref(id, dtype, shape)
+
+    def expand(self, x: Ref, shape: tuple[Dim, ...], dims: Sequence[int] | None = None) -> Ref:
+        """Broadcasts x; operand dim i becomes result dim dims[i] (default: aligned at the right)."""
+        if x.shape == shape:
+            return x
+        if dims is None:
+            lead = len(shape) - len(x.shape)
+            dims = range(lead, len(shape))
+        key = (x.id, shape, tuple(dims))
+        ref = self._expanded.get(key)
+        if ref is None:
+            ref = self._expanded[key] = self.emit("expand", "", [x], x.dtype, shape, dims=list(dims))
+        return self._view_of(x, ref)
+
+    def reshape(self, x: Ref, shape: tuple[Dim, ...]) -> Ref:
+        return x if x.shape == shape else self._view_of(x, self.emit("reshape", "", [x], x.dtype, shape))
+
+    def permute(self, x: Ref, dims: Sequence[int]) -> Ref:
+        dims = [d % len(x.shape) for d in dims]
+        if dims == list(range(len(dims))):
+            return x
+        return self._view_of(
+            x, self.emit("permute", "", [x], x.dtype, tuple(x.shape[d] for d in dims), dims=dims)
+        )
+
+    def slice(self, x: Ref, starts: Sequence[Dim], steps: Sequence[int], shape: tuple[Dim, ...]) -> Ref:
+        if shape == x.shape and all(s == 0 for s in starts) and all(s == 1 for s in steps):
+            return x
+        return self._view_of(
+            x, self.emit("slice", "", [x], x.dtype, shape, starts=list(starts), steps=list(steps))
+        )
+
+    def slice_dim(self, x: Ref, dim: int, start: Dim, length: Dim, step: int = 1) -> Ref:
+        starts: list[Dim] = [0] * len(x.shape)
+        steps = [1] * len(x.shape)
+        starts[dim], steps[dim] = start, step
+        return self.slice(x, starts, steps, x.shape[:dim] + (length,) + x.shape[dim + 1 :])
+
+    def iota(self, shape: tuple[Dim, ...], axis: int, start: Dim = 0, step: Dim = 1) -> Ref:
+        return self.emit("iota", "", [], torch.int64, shape, axis=axis, start=start, step=step)
+
+    def copy(self, x: Ref) -> Ref:
+        """A value that is x now, and memory of its own should the user get to see it."""
+        return Ref(x.id, x.dtype, x.shape, owned=False)
+
+    @staticmethod
+    def _view_of(x: Ref, view: Ref) -> Ref:
+        return view if x.owned else Ref(view.id, view.dtype, view.shape, owned=False)
+
+
+def require_plain(node: fx.Node, value: Any) -> None:
+    """Raises GraphFallback unless the Graph's types can hold `value`."""
+    if not isinstance(value, torch.Tensor):
+        raise GraphFallback(f"{node.target} gives a {type(value).__name__}")
+    if value.dtype in DTYPE_NAMES and compat.is_plain_tensor(value):
+        return
+    what = f"{value.dtype}" if value.dtype not in DTYPE_NAMES else f"{type(value).__name__} {value.layout}"
+    raise GraphFallback(f"{node.target} ({node.name}) has a value of type {what} on {value.device}")
+
+
+def node_source(node: fx.Node) -> str:
+    """ "file.py:12 linear": the line of the model that the op comes from."""
+    name = node.target._opname if isinstance(node.target, torch._ops.OpOverload) else node.name
+    trace = node.meta.get("stack_trace")
+    if not trace:
+        return name
+    at = trace.rfind('  File "')
+    end = trace.find("\n", at)
+    file, _, rest = trace[at + 8 : end].partition('", line ')
+    return f"{file.rpartition('/')[2]}:{rest.partition(',')[0]} {name}"

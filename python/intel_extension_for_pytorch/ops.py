@@ -1,0 +1,389 @@
+"""Which rule imports an ATen op: a rule written here or in the ops_* files, else the row of an op table.
+
+A rule is a function (importer, node, *args) that emits Graph nodes and returns their values; it raises Unsupported for
+what it cannot express, and the op becomes Extern.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+import torch
+
+from . import _C
+from .errors import Unsupported
+from .importer import Importer, Ref, opmath
+
+Rule = Callable[..., Any]
+_RULES: dict[str, Rule] = {}
+
+
+def rule(*names: str) -> Callable[[Rule], Rule]:
+    """Registers a rule for ATen base names ("add") or overloads ("max.dim")."""
+
+    def register(function: Rule) -> Rule:
+        for name in names:
+            _RULES[name] = function
+        return function
+
+    return register
+
+
+@lru_cache(maxsize=1)
+def _tables() -> tuple[dict[str, Any], dict[str, Any]]:
+    """ATen name -> row, for pointwise ops and for reductions."""
+    pointwise = {aten: row for row in _C.pointwise_rows() for aten in row.aten.split()}
+    reductions = {aten: row for row in _C.reduction_rows() for aten in row.aten.split()}
+    return pointwise, reductions
+
+
+def native_names() -> set[str]:
+    """ATen base names and overloads that have a rule or a row: these must not be decomposed."""
+    _load_rules()
+    return set(_RULES).union(*_tables())
+
+
+@lru_cache(maxsize=1)
+def _load_rules() -> None:
+    from . import ops_indexing, ops_library, ops_views  # noqa: F401
+
+
+@lru_cache(maxsize=None)
+def rule_for(target: Any) -> Rule | None:
+    """The rule of an op, or None: Extern."""
+    _load_rules()
+    if target is operator.getitem:
+        return _getitem
+    if not isinstance(target, torch._ops.OpOverload):
+        return None
+    namespace, _, base = target._schema.name.partition("::")
+    if namespace == "prims":
+        return _RULES.get("prims." + base)
+    if namespace != "aten":
+        return None
+    overload = f"{base}.{target._overloadname}"
+    pointwise, reductions = _tables()
+    for name in (overload, base):
+        if name in _RULES:
+            return _RULES[name]
+        if name in reductions:
+            return _reduction_rule(target, reductions[name])
+        if name in pointwise:
+            return _pointwise_rule(target, pointwise[name])
+    return None
+
+
+def _getitem(im: Importer, node: Any, values: Any, index: int) -> Any:
+    return values[index]
+
+
+# ---- pointwise rows ----
+
+_NUMBER_TYPES = ("number", "float", "int", "bool", "SymInt")
+
+
+def _pointwise_rule(target: Any, row: Any) -> Rule | None:
+    """Rows whose operands are the op's arguments in order; anything else needs a rule of its own."""
+    arguments = target._schema.arguments
+    kinds = [_argument_kind(a) for a in arguments]
+    if None in kinds or len(arguments) != row.arity:
+        return None
+    names = [a.name for a in arguments]
+    defaults = [a.default_value if a.has_default_value() else None for a in arguments]
+
+    def import_row(im: Importer, node: Any, *args: Any, **kwargs: Any) -> Ref:
+        operands = list(args)
+        for i in range(len(operands), len(names)):
+            operands.append(kwargs.get(names[i], defaults[i]))
+        return pointwise(im, node, row, operands)
+
+    return import_row
+
+
+def _argument_kind(argument: Any) -> str | None:
+    kind = str(argument.type)
+    if kind == "Tensor":
+        return "tensor"
+    return "number" if kind in _NUMBER_TYPES else None
+
+
+def row_named(name: str) -> Any:
+    return _rows_by_name()[name]
+
+
+@lru_cache(maxsize=1)
+def _rows_by_name() -> dict[str, Any]:
+    return {row.name: row for row in _C.pointwise_rows()}
+
+
+def pointwise(im: Importer, node: Any, row: Any, operands: list[Any]) -> Ref:
+    """Emits a row over tensors and numbers: operands cast to the compute type, broadcast to the result's shape."""
+    shape = im.shape_of(node)
+    return pointwise_as(im, row, operands, shape)
+
+
+def pointwise_as(im: Importer, row: Any, operands: list[Any], shape: tuple) -> Ref:
+    if row.name == "where":
+        condition = im.cast(operands[0], torch.bool)
+        promoted = promote(operands[1:])
+        refs = [condition, *(_operand(im, o, promoted, row) for o in operands[1:])]
+        return im.pointwise_node("where", refs, promoted, shape)
+    promoted = promote(operands)
+    if row.promotion == "int_to_float" and not promoted.is_floating_point:
+        promoted = torch.get_default_dtype()
+    if not _accepts(row, promoted):
+        raise Unsupported(f"pointwise.{row.name} has no {promoted} form")
+    result = torch.bool if row.promotion == "always_bool" else promoted
+    refs = [_operand(im, o, promoted, row) for o in operands]
+    return im.pointwise_node(row.name, refs, result, shape)
+
+
+def _accepts(row: Any, dtype: torch.dtype) -> bool:
+    if dtype is torch.bool:
+        return row.booleans
+    return row.floats if dtype.is_floating_point else row.integers
+
+
+def _operand(im: Importer, operand: Any, promoted: torch.dtype, row: Any) -> Ref:
+    """One operand in the compute type. A half tensor may meet fp32 ones: arithmetic is in fp32 either way; what eager
+    rounds to the promoted type first, is rounded here too."""
+    if isinstance(operand, Ref):
+        if operand.dtype is promoted or opmath(operand.dtype) is promoted:
+            return operand
+        return im.cast(operand, promoted)
+    if operand is None:
+        raise Unsupported(f"pointwise.{row.name} needs all of its operands")
+    if row.promotion == "always_bool" and promoted is not opmath(promoted) and isinstance(operand, float):
+        operand = torch.tensor(operand, dtype=promoted).item()
+    return im.scalar(operand, opmath(promoted))
+
+
+_CATEGORY_RANK = {torch.bool: 0}
+
+
+def promote(operands: list[Any]) -> torch.dtype:
+    """torch.result_type over values and Python numbers: dimensioned tensors outrank 0-d ones, which outrank numbers."""
+    dimensioned = zero_dim = number = None
+    for operand in operands:
+        if isinstance(operand, Ref):
+            if operand.shape:
+                dimensioned = _join(dimensioned, operand.dtype)
+            else:
+                zero_dim = _join(zero_dim, operand.dtype)
+        elif operand is not None:
+            number = _join(number, _number_dtype(operand))
+    result = _combine(dimensioned, _combine(zero_dim, number))
+    if result is None:
+        raise Unsupported("no operand to take a dtype from")
+    return result
+
+
+def _number_dtype(value: Any) -> torch.dtype:
+    if isinstance(value, (bool, torch.SymBool)):
+        return torch.bool
+    if isinstance(value, (int, torch.SymInt)):
+        return torch.int64
+    if isinstance(value, (float, torch.SymFloat)):
+        return torch.get_default_dtype()
+    raise Unsupported(f"a {type(value).__name__} is not an operand")
+
+
+def _join(a: torch.dtype | None, b: torch.dtype) -> torch.dtype:
+    return b if a is None or a is b else torch.promote_types(a, b)
+
+
+def _combine(high: torch.dtype | None, low: torch.dtype | None) -> torch.dtype | None:
+    if high is None or low is None:
+        return low if high is None else high
+    if high.is_floating_point:
+        return high
+    if high is torch.bool or low.is_floating_point:
+        return torch.promote_types(high, low)
+    return high
+
+
+# ---- pointwise ops whose operands have to be arranged first ----
+
+
+@rule("add", "sub")
+def _add_sub(im: Importer, node: Any, x: Any, y: Any, alpha: Any = 1) -> Ref:
+    base = node.target._schema.name[6:]
+    if alpha == 1:
+        return pointwise(im, node, row_named(base), [x, y])
+    return pointwise(im, node, row_named(base + "_scaled"), [x, y, alpha])
+
+
+@rule("rsub")
+def _rsub(im: Importer, node: Any, x: Any, y: Any, alpha: Any = 1) -> Ref:
+    if alpha == 1:
+        return pointwise(im, node, row_named("sub"), [y, x])
+    return pointwise(im, node, row_named("sub_scaled"), [y, x, alpha])
+
+
+@rule("div.Tensor_mode", "div.Scalar_mode")
+def _div_mode(im: Importer, node: Any, x: Any, y: Any, rounding_mode: str | None = None) -> Ref:
+    row = {None: "div", "trunc": "div_trunc", "floor": "div_floor"}[rounding_mode]
+    return pointwise(im, node, row_named(row), [x, y])
+
+
+@rule("clamp")
+def _clamp(im: Importer, node: Any, x: Any, min: Any = None, max: Any = None) -> Ref:
+    if min is None:
+        return pointwise(im, node, row_named("clamp_max"), [x, max])
+    if max is None:
+        return pointwise(im, node, row_named("clamp_min"), [x, min])
+    return pointwise(im, node, row_named("clamp"), [x, min, max])
+
+
+@rule("gelu")
+def _gelu(im: Importer, node: Any, x: Any, approximate: str = "none") -> Ref:
+    return pointwise(im, node, row_named("gelu_tanh" if approximate == "tanh" else "gelu"), [x])
+
+
+@rule("gelu_backward")
+def _gelu_backward(im: Importer, node: Any, grad: Any, x: Any, approximate: str = "none") -> Ref:
+    row = "gelu_tanh_backward" if approximate == "tanh" else "gelu_backward"
+    return pointwise(im, node, row_named(row), [grad, x])
+
+
+@rule("leaky_relu_backward")
+def _leaky_relu_backward(im: Importer, node: Any, grad: Any, x: Any, slope: Any, is_result: bool) -> Ref:
+    return pointwise(im, node, row_named("leaky_relu_backward"), [grad, x, slope])
+
+
+@rule("elu_backward")
+def _elu_backward(
+    im: Importer, node: Any, grad: Any, alpha: Any, scale: Any, input_scale: Any, is_result: bool, x: Any
+) -> Ref:
+    row = "elu_backward_result" if is_result else "elu_backward"
+    return pointwise(im, node, row_named(row), [grad, alpha, scale, input_scale, x])
+
+
+@rule("round.decimals")
+def _round_decimals(im: Importer, node: Any, x: Any, decimals: int) -> Ref:
+    if not x.dtype.is_floating_point:
+        raise Unsupported("round to decimals of an integer tensor")
+    return pointwise(im, node, row_named("round_decimals"), [x, float(decimals)])
+
+
+@rule("nan_to_num")
+def _nan_to_num(
+    im: Importer, node: Any, x: Any, nan: Any = None, posinf: Any = None, neginf: Any = None
+) -> Ref:
+    if not x.dtype.is_floating_point:
+        return im.copy(x)
+    limits = torch.finfo(x.dtype)
+    return pointwise(
+        im, node, row_named("nan_to_num"),
+        [x, nan or 0.0, limits.max if posinf is None else posinf, limits.min if neginf is None else neginf],
+    )  # fmt: skip
+
+
+@rule("logit")
+def _logit(im: Importer, node: Any, x: Any, eps: Any = None) -> Ref:
+    if eps is not None:
+        x = pointwise_as(im, row_named("clamp"), [x, eps, 1.0 - eps], x.shape)
+    return pointwise(im, node, row_named("logit"), [x])
+
+
+@rule("maximum", "minimum", "max.other", "min.other")
+def _extreme_of_two(im: Importer, node: Any, x: Any, y: Any) -> Ref:
+    row = "maximum" if node.target._schema.name[6:].startswith("max") else "minimum"
+    return pointwise(im, node, row_named(row), [x, y])
+
+
+@rule("_to_copy")
+def _to_copy(im: Importer, node: Any, x: Ref, dtype: Any = None, **options: Any) -> Ref:
+    return im.copy(x) if dtype is None or dtype is x.dtype else im.cast(x, dtype)
+
+
+@rule("prims.convert_element_type")
+def _convert_element_type(im: Importer, node: Any, x: Ref, dtype: torch.dtype) -> Ref:
+    return im.copy(x) if dtype is x.dtype else im.cast(x, dtype)
+
+
+@rule("fill")
+def _fill(im: Importer, node: Any, x: Ref, value: Any) -> Ref:
+    filling = im.cast(value, x.dtype) if isinstance(value, Ref) else im.scalar(value, x.dtype)
+    return im.copy(im.expand(filling, x.shape))
+
+
+# ---- reductions and scans ----
+
+
+def _reduction_rule(target: Any, row: Any) -> Rule:
+    names = [a.name for a in target._schema.arguments]
+    defaults = {a.name: a.default_value for a in target._schema.arguments if a.has_default_value()}
+    integers_widen = row.name in ("sum", "prod")
+
+    def import_reduction(im: Importer, node: Any, *args: Any, **kwargs: Any) -> Any:
+        given = {**defaults, **dict(zip(names, args, strict=False)), **kwargs}
+        x = given["self"]
+        dtype = given.get("dtype")
+        if dtype is not None:
+            x = im.cast(x, dtype)
+        elif integers_widen and not x.dtype.is_floating_point:
+            x = im.cast(x, torch.int64)
+        if not _accepts(row, x.dtype):
+            raise Unsupported(f"reduce.{row.name} has no {x.dtype} form")
+        correction = given.get("correction")
+        if correction is None:
+            correction = float(given["unbiased"]) if given.get("unbiased") is not None else 1.0
+        return reduce(im, node, row, x, given.get("dim"), given.get("keepdim", False), float(correction))
+
+    return import_reduction
+
+
+def reduce(im: Importer, node: Any, row: Any, x: Ref, dim: Any, keepdim: bool, correction: float = 1.0) -> Any:
+    """Emits a reduction of x over `dim` (None or empty: every dimension)."""
+    rank = len(x.shape)
+    if rank == 0:
+        x, dim, keepdim, rank = im.reshape(x, (1,)), [0], False, 1
+    dims = [dim] if isinstance(dim, int) else list(dim or range(rank))
+    axes = sorted({d % rank for d in dims})
+    shape = tuple(1 if d in axes else s for d, s in enumerate(x.shape) if keepdim or d not in axes)
+    attrs: dict[str, Any] = {"axes": axes, "keepdim": keepdim}
+    if row.name in ("var", "std", "var_mean"):
+        attrs["correction"] = correction
+    value = node.meta["val"]
+    if row.results == 1:
+        return im.emit("reduce", row.name, [x], _reduced_dtype(row, x, value.dtype), shape, **attrs)
+    types = [(v.dtype, shape) for v in value]
+    return im.emit_many("reduce", row.name, [x], types, **attrs)
+
+
+def _reduced_dtype(row: Any, x: Ref, traced: torch.dtype) -> torch.dtype:
+    if row.name in ("argmax", "argmin"):
+        return torch.int64
+    if row.promotion == "always_bool":
+        return torch.bool if x.dtype is not torch.uint8 else traced
+    return x.dtype
+
+
+@rule("max.default", "min.default")
+def _extreme_of_all(im: Importer, node: Any, x: Ref) -> Ref:
+    name = "amax" if node.target._schema.name[6:] == "max" else "amin"
+    return reduce_axes(im, name, x, list(range(len(x.shape))))
+
+
+def reduce_axes(im: Importer, row: str, x: Ref, axes: list[int]) -> Ref:
+    """A reduction over `axes` that keeps the dtype."""
+    if not axes:
+        return im.copy(x)
+    shape = tuple(s for d, s in enumerate(x.shape) if d not in axes)
+    return im.emit("reduce", row, [x], x.dtype, shape, axes=axes, keepdim=False)
+
+
+@rule("cumsum", "cumprod")
+def _scan(im: Importer, node: Any, x: Ref, dim: int, dtype: Any = None) -> Ref:
+    if dtype is None and not x.dtype.is_floating_point:
+        dtype = torch.int64
+    if dtype is not None:
+        x = im.cast(x, dtype)
+    if not x.shape:
+        return im.copy(x)
+    name = node.target._schema.name[6:]
+    return im.emit("scan", name, [x], x.dtype, x.shape, axis=dim % len(x.shape))

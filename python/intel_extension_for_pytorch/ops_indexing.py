@@ -1,0 +1,211 @@
+"""Import rules of what reads or writes at indices that are data: gather and scatter with explicit index operands.
+
+A `map` names, for each dimension of the indexed tensor, where its coordinate comes from: k >= 0 is dimension k of the
+result (gather) or of the source (scatter), -(j + 1) is index operand j.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from .errors import Unsupported
+from .importer import Importer, Ref, opmath
+from .ops import row_named, pointwise_as, rule
+from .sizes import Dim, numel
+
+_INDEX_TYPES = (torch.int64, torch.int32, torch.int16, torch.int8)
+
+
+def _index(im: Importer, x: Ref) -> Ref:
+    if x.dtype not in _INDEX_TYPES:
+        raise Unsupported(f"an index of {x.dtype}")
+    return im.cast(x, torch.int64)
+
+
+# ---- gather ----
+
+
+@rule("embedding")
+def _embedding(im: Importer, node: Any, weight: Ref, indices: Ref, *options: Any, **more: Any) -> Ref:
+    shape = (*indices.shape, weight.shape[1])
+    rows = im.expand(_index(im, indices), shape, range(len(indices.shape)))
+    return im.emit("gather", "", [weight, rows], weight.dtype, shape, map=[-1, len(shape) - 1])
+
+
+@rule("index_select")
+def _index_select(im: Importer, node: Any, x: Ref, dim: int, index: Ref) -> Ref:
+    if not x.shape:
+        return im.copy(x)
+    dim %= len(x.shape)
+    index = im.reshape(_index(im, index), (numel(index.shape),))
+    shape = x.shape[:dim] + index.shape + x.shape[dim + 1 :]
+    at = im.expand(index, shape, [dim])
+    return im.emit("gather", "", [x, at], x.dtype, shape, map=_along(x, dim))
+
+
+@rule("gather")
+def _gather(im: Importer, node: Any, x: Ref, dim: int, index: Ref, sparse_grad: bool = False) -> Ref:
+    if not x.shape:
+        return im.copy(im.reshape(x, index.shape))
+    index = im.reshape(_index(im, index), index.shape or (1,))
+    dim %= len(x.shape)
+    result = im.emit("gather", "", [x, index], x.dtype, index.shape, map=_along(x, dim))
+    return im.reshape(result, im.shape_of(node))
+
+
+def _along(x: Ref, dim: int) -> list[int]:
+    return [-1 if d == dim else d for d in range(len(x.shape))]
+
+
+@rule("index.Tensor", "_unsafe_index.Tensor")
+def _index_tensor(im: Importer, node: Any, x: Ref, indices: list[Ref | None]) -> Ref:
+    operands, map, shape = _advanced_index(im, x, indices)
+    return im.emit("gather", "", [x, *operands], x.dtype, shape, map=map)
+
+
+def _advanced_index(
+    im: Importer, x: Ref, indices: list[Ref | None]
+) -> tuple[list[Ref], list[int], tuple[Dim, ...]]:
+    """NumPy's rule: the indices broadcast together and stand where they are, if adjacent, else in front."""
+    indices = [*indices, *[None] * (len(x.shape) - len(indices))]
+    positions = [d for d, i in enumerate(indices) if i is not None]
+    index_shape = _broadcast([indices[d].shape for d in positions])
+    adjacent = positions == list(range(positions[0], positions[-1] + 1))
+    lead = positions[0] if adjacent else 0
+    kept = [d for d in range(len(x.shape)) if d not in positions]
+    before, after = kept[:lead], kept[lead:]
+    shape = (*(x.shape[d] for d in before), *index_shape, *(x.shape[d] for d in after))
+    place = {d: i for i, d in enumerate(before)}
+    place |= {d: lead + len(index_shape) + i for i, d in enumerate(after)}
+    operands, map = [], []
+    for d in range(len(x.shape)):
+        if d in place:
+            map.append(place[d])
+            continue
+        index = _index(im, indices[d])
+        first = lead + len(index_shape) - len(index.shape)
+        operands.append(im.expand(index, shape, range(first, first + len(index.shape))))
+        map.append(-len(operands))
+    return operands, map, shape
+
+
+def _broadcast(shapes: list[tuple[Dim, ...]]) -> tuple[Dim, ...]:
+    rank = max(len(s) for s in shapes)
+    result: list[Dim] = [1] * rank
+    for shape in shapes:
+        for i, size in enumerate(shape, rank - len(shape)):
+            if size != 1:
+                if result[i] not in (1, size):
+                    raise Unsupported(f"indices of shapes {shapes}")
+                result[i] = size
+    return tuple(result)
+
+
+# ---- scatter ----
+
+
+@rule("index_put", "_unsafe_index_put")
+def _index_put(
+    im: Importer, node: Any, x: Ref, indices: list[Ref | None], values: Ref, accumulate: bool = False, *unsafe: Any
+) -> Ref:
+    given = [i for i in indices if i is not None]
+    if not given:
+        raise Unsupported("index_put without an index")
+    if len(given) == 1 and given[0].dtype is torch.bool:
+        return _masked_put(im, x, indices, given[0], values, accumulate)
+    operands, map, shape = _advanced_index(im, x, indices)
+    values = im.expand(im.cast(values, x.dtype), shape)
+    return _scatter(im, x, operands, values, map, "add" if accumulate else "set")
+
+
+def _masked_put(im: Importer, x: Ref, indices: list, mask: Ref, values: Ref, accumulate: bool) -> Ref:
+    """x[mask] = number: a selection."""
+    if accumulate or indices[0] is None or numel(values.shape) != 1:
+        raise Unsupported("index_put through a mask with several values")
+    rank = len(x.shape)
+    mask = im.expand(mask, x.shape, range(len(mask.shape)))
+    value = im.expand(im.reshape(im.cast(values, x.dtype), (1,) * rank), x.shape)
+    return im.pointwise_node("where", [mask, value, x], x.dtype, x.shape)
+
+
+def _scatter(im: Importer, x: Ref, indices: list[Ref], src: Ref, map: list[int], combine: str) -> Ref:
+    """Sums of halves accumulate in fp32, rounded once."""
+    wide = opmath(x.dtype) if combine in ("add", "mul") else x.dtype
+    operands = [im.cast(x, wide), *indices, im.cast(src, wide)]
+    return im.cast(im.emit("scatter", "", operands, wide, x.shape, map=map, combine=combine), x.dtype)
+
+
+@rule("scatter.src", "scatter.value", "scatter_add")
+def _scatter_set(im: Importer, node: Any, x: Ref, dim: int, index: Ref, src: Any) -> Ref:
+    combine = "add" if node.target._schema.name == "aten::scatter_add" else "set"
+    return _scatter_along(im, x, dim, index, src, combine)
+
+
+@rule("scatter.reduce", "scatter.value_reduce")
+def _scatter_combine(im: Importer, node: Any, x: Ref, dim: int, index: Ref, src: Any, *, reduce: str) -> Ref:
+    return _scatter_along(im, x, dim, index, src, {"add": "add", "multiply": "mul"}[reduce])
+
+
+@rule("scatter_reduce.two")
+def _scatter_reduce(
+    im: Importer, node: Any, x: Ref, dim: int, index: Ref, src: Ref, reduce: str, include_self: bool = True
+) -> Ref:
+    combine = {"sum": "add", "prod": "mul", "amax": "max", "amin": "min"}.get(reduce)
+    if combine is None or not include_self:
+        raise Unsupported(f"scatter_reduce {reduce} include_self={include_self}")
+    return _scatter_along(im, x, dim, index, src, combine)
+
+
+def _scatter_along(im: Importer, x: Ref, dim: int, index: Ref, src: Any, combine: str) -> Ref:
+    if not x.shape or not index.shape:
+        raise Unsupported("scatter into a 0-d tensor")
+    dim %= len(x.shape)
+    index = _index(im, index)
+    if isinstance(src, Ref):
+        src = im.cast(src, x.dtype)
+        src = im.slice(src, [0] * len(src.shape), [1] * len(src.shape), index.shape)
+    else:
+        src = im.full(src, x.dtype, index.shape)
+    return _scatter(im, x, [index], src, _along(x, dim), combine)
+
+
+@rule("embedding_dense_backward")
+def _embedding_dense_backward(
+    im: Importer, node: Any, grad: Ref, indices: Ref, num_weights: Any, padding_idx: Any, scale_by_freq: bool
+) -> Ref:
+    if scale_by_freq:
+        raise Unsupported("embedding gradient scaled by frequency")
+    dtype = opmath(grad.dtype)
+    src = im.cast(grad, dtype)
+    index = _index(im, indices)
+    if isinstance(padding_idx, int) and padding_idx >= 0:
+        kept = pointwise_as(im, row_named("ne"), [index, padding_idx], index.shape)
+        kept = im.expand(kept, grad.shape, range(len(index.shape)))
+        src = im.pointwise_node("where", [kept, src, im.scalar(0, dtype)], dtype, grad.shape)
+    rows = im.expand(index, grad.shape, range(len(index.shape)))
+    shape = im.shape_of(node)
+    zeros = im.full(0, dtype, shape)
+    map = [-1, len(grad.shape) - 1]
+    sums = im.emit("scatter", "", [zeros, rows, src], dtype, shape, map=map, combine="add")
+    return im.cast(sums, grad.dtype)
+
+
+@rule("max_pool2d_with_indices_backward")
+def _max_pool2d_backward(
+    im: Importer, node: Any, grad: Ref, x: Ref, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool,
+    indices: Ref,
+) -> Ref:  # fmt: skip
+    """Each gradient goes to the position its maximum came from: an addition into the flattened image."""
+    lead = x.shape[:-2]
+    shape = (*lead, numel(x.shape[-2:]))
+    flat = (*lead, numel(grad.shape[-2:]))
+    dtype = opmath(grad.dtype)
+    src = im.reshape(im.cast(grad, dtype), flat)
+    at = im.reshape(indices, flat)
+    map = [*range(len(lead)), -1]
+    sums = im.emit(
+        "scatter", "", [im.full(0, dtype, shape), at, src], dtype, shape, map=map, combine="add"
+    )
+    return im.cast(im.reshape(sums, x.shape), grad.dtype)

@@ -1,0 +1,281 @@
+"""Import rules of what moves or makes values without arithmetic: views, copies, concatenation, creation, padding."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from .errors import GraphFallback, Unsupported
+from .importer import DTYPE_NAMES, Importer, Ref
+from .ops import rule
+from .sizes import Dim, add, contiguous_strides, numel, sub
+
+
+# ---- the same memory ----
+
+
+@rule("alias", "detach", "lift", "lift_fresh")
+def _alias(im: Importer, node: Any, x: Ref) -> Ref:
+    return x
+
+
+@rule("clone", "contiguous", "lift_fresh_copy", "alias_copy", "detach_copy")
+def _clone(im: Importer, node: Any, x: Ref, **options: Any) -> Ref:
+    return im.copy(x)
+
+
+@rule("view.default", "reshape", "_unsafe_view", "_reshape_alias", "view_copy.default", "_reshape_copy")
+@rule("squeeze", "unsqueeze", "squeeze_copy", "unsqueeze_copy", "flatten")
+def _reshape(im: Importer, node: Any, x: Ref, *arguments: Any) -> Ref:
+    return im.reshape(x, im.shape_of(node))
+
+
+@rule("permute", "permute_copy")
+def _permute(im: Importer, node: Any, x: Ref, dims: list[int]) -> Ref:
+    return im.permute(x, dims)
+
+
+@rule("transpose.int", "transpose_copy.int")
+def _transpose(im: Importer, node: Any, x: Ref, dim0: int, dim1: int) -> Ref:
+    dims = list(range(len(x.shape)))
+    if dims:
+        dims[dim0], dims[dim1] = dims[dim1], dims[dim0]
+    return im.permute(x, dims)
+
+
+@rule("t", "t_copy")
+def _t(im: Importer, node: Any, x: Ref) -> Ref:
+    return im.permute(x, [1, 0]) if len(x.shape) == 2 else x
+
+
+@rule("expand", "expand_copy")
+def _expand(im: Importer, node: Any, x: Ref, size: Any, implicit: bool = False) -> Ref:
+    return im.expand(x, im.shape_of(node))
+
+
+@rule("slice.Tensor", "slice_copy.Tensor")
+def _slice(
+    im: Importer, node: Any, x: Ref, dim: int = 0, start: Any = None, end: Any = None, step: int = 1
+) -> Ref:
+    dim %= len(x.shape)
+    length = im.shape_of(node)[dim]
+    return im.slice_dim(x, dim, _start(im, start, x.shape[dim]), length, step)
+
+
+def _start(im: Importer, start: Any, size: Dim) -> Dim:
+    """A slice's start in [0, size]: negative counts from the end."""
+    if start is None:
+        return 0
+    dim = im.symbols.dim(start)
+    if isinstance(dim, int) and dim < 0:
+        dim = add(size, dim)
+    if isinstance(dim, int) and isinstance(size, int):
+        return min(max(dim, 0), size)
+    return dim
+
+
+@rule("select.int", "select_copy.int")
+def _select(im: Importer, node: Any, x: Ref, dim: int, index: Any) -> Ref:
+    dim %= len(x.shape)
+    picked = im.slice_dim(x, dim, _start(im, index, x.shape[dim]), 1)
+    return im.reshape(picked, x.shape[:dim] + x.shape[dim + 1 :])
+
+
+@rule("split.Tensor", "split_with_sizes", "split_with_sizes_copy", "unsafe_split.Tensor", "chunk")
+def _split(im: Importer, node: Any, x: Ref, sizes: Any, dim: int = 0) -> list[Ref]:
+    dim %= len(x.shape)
+    parts, start = [], 0
+    for value in node.meta["val"]:
+        length = im.symbols.dims(value.shape)[dim]
+        parts.append(im.slice_dim(x, dim, start, length))
+        start = add(start, length)
+    return parts
+
+
+@rule("unbind.int", "unbind_copy.int")
+def _unbind(im: Importer, node: Any, x: Ref, dim: int = 0) -> list[Ref]:
+    dim %= len(x.shape)
+    shape = x.shape[:dim] + x.shape[dim + 1 :]
+    return [im.reshape(im.slice_dim(x, dim, i, 1), shape) for i in range(len(node.meta["val"]))]
+
+
+@rule("diagonal", "diagonal_copy")
+def _diagonal(im: Importer, node: Any, x: Ref, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Ref:
+    rank = len(x.shape)
+    dim1, dim2 = dim1 % rank, dim2 % rank
+    shape = im.shape_of(node)
+    axis = len(shape) - 1
+    rows = im.iota(shape, axis, start=max(-offset, 0))
+    columns = im.iota(shape, axis, start=max(offset, 0))
+    others = iter(range(axis))
+    map = [-1 if d == dim1 else -2 if d == dim2 else next(others) for d in range(rank)]
+    return im.emit("gather", "", [x, rows, columns], x.dtype, shape, map=map)
+
+
+@rule("as_strided", "as_strided_copy")
+def _as_strided(
+    im: Importer, node: Any, x: Ref, size: Any, stride: Any, storage_offset: Any = None
+) -> Ref:
+    """Over a dense row-major operand: strides that spell a reshape, or a slice of one dimension kept whole."""
+    shape, strides = im.shape_of(node), im.symbols.dims(stride)
+    source = node.args[0].meta["val"]
+    dense = im.symbols.dims(source.stride()) == contiguous_strides(x.shape)
+    if dense and storage_offset in (None, 0, source.storage_offset()) and strides == contiguous_strides(shape):
+        if numel(shape) == numel(x.shape):
+            return im.reshape(x, shape)
+        if isinstance(numel(shape), int) and isinstance(numel(x.shape), int):
+            flat = im.reshape(x, (numel(x.shape),))
+            return im.reshape(im.slice_dim(flat, 0, 0, numel(shape)), shape)
+    raise Unsupported("as_strided over a layout that is not row-major")
+
+
+@rule("flip")
+def _flip(im: Importer, node: Any, x: Ref, dims: list[int]) -> Ref:
+    flipped = {d % len(x.shape) for d in dims} if x.shape else set()
+    starts = [sub(s, 1) if d in flipped else 0 for d, s in enumerate(x.shape)]
+    steps = [-1 if d in flipped else 1 for d in range(len(x.shape))]
+    return im.copy(im.slice(x, starts, steps, x.shape))
+
+
+@rule("repeat")
+def _repeat(im: Importer, node: Any, x: Ref, repeats: Any) -> Ref:
+    counts = im.symbols.dims(repeats)
+    lead = len(counts) - len(x.shape)
+    inner = (1,) * lead + x.shape
+    paired = tuple(s for c, d in zip(counts, inner, strict=True) for s in (c, d))
+    tiled = im.expand(x, paired, [2 * (lead + d) + 1 for d in range(len(x.shape))])
+    return im.copy(im.reshape(tiled, im.shape_of(node)))
+
+
+# ---- several values in one ----
+
+
+@rule("cat", "concat", "concatenate")
+def _cat(im: Importer, node: Any, tensors: list[Ref], dim: int = 0) -> Ref:
+    value = node.meta["val"]
+    parts = [im.cast(t, value.dtype) for t in tensors if t.shape != (0,)]
+    if not parts:
+        return im.copy(im.cast(tensors[0], value.dtype))
+    return cat(im, parts, dim % len(parts[0].shape))
+
+
+def cat(im: Importer, parts: list[Ref], axis: int) -> Ref:
+    if len(parts) == 1:
+        return im.copy(parts[0])
+    extent: Dim = 0
+    for part in parts:
+        extent = add(extent, part.shape[axis])
+    shape = parts[0].shape
+    return im.emit("cat", "", parts, parts[0].dtype, shape[:axis] + (extent,) + shape[axis + 1 :], axis=axis)
+
+
+@rule("stack")
+def _stack(im: Importer, node: Any, tensors: list[Ref], dim: int = 0) -> Ref:
+    dtype = node.meta["val"].dtype
+    axis = dim % (len(tensors[0].shape) + 1)
+    shape = tensors[0].shape[:axis] + (1,) + tensors[0].shape[axis:]
+    return cat(im, [im.reshape(im.cast(t, dtype), shape) for t in tensors], axis)
+
+
+@rule("slice_scatter")
+def _slice_scatter(
+    im: Importer, node: Any, x: Ref, src: Ref, dim: int = 0, start: Any = None, end: Any = None, step: int = 1
+) -> Ref:
+    dim %= len(x.shape)
+    first = _start(im, start, x.shape[dim])
+    src = im.cast(src, x.dtype)
+    length = src.shape[dim]
+    src = im.expand(src, x.shape[:dim] + (length,) + x.shape[dim + 1 :])
+    if step != 1:
+        index = im.iota(src.shape, dim, start=first, step=step)
+        map = [-1 if d == dim else d for d in range(len(x.shape))]
+        return im.emit("scatter", "", [x, index, src], x.dtype, x.shape, map=map, combine="set")
+    return _replace(im, x, src, dim, first, length)
+
+
+@rule("select_scatter")
+def _select_scatter(im: Importer, node: Any, x: Ref, src: Ref, dim: int, index: Any) -> Ref:
+    dim %= len(x.shape)
+    first = _start(im, index, x.shape[dim])
+    src = im.reshape(im.cast(src, x.dtype), x.shape[:dim] + (1,) + x.shape[dim + 1 :])
+    return _replace(im, x, src, dim, first, 1)
+
+
+def _replace(im: Importer, x: Ref, src: Ref, dim: int, first: Dim, length: Dim) -> Ref:
+    """x with [first, first + length) of one dimension replaced: a concatenation of three."""
+    last = add(first, length)
+    tail = sub(x.shape[dim], last)
+    parts = [src]
+    if first != 0:
+        parts.insert(0, im.slice_dim(x, dim, 0, first))
+    if tail != 0:
+        parts.append(im.slice_dim(x, dim, last, tail))
+    result = cat(im, parts, dim)
+    return Ref(result.id, result.dtype, x.shape, result.owned)
+
+
+@rule("constant_pad_nd")
+def _constant_pad(im: Importer, node: Any, x: Ref, pad: Any, value: Any = 0) -> Ref:
+    rank = len(x.shape)
+    low: list[Dim] = [0] * rank
+    high: list[Dim] = [0] * rank
+    for i in range(len(pad) // 2):
+        low[rank - 1 - i] = im.symbols.dim(pad[2 * i])
+        high[rank - 1 - i] = im.symbols.dim(pad[2 * i + 1])
+    filling = im.scalar(value, x.dtype)
+    return im.emit("pad", "", [x, filling], x.dtype, im.shape_of(node), low=low, high=high)
+
+
+# ---- made from nothing ----
+
+
+@rule("full", "new_full", "full_like", "scalar_tensor")
+def _full(im: Importer, node: Any, first: Any, *arguments: Any, **options: Any) -> Ref:
+    value = first if node.target._schema.name == "aten::scalar_tensor" else arguments[-1]
+    return _filled(im, node, value)
+
+
+@rule("ones", "new_ones", "ones_like")
+def _ones(im: Importer, node: Any, *arguments: Any, **options: Any) -> Ref:
+    return _filled(im, node, 1)
+
+
+@rule("zeros", "new_zeros", "zeros_like", "zero")
+@rule("empty.memory_format", "empty_strided", "empty_like", "new_empty", "new_empty_strided", "empty_permuted")
+def _zeros(im: Importer, node: Any, *arguments: Any, **options: Any) -> Ref:
+    """Also what eager leaves uninitialised: zero is as good as any."""
+    return _filled(im, node, 0)
+
+
+def _filled(im: Importer, node: Any, value: Any) -> Ref:
+    dtype = node.meta["val"].dtype
+    if dtype not in DTYPE_NAMES:
+        raise GraphFallback(f"{node.target} makes a tensor of {dtype}")
+    if isinstance(value, Ref):
+        return im.expand(im.cast(im.reshape(value, ()), dtype), im.shape_of(node))
+    if dtype is torch.bool:
+        value = bool(value)
+    elif isinstance(value, float) and not dtype.is_floating_point:
+        value = int(value)
+    return im.copy(im.full(value, dtype, im.shape_of(node)))
+
+
+@rule("arange", "prims.iota")
+def _arange(im: Importer, node: Any, *arguments: Any, **options: Any) -> Ref:
+    dtype = node.meta["val"].dtype
+    shape = im.shape_of(node)
+    if node.target._schema.name == "prims::iota":
+        start, step = options["start"], options["step"]
+    else:
+        start = arguments[0] if len(arguments) > 1 else 0
+        step = arguments[2] if len(arguments) > 2 else options.get("step", 1)
+    if isinstance(start, (int, torch.SymInt)) and isinstance(step, (int, torch.SymInt)):
+        return im.cast(im.iota(shape, 0, im.symbols.dim(start), im.symbols.dim(step)), dtype)
+    # eager computes start + step * i in double for every floating result
+    index = im.cast(im.iota(shape, 0), torch.float64)
+    scaled = im.pointwise_node("mul", [index, im.scalar(step, torch.float64)], torch.float64, shape)
+    moved = im.pointwise_node("add", [scaled, im.scalar(start, torch.float64)], torch.float64, shape)
+    return im.cast(moved, dtype)
+
+

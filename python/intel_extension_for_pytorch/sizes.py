@@ -1,0 +1,139 @@
+"""Sizes as the Graph spells them: an int, or the text of an integer expression over the graph's symbols."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+import torch
+
+from . import compat
+from .errors import GraphFallback
+
+Dim = int | str
+
+
+class Symbols:
+    """The symbols a graph uses, in order of first use, with the values they had in the example inputs.
+
+    `declare(name, hint)` is told about each before its first use.
+    """
+
+    def __init__(self, declare: Callable[[str, int], None]) -> None:
+        self.hints: dict[str, int] = {}
+        self._declare = declare
+        self._texts: dict[Any, str] = {}
+
+    def dim(self, size: int | torch.SymInt) -> Dim:
+        """An int, or the text of a symbolic size. Never specialises it."""
+        if type(size) is int:
+            return size
+        if isinstance(size, torch.SymInt):
+            expr = size.node.expr
+            if expr.is_Integer:
+                return int(expr)
+            text = self._texts.get(expr)
+            if text is None:
+                text = self._texts[expr] = self._print(expr, size)
+            return text
+        return int(size)
+
+    def dims(self, sizes: Any) -> tuple[Dim, ...]:
+        return tuple([s if type(s) is int else self.dim(s) for s in sizes])
+
+    def _print(self, expr: Any, size: torch.SymInt) -> str:
+        for symbol in expr.free_symbols:
+            hint = compat.symbol_hint(size, symbol)
+            if hint is None:
+                raise GraphFallback(f"the size {symbol} depends on data")
+            if str(symbol) not in self.hints:
+                self.hints[str(symbol)] = hint
+                self._declare(str(symbol), hint)
+        return print_expression(expr)
+
+
+def print_expression(expr: Any) -> str:
+    """A sympy integer expression in the Graph's spelling, parenthesised where it nests."""
+    if expr.is_Integer:
+        return str(int(expr))
+    if expr.is_Symbol:
+        return str(expr)
+    divisions, modulos, minima, maxima = _function_classes()
+    if expr.is_Add:
+        return _infix(" + ", expr.args)
+    if expr.is_Mul:
+        return _infix(" * ", expr.args)
+    if expr.is_Pow and expr.exp.is_Integer and expr.exp > 0:
+        return _infix(" * ", [expr.base] * int(expr.exp))
+    if isinstance(expr, divisions):
+        return _infix(" // ", expr.args)
+    if isinstance(expr, modulos):
+        return _infix(" % ", expr.args)
+    if isinstance(expr, minima):
+        return _fold("min", expr.args)
+    if isinstance(expr, maxima):
+        return _fold("max", expr.args)
+    raise GraphFallback(f"the size expression {expr} has no counterpart")
+
+
+def _infix(operator: str, args: Any) -> str:
+    return "(" + operator.join(print_expression(a) for a in args) + ")"
+
+
+def _fold(function: str, args: Any) -> str:
+    text = print_expression(args[0])
+    for arg in args[1:]:
+        text = f"{function}({text}, {print_expression(arg)})"
+    return text
+
+
+@lru_cache(maxsize=1)
+def _function_classes() -> tuple[tuple, tuple, tuple, tuple]:
+    return *compat.symbolic_functions(), *compat.symbolic_extrema()
+
+
+def numel(shape: tuple[Dim, ...]) -> Dim:
+    product: Dim = 1
+    for d in shape:
+        product = mul(product, d)
+    return product
+
+
+def mul(a: Dim, b: Dim) -> Dim:
+    if isinstance(a, int) and isinstance(b, int):
+        return a * b
+    if a == 1:
+        return b
+    if b == 1:
+        return a
+    return f"({a} * {b})"
+
+
+def add(a: Dim, b: Dim) -> Dim:
+    if isinstance(a, int) and isinstance(b, int):
+        return a + b
+    if a == 0:
+        return b
+    if b == 0:
+        return a
+    return f"({a} + {b})"
+
+
+def sub(a: Dim, b: Dim) -> Dim:
+    if isinstance(a, int) and isinstance(b, int):
+        return a - b
+    if b == 0:
+        return a
+    if a == b:
+        return 0
+    return f"({a} - {b})"
+
+
+def contiguous_strides(shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
+    strides: list[Dim] = []
+    step: Dim = 1
+    for d in reversed(shape):
+        strides.append(step)
+        step = mul(step, max(d, 1) if isinstance(d, int) else d)
+    return tuple(reversed(strides))
