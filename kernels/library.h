@@ -1,8 +1,9 @@
-// oneDNN steps: matmul, convolution, pooling. Descriptors in our terms; oneDNN's types stay in the .cpp files.
+// oneDNN steps: matmul, convolution, pooling. Descriptors in our terms; oneDNN's types stay in the .cpp
+// files.
 //
-// Every maker throws Unsupported when oneDNN has no implementation better than its reference one; the caller then lowers the op
-// otherwise. Static shapes make their primitive at once; dynamic ones cache it by sizes. Scratchpads come from the caching
-// allocator. Steps are re-entrant.
+// Every maker throws Unsupported when oneDNN has no implementation better than its reference one; the caller
+// then lowers the op otherwise. Static shapes make their primitive at once; dynamic ones cache it by sizes.
+// Scratchpads come from the caching allocator. Steps are re-entrant.
 #pragma once
 
 #include <memory>
@@ -21,27 +22,29 @@ namespace ipex::kernels {
 struct PostOp {
   std::string name;
   float alpha = 0, beta = 0;
-  std::optional<TensorSpec> operand;   // for binary ones and sum (sum: the buffer shared with the result)
+  std::optional<TensorSpec> operand;  // for binary ones and sum (sum: the buffer shared with the result)
 };
 struct PostOpRow {
-  std::string_view name;        // text name
-  std::string_view pointwise;   // row of pointwise.def with the same meaning ("" for sum)
-  int parameters;               // numbers after the name
+  std::string_view name;       // text name
+  std::string_view pointwise;  // row of pointwise.def with the same meaning ("" for sum)
+  int parameters;              // numbers after the name
   bool takes_operand;
+  bool keeps_nan;  // false: oneDNN turns NaN into a number, so fuse only where NaN cannot matter
 };
 std::span<const PostOpRow> post_op_rows();
-PostOp parse_post_op(std::string_view text);    // without operand; UserError when unknown
+PostOp parse_post_op(std::string_view text);  // without operand; UserError when unknown
 
 struct MatMulDesc {
-  TensorSpec a, b, dst;                 // [.., M, K], [.., K, N], [.., M, N]; any strides
-  std::optional<TensorSpec> bias;       // broadcast to [.., M, N]
+  TensorSpec a, b, dst;            // [.., M, K], [.., K, N], [.., M, N]; any strides
+  std::optional<TensorSpec> bias;  // broadcast to [.., M, N]
   std::vector<PostOp> post;
-  bool pack_b = false;                  // b depends on static inputs only: let oneDNN choose its format
+  bool pack_b = false;  // b depends on static inputs only: let oneDNN choose its format
 };
 
 struct ConvDesc {
-  TensorSpec x, w, dst;                 // x [N, C, spatial...], w as torch: [O, C/groups, k...] ([C, O/groups, k...] transposed)
-  std::optional<TensorSpec> bias;       // [O]
+  TensorSpec x, w,
+      dst;  // x [N, C, spatial...], w as torch: [O, C/groups, k...] ([C, O/groups, k...] transposed)
+  std::optional<TensorSpec> bias;  // [O]
   std::vector<int64_t> stride, padding, dilation, output_padding;
   int64_t groups = 1;
   bool transposed = false;
@@ -49,11 +52,12 @@ struct ConvDesc {
   bool pack_w = false;
 };
 
-// A library step, preceded by the step that packs its weights when pack was asked for and the library wants another format.
-// The packing step reads the weights' buffer and writes buffer `packed`, of packed_bytes, that the main step then reads.
+// A library step, preceded by the step that packs its weights when pack was asked for and the library wants
+// another format. The packing step reads the weights' buffer and writes buffer `packed`, of packed_bytes,
+// that the main step then reads.
 struct LibrarySteps {
   std::unique_ptr<Step> main;
-  std::unique_ptr<Step> pack;          // may be null
+  std::unique_ptr<Step> pack;  // may be null
   int64_t packed_bytes = 0;
 };
 // `packed_buffer`: the buffer id the caller reserves for packed weights.
@@ -61,8 +65,8 @@ LibrarySteps make_matmul(const MatMulDesc& desc, int packed_buffer);
 LibrarySteps make_conv(const ConvDesc& desc, int packed_buffer);
 // dst is the gradient of x (data) or of w (weights); strides of all operands are honoured.
 struct ConvBackwardDesc {
-  TensorSpec grad;                      // gradient of the convolution's result
-  TensorSpec x, w;                      // the unused one gives only its shape
+  TensorSpec grad;  // gradient of the convolution's result
+  TensorSpec x, w;  // the unused one gives only its shape
   TensorSpec dst;
   bool weights = false;
   std::vector<int64_t> stride, padding, dilation, output_padding;
@@ -72,6 +76,6 @@ struct ConvBackwardDesc {
 std::unique_ptr<Step> make_conv_backward(const ConvBackwardDesc& desc);
 
 std::string onednn_version();
-void set_onednn_isa(Isa isa);           // caps oneDNN to the chosen target; first call wins
+void set_onednn_isa(Isa isa);  // caps oneDNN to the chosen target; first call wins
 
 }  // namespace ipex::kernels

@@ -1,0 +1,68 @@
+// See engine.h. The engine is never destroyed: primitives may outlive every static of ours at exit.
+#include "kernels/engine.h"
+
+#include <mutex>
+#include <new>
+
+#include "kernels/library.h"
+#include "runtime/error.h"
+
+namespace ipex::kernels {
+
+const dnnl::engine& cpu_engine() {
+  static const dnnl::engine* engine = [] {
+    set_onednn_isa(current_isa());
+    return new dnnl::engine(dnnl::engine::kind::cpu, 0);
+  }();
+  return *engine;
+}
+
+dnnl::primitive_attr base_attributes() {
+  dnnl::primitive_attr attributes;
+  attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+  attributes.set_fpmath_mode(dnnl::fpmath_mode::strict);
+  return attributes;
+}
+
+Quality quality(std::string_view implementation) {
+  const auto mentions = [&](std::string_view part) {
+    return implementation.find(part) != std::string_view::npos;
+  };
+  if (mentions("ref")) return Quality::kReference;
+  return mentions("gemm:") ? Quality::kGemm : Quality::kDirect;
+}
+
+void rethrow(const dnnl::error& error, const std::string& what) {
+  switch (error.status) {
+    case dnnl_out_of_memory:
+      throw std::bad_alloc();
+    case dnnl_unimplemented:
+      throw Unsupported(what + ": oneDNN has no implementation of it on this CPU; lower the op otherwise");
+    default:
+      throw InternalError(what + ": oneDNN reports status " + std::to_string(error.status) + ", " +
+                          error.what());
+  }
+}
+
+void check(dnnl_status_t status, const char* what) {
+  if (status != dnnl_success) rethrow(dnnl::error(status, "call failed"), what);
+}
+
+std::string onednn_version() {
+  const dnnl::version_t* version = dnnl::version();
+  return std::to_string(version->major) + "." + std::to_string(version->minor) + "." +
+         std::to_string(version->patch);
+}
+
+void set_onednn_isa(Isa isa) {
+  static std::once_flag once;
+  std::call_once(once, [isa] {
+    // The best target leaves oneDNN free, so that it may use what our own code generator does not know.
+    if (isa == Isa::kAvx512Bf16) return;
+    const auto cap = isa == Isa::kAvx2 ? dnnl::cpu_isa::avx2 : dnnl::cpu_isa::avx512_core;
+    if (dnnl::set_max_cpu_isa(cap) != dnnl::status::success)
+      throw InternalError("oneDNN was used before its target was set: set it before the first primitive");
+  });
+}
+
+}  // namespace ipex::kernels

@@ -1,0 +1,28 @@
+// The one oneDNN engine of the process, the attributes every primitive starts from, and its errors in our
+// terms.
+#pragma once
+
+#include <dnnl.hpp>
+#include <string>
+#include <string_view>
+
+namespace ipex::kernels {
+
+const dnnl::engine& cpu_engine();
+
+// Scratchpad memory comes from us and fp32 stays fp32, whatever oneDNN's environment variables say.
+dnnl::primitive_attr base_attributes();
+
+// How good an implementation is; the order is the order of preference.
+enum class Quality { kNone, kReference, kGemm, kDirect };
+Quality quality(std::string_view implementation);
+template <class PrimitiveDesc>
+Quality quality(const PrimitiveDesc& desc) {
+  return desc ? quality(std::string_view(desc.impl_info_str())) : Quality::kNone;
+}
+
+// Unsupported when oneDNN cannot do it, bad_alloc when memory ran out, InternalError otherwise.
+[[noreturn]] void rethrow(const dnnl::error& error, const std::string& what);
+void check(dnnl_status_t status, const char* what);
+
+}  // namespace ipex::kernels

@@ -1,0 +1,404 @@
+// Matrix products on oneDNN. Its fast implementations take dense row- or column-major matrices and a
+// row-major result; most of this file brings what PyTorch has (any strides, broadcast batches, column-major
+// results, bias of any shape) into that form.
+//
+//   1. batch dims that memory allows to merge are merged; a batch that b does not depend on becomes rows of a
+//   2. a column-major result is computed as its transpose, b^T a^T
+//   3. the forms that need no copies are tried first, then copies of operands into dense scratch memory
+#include <algorithm>
+#include <numeric>
+
+#include "kernels/descriptors.h"
+#include "kernels/engine.h"
+#include "kernels/library.h"
+#include "kernels/planned_step.h"
+#include "kernels/post_ops.h"
+#include "kernels/prepack.h"
+#include "runtime/error.h"
+
+namespace ipex::kernels {
+namespace {
+
+constexpr char kName[] = "onednn.matmul";
+// Packing pads to blocks; a format this much larger than the weights costs more to read than it saves.
+constexpr size_t kMaxPackedGrowth = 2;
+
+enum Operand { kDst, kA, kB, kBias };  // posts follow the bias, or take its place when there is none
+
+// The product with all sizes known, every operand expanded to the result's batch (stride 0 where it repeats).
+struct Product {
+  TensorView a, b, dst;
+  std::optional<TensorView> bias;
+  std::vector<BoundPostOp> post;
+
+  int rank() const { return static_cast<int>(dst.sizes.size()); }
+  int rows() const { return rank() - 2; }
+  int cols() const { return rank() - 1; }
+
+  template <class Visit>
+  void each_result_shaped(Visit visit) {
+    visit(dst);
+    if (bias) visit(*bias);
+    for (BoundPostOp& bound : post)
+      if (bound.operand >= 0) visit(bound.view);
+  }
+  template <class Visit>
+  void each(Visit visit) {
+    visit(a);
+    visit(b);
+    each_result_shaped(visit);
+  }
+};
+
+Product make_product(const MatMulDesc& desc, const TensorView& b, const Resolved& resolved) {
+  Product p;
+  p.dst = resolved.operands[kDst];
+  const size_t rank = p.dst.sizes.size();
+  const TensorView& a = resolved.operands[kA];
+  if (rank < 2 || a.sizes.size() < 2 || b.sizes.size() < 2)
+    throw InternalError("onednn.matmul: operands need rows and columns: " + text(a) + " x " + text(b));
+  const int64_t k = a.sizes.back();
+  const auto in_batch = [&](int64_t rows, int64_t cols) {
+    Dims sizes = p.dst.sizes;
+    sizes[rank - 2] = rows;
+    sizes[rank - 1] = cols;
+    return sizes;
+  };
+  p.a = expand(a, in_batch(p.dst.sizes[rank - 2], k));
+  p.b = expand(b, in_batch(k, p.dst.sizes[rank - 1]));
+  int next = kBias;
+  if (desc.bias) p.bias = expand(resolved.operands[next++], p.dst.sizes);
+  for (const PostOp& op : desc.post) {
+    BoundPostOp bound{op};
+    if (op.operand) {
+      bound.shares_result = resolved.shares_result[next];
+      bound.view = expand(resolved.operands[next], p.dst.sizes);
+      bound.operand = next++;
+    }
+    p.post.push_back(std::move(bound));
+  }
+  return p;
+}
+
+void drop_dim(TensorView& view, int dim) {
+  view.sizes.erase(view.sizes.begin() + dim);
+  view.strides.erase(view.strides.begin() + dim);
+}
+
+void merge_batch(Product& p) {
+  const auto all_merge = [&](int dim) {
+    bool possible = true;
+    p.each([&](TensorView& view) { possible &= can_merge(view, dim); });
+    return possible;
+  };
+  for (int dim = p.rank() - 4; dim >= 0; --dim)
+    if (all_merge(dim)) p.each([&](TensorView& view) { merge(view, dim); });
+  while (p.rank() > 2) {
+    const int dim = p.rank() - 3;
+    bool possible = (p.b.strides[dim] == 0 || p.b.sizes[dim] == 1) && can_merge(p.a, dim);
+    p.each_result_shaped([&](TensorView& view) { possible &= can_merge(view, dim); });
+    if (!possible) break;
+    drop_dim(p.b, dim);
+    merge(p.a, dim);
+    p.each_result_shaped([&](TensorView& view) { merge(view, dim); });
+  }
+}
+
+void transpose(TensorView& view) {
+  const size_t rank = view.sizes.size();
+  std::swap(view.sizes[rank - 2], view.sizes[rank - 1]);
+  std::swap(view.strides[rank - 2], view.strides[rank - 1]);
+}
+
+void transpose(Product& p) {
+  p.each([](TensorView& view) { transpose(view); });
+  std::swap(p.a, p.b);
+}
+
+// A batch that repeats has extent 1 in oneDNN; rows and columns that repeat need a copy.
+TensorView without_repeated_batch(TensorView view) {
+  for (size_t d = 0; d + 2 < view.sizes.size(); ++d)
+    if (view.strides[d] == 0) view.sizes[d] = 1;
+  return view;
+}
+
+// Strides of a matrix, rows or columns dense, in the form oneDNN recognises; nullopt when a copy is needed.
+std::optional<TensorView> as_matrix(TensorView view, bool row_major_only) {
+  const int rank = static_cast<int>(view.sizes.size());
+  view = without_repeated_batch(std::move(view));
+  const int64_t rows = view.sizes[rank - 2], cols = view.sizes[rank - 1];
+  int64_t& row_stride = view.strides[rank - 2];
+  int64_t& col_stride = view.strides[rank - 1];
+  if (cols == 1) col_stride = 1;
+  if (rows == 1) row_stride = col_stride == 1 ? cols : 1;
+  const bool row_major = col_stride == 1 && row_stride >= cols;
+  const bool column_major = row_stride == 1 && col_stride >= rows;
+  if (!row_major && (row_major_only || !column_major)) return std::nullopt;
+  for (int d = 0; d + 2 < rank; ++d)
+    if (view.sizes[d] > 1 && view.strides[d] <= 0) return std::nullopt;
+  return with_plain_strides(std::move(view), row_major_order(rank));
+}
+
+TensorView dense(TensorView view) {
+  view.strides = dense_strides(view.sizes, row_major_order(static_cast<int>(view.sizes.size())));
+  return view;
+}
+
+// A batch of matrices side by side in memory is recognised in 4-d ([1, heads, rows, cols]), not in 3-d.
+void add_leading_dim(TensorView& view) {
+  view.sizes.insert(view.sizes.begin(), 1);
+  view.strides.insert(view.strides.begin(), 0);
+}
+
+// One way to compute a product, judged before its code is generated.
+struct Form {
+  bool four_dims = false;  // see add_leading_dim
+  OperandForm operands;
+  bool copy_matrices = false;  // a, b and the result go through dense scratch memory where they are not dense
+};
+
+struct Attempt {
+  dnnl::matmul::primitive_desc desc;
+  TensorView a, b, dst;  // as the step has them
+  dnnl::memory::desc a_given, b_given, dst_given, bias_given;
+  std::optional<Epilogue> epilogue;
+  bool bias_is_argument = false;
+  std::string copies;
+  Quality quality = Quality::kNone;
+};
+
+// How b comes: in its own layout, or in the library's.
+struct Weights {
+  std::optional<dnnl::memory::desc> packed;  // what the packing step made
+  bool choose = false;                       // leave the format to the library, to find what to pack to
+};
+
+// A bias that repeats along all but columns is an argument of the primitive; any other is the first binary
+// post-op.
+bool is_row(const TensorView& bias) {
+  for (size_t d = 0; d + 1 < bias.sizes.size(); ++d)
+    if (bias.sizes[d] > 1 && bias.strides[d] != 0) return false;
+  return bias.sizes.back() == 1 || bias.strides.back() != 0;
+}
+
+dnnl::memory::desc packed_in_rank(const dnnl::memory::desc& packed, int rank) {
+  Dims sizes = packed.get_dims();
+  if (static_cast<int>(sizes.size()) == rank) return packed;
+  sizes.insert(sizes.begin(), rank - sizes.size(), 1);
+  return packed.reshape(sizes);
+}
+
+Attempt attempt(Product p, const Form& form, const Weights& weights, int bias_operand) {
+  if (form.four_dims) p.each(add_leading_dim);
+  const int rank = p.rank();
+  const std::vector<int> order = row_major_order(rank);
+  Attempt result;
+
+  const auto plain = [&](const TensorView& view, bool is_result, const char* what,
+                         dnnl::memory::desc& given) {
+    auto matrix = as_matrix(view, is_result);
+    const TensorView own = without_repeated_batch(view);
+    if (matrix && (!form.copy_matrices || matrix->strides == dense(*matrix).strides)) {
+      given = describe(*matrix, kName);
+      return *matrix;
+    }
+    if (!form.copy_matrices) throw Unsupported(std::string(kName) + ": " + what + " needs a copy");
+    given = describe(with_plain_strides(own, order), kName);
+    result.copies += std::string(result.copies.empty() ? ", copies " : " ") + what;
+    return dense(own);
+  };
+  result.dst = plain(p.dst, true, "dst", result.dst_given);
+  result.a = plain(p.a, false, "a", result.a_given);
+  dnnl::memory::desc b;
+  if (weights.packed) {
+    b = result.b_given = packed_in_rank(*weights.packed, rank);
+  } else {
+    result.b = plain(p.b, false, "b", result.b_given);
+    b = weights.choose ? dnnl::memory::desc(result.b.sizes, data_type(result.b.dtype, kName),
+                                            dnnl::memory::format_tag::any)
+                       : describe(result.b, kName);
+  }
+
+  std::vector<BoundPostOp> post = p.post;
+  dnnl::memory::desc bias;
+  if (p.bias) {
+    result.bias_is_argument = is_row(*p.bias);
+    if (result.bias_is_argument) {
+      TensorView row = without_repeats(*p.bias);
+      result.bias_given = describe(with_plain_strides(row, order), kName);
+      bias = describe_dense(row, order, kName);
+    } else {
+      post.insert(post.begin(), BoundPostOp{PostOp{"add"}, bias_operand, *p.bias, false});
+    }
+  }
+  OperandForm operands = form.operands;
+  // oneDNN 3.2 reads wrong memory for operands that broadcast along the dims of a result with permuted
+  // batches.
+  operands.full |= !nests(result.dst, order);
+  operands.copy |= describe(result.dst, kName) != result.dst_given;
+  result.epilogue.emplace(post, result.dst, operands, kName);
+  const auto a = describe(result.a, kName), dst = describe(result.dst, kName);
+  const auto attributes = result.epilogue->attributes();
+  const auto& engine = cpu_engine();
+  result.desc = result.bias_is_argument
+                    ? dnnl::matmul::primitive_desc(engine, a, b, bias, dst, attributes, true)
+                    : dnnl::matmul::primitive_desc(engine, a, b, dst, attributes, true);
+  result.quality = quality(result.desc);
+  return result;
+}
+
+// The best of the forms: the first direct one that copies nothing, else the first that is no reference.
+Attempt best_attempt(const Product& p, const Weights& weights, int bias_operand, bool must_succeed) {
+  std::vector<Form> forms = {{}};
+  if (p.rank() == 3 && !weights.packed && !weights.choose) forms.push_back({.four_dims = true});
+  const size_t free_of_copies = forms.size();
+  for (const Form& form : {Form{.operands = {.full = true}}, Form{.operands = {.full = true, .copy = true}},
+                           Form{.operands = {.full = true, .copy = true}, .copy_matrices = true}})
+    forms.push_back(form);
+
+  std::optional<Attempt> best;
+  std::string why = "no implementation but the reference one";
+  for (size_t i = 0; i < forms.size(); ++i) {
+    if (i >= free_of_copies && best && best->quality >= Quality::kGemm) break;
+    try {
+      Attempt tried = attempt(p, forms[i], weights, bias_operand);
+      if (!best || tried.quality > best->quality) best = std::move(tried);
+    } catch (const Unsupported& error) {
+      why = error.what();
+    }
+    if (best && best->quality == Quality::kDirect) break;
+  }
+  const Quality needed = must_succeed ? Quality::kReference : Quality::kGemm;
+  if (!best || best->quality < needed)
+    throw Unsupported(std::string(kName) + " " + text(p.a) + " x " + text(p.b) + " -> " + text(p.dst) + ": " +
+                      why + "; lower the op otherwise");
+  return std::move(*best);
+}
+
+struct Prepared {
+  Product product;
+  bool transposed = false;
+};
+
+// Steps 1 and 2 of the file comment.
+Prepared prepare(const MatMulDesc& desc, const TensorView& b, const Resolved& resolved, bool may_transpose) {
+  Prepared prepared{make_product(desc, b, resolved)};
+  Product& p = prepared.product;
+  merge_batch(p);
+  if (may_transpose && !as_matrix(p.dst, true) && as_matrix(p.dst, false)) {
+    transpose(p);
+    prepared.transposed = true;
+  }
+  return prepared;
+}
+
+Plan build(const MatMulDesc& desc, const std::optional<TensorView>& packed_b,
+           const std::optional<dnnl::memory::desc>& packed, const Resolved& resolved) {
+  Plan plan;
+  const TensorView& b = packed_b ? *packed_b : resolved.operands[kB];
+  if (resolved.operands[kDst].numel() == 0) {
+    plan.detail = "empty";
+    return plan;
+  }
+  auto [p, transposed] = prepare(desc, b, resolved, !packed);
+  // An empty sum is 0: one column of zeros times one row of zeros, so that bias and post-ops apply.
+  const bool empty_sum = p.a.sizes.back() == 0;
+  if (empty_sum) {
+    p.a.sizes[p.cols()] = p.b.sizes[p.rows()] = 1;
+    p.a = dense(p.a);
+    p.b = dense(p.b);
+  }
+  Weights weights;
+  if (packed && !empty_sum) weights.packed = packed;
+  const Attempt chosen = best_attempt(p, weights, kBias, resolved.must_succeed);
+
+  const int a_operand = transposed ? kB : kA, b_operand = transposed ? kA : kB;
+  Plan::Arguments arguments;
+  const auto matrix = [&](int argument, int operand, const dnnl::memory::desc& given,
+                          const dnnl::memory::desc& wanted) {
+    const int slot = empty_sum ? plan.zeros(wanted) : plan.in_layout(plan.operand(operand, given), wanted);
+    arguments.emplace_back(argument, slot);
+  };
+  matrix(DNNL_ARG_SRC, a_operand, chosen.a_given, chosen.desc.src_desc());
+  matrix(DNNL_ARG_WEIGHTS, b_operand, chosen.b_given, chosen.desc.weights_desc());
+  if (chosen.bias_is_argument)
+    arguments.emplace_back(DNNL_ARG_BIAS,
+                           plan.in_layout(plan.operand(kBias, chosen.bias_given), chosen.desc.bias_desc()));
+  chosen.epilogue->bind(plan, arguments);
+  const int dst = plan.operand(kDst, chosen.dst_given);
+  const bool through_scratch = chosen.dst_given != chosen.desc.dst_desc();
+  const int written = through_scratch ? plan.scratch(chosen.desc.dst_desc()) : dst;
+  arguments.emplace_back(DNNL_ARG_DST, written);
+  plan.add<dnnl::matmul>(chosen.desc, std::move(arguments));
+  if (through_scratch) plan.copy(written, dst);
+  plan.detail = std::string(chosen.desc.impl_info_str()) + (desc.bias ? " +bias" : "") +
+                post_op_text(p.post) + (weights.packed ? ", packed b" : "") + chosen.copies;
+  return plan;
+}
+
+struct Packing {
+  TensorView b;
+  dnnl::memory::desc given, packed;
+};
+
+// The format to pack b to, when b is one matrix of known size and the library likes another format better.
+std::optional<Packing> find_packing(const MatMulDesc& desc, const std::vector<TensorSpec>& operands) {
+  if (!desc.pack_b || !desc.b.is_static()) return std::nullopt;
+  const std::vector<int64_t> symbols = likely_symbols(operands, 64);
+  Resolved resolved;
+  for (const TensorSpec& operand : operands) resolved.operands.push_back(resolve(operand, symbols.data()));
+  resolved.shares_result.assign(operands.size(), false);
+  Packing packing{resolved.operands[kB]};
+  if (resolved.operands[kDst].numel() == 0 || packing.b.numel() == 0) return std::nullopt;
+  try {
+    const auto [p, transposed] = prepare(desc, packing.b, resolved, true);
+    const bool one_matrix = p.rank() == 2 || (desc.a.is_static() && desc.dst.is_static());
+    if (transposed || !one_matrix) return std::nullopt;
+    const Attempt chosen = best_attempt(p, Weights{.choose = true}, kBias, false);
+    packing.given = chosen.b_given;
+    packing.packed = chosen.desc.weights_desc();
+  } catch (const std::exception&) {
+    return std::nullopt;  // the step for unpacked weights says why
+  }
+  if (packing.packed == packing.given) return std::nullopt;
+  const size_t plain_bytes = static_cast<size_t>(packing.b.numel() * itemsize(desc.b.dtype));
+  if (packing.packed.get_size() > kMaxPackedGrowth * plain_bytes) return std::nullopt;
+  return packing;
+}
+
+void describe_cost(Step& step, const std::vector<TensorSpec>& operands, const TensorView& b) {
+  const std::vector<int64_t> symbols = likely_symbols(operands, 64);
+  for (const TensorSpec& operand : operands) {
+    const TensorView view = resolve(operand, symbols.data());
+    step.info.bytes += without_repeats(view).numel() * itemsize(view.dtype);
+  }
+  const TensorView dst = resolve(operands[kDst], symbols.data());
+  step.info.flops = 2 * dst.numel() * b.sizes[b.sizes.size() - 2];
+}
+
+}  // namespace
+
+LibrarySteps make_matmul(const MatMulDesc& desc, int packed_buffer) {
+  std::vector<TensorSpec> operands = {desc.dst, desc.a, desc.b};
+  if (desc.bias) operands.push_back(*desc.bias);
+  for (const PostOp& op : desc.post)
+    if (op.operand) operands.push_back(*op.operand);
+  const TensorView b = resolve(desc.b, likely_symbols(operands, 64).data());
+
+  LibrarySteps steps;
+  std::optional<TensorView> packed_b;
+  std::optional<dnnl::memory::desc> packed;
+  if (auto packing = find_packing(desc, operands)) {
+    packed_b = packing->b;
+    packed = packing->packed;
+    steps.pack = make_pack_step(desc.b, packing->given, packed_buffer, packing->packed);
+    steps.packed_bytes = static_cast<int64_t>(packing->packed.get_size());
+    operands[kB] = packed_operand(packed_buffer, packing->packed);
+  }
+  steps.main = std::make_unique<PlannedStep>(
+      kName, operands, [=](const Resolved& resolved) { return build(desc, packed_b, packed, resolved); });
+  describe_cost(*steps.main, operands, b);
+  return steps;
+}
+
+}  // namespace ipex::kernels

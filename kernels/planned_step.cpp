@@ -1,0 +1,132 @@
+// See planned_step.h.
+#include "kernels/planned_step.h"
+
+#include <algorithm>
+
+#include "kernels/descriptors.h"
+#include "kernels/engine.h"
+#include "runtime/error.h"
+#include "runtime/parallel.h"
+
+namespace ipex::kernels {
+namespace {
+
+constexpr size_t kMaxPlans = 64;
+// What a dynamic size may be, most likely first; a guess that contradicts itself (a kernel larger than its
+// input) fails.
+constexpr int64_t kLikelySizes[] = {64, 512, 7};
+
+int symbol_count(std::span<const TensorSpec> operands) {
+  int64_t count = 0;
+  const auto visit = [&](const SizeExpr& expr) {
+    for (const auto& instr : expr.program())
+      if (instr.code == SizeExpr::Code::kSymbol) count = std::max(count, instr.value + 1);
+  };
+  for (const TensorSpec& operand : operands) {
+    std::ranges::for_each(operand.sizes, visit);
+    std::ranges::for_each(operand.strides, visit);
+  }
+  return static_cast<int>(count);
+}
+
+}  // namespace
+
+std::vector<int64_t> likely_symbols(std::span<const TensorSpec> operands, int64_t value) {
+  return std::vector<int64_t>(symbol_count(operands), value);
+}
+
+PlannedStep::PlannedStep(std::string name, std::vector<TensorSpec> operands, BuildPlan build)
+    : operands_(std::move(operands)), build_plan_(std::move(build)) {
+  info.kind = StepKind::kLibrary;
+  info.name = std::move(name);
+  for (size_t i = 0; i < operands_.size(); ++i) {
+    is_static_ &= operands_[i].is_static();
+    std::vector<int>& list = i == 0 ? writes : reads;
+    if (std::ranges::find(list, operands_[i].buffer) == list.end()) list.push_back(operands_[i].buffer);
+  }
+  std::string why;
+  for (int64_t value : kLikelySizes) {
+    const std::vector<int64_t> symbols = likely_symbols(operands_, value);
+    Resolved resolved = resolve_all(symbols.data());
+    Key key{num_threads()};
+    for (size_t i = 1; i < operands_.size(); ++i) {
+      resolved.shares_result[i] = operands_[i].buffer == operands_[0].buffer;
+      key.push_back(resolved.shares_result[i]);
+    }
+    append_sizes(symbols.data(), key);
+    try {
+      info.detail = insert(key, this->build(resolved))->detail;
+      return;
+    } catch (const std::exception& error) {
+      if (is_static_) throw;
+      why = error.what();
+    }
+  }
+  throw Unsupported(info.name + ": no plan for any likely size (" + why + "); lower the op otherwise");
+}
+
+PlannedStep::~PlannedStep() = default;
+
+Resolved PlannedStep::resolve_all(const int64_t* symbols) const {
+  Resolved resolved;
+  for (const TensorSpec& operand : operands_) resolved.operands.push_back(resolve(operand, symbols));
+  resolved.shares_result.assign(operands_.size(), false);
+  return resolved;
+}
+
+Plan PlannedStep::build(const Resolved& resolved) const {
+  try {
+    return build_plan_(resolved);
+  } catch (const dnnl::error& error) {
+    rethrow(error, info.name);
+  }
+}
+
+void PlannedStep::append_sizes(const int64_t* symbols, Key& key) const {
+  if (is_static_) return;
+  for (const TensorSpec& operand : operands_) {
+    for (const SizeExpr& size : operand.sizes) key.push_back(size.eval(symbols));
+    for (const SizeExpr& stride : operand.strides) key.push_back(stride.eval(symbols));
+  }
+}
+
+std::shared_ptr<const Plan> PlannedStep::find(const Key& key) const {
+  std::lock_guard lock(mutex_);
+  for (auto it = plans_.begin(); it != plans_.end(); ++it) {
+    if (it->key != key) continue;
+    plans_.splice(plans_.begin(), plans_, it);
+    return it->plan;
+  }
+  return nullptr;
+}
+
+std::shared_ptr<const Plan> PlannedStep::insert(const Key& key, Plan plan) const {
+  std::lock_guard lock(mutex_);
+  plans_.push_front({key, std::make_shared<const Plan>(std::move(plan))});
+  if (plans_.size() > kMaxPlans) plans_.pop_back();
+  return plans_.front().plan;
+}
+
+void PlannedStep::run(RunContext& context) const {
+  // Kept between runs so that a run allocates nothing; a step never runs inside another.
+  thread_local std::vector<void*> pointers;
+  thread_local Key key;
+  pointers.clear();
+  for (const TensorSpec& operand : operands_)
+    pointers.push_back(static_cast<char*>(context.data(operand.buffer)) +
+                       operand.offset.eval(context.symbols()) * itemsize(operand.dtype));
+  key.assign(1, num_threads());
+  for (size_t i = 1; i < pointers.size(); ++i) key.push_back(pointers[i] == pointers[0]);
+  append_sizes(context.symbols(), key);
+
+  std::shared_ptr<const Plan> plan = find(key);
+  if (!plan) {
+    Resolved resolved = resolve_all(context.symbols());
+    for (size_t i = 1; i < pointers.size(); ++i) resolved.shares_result[i] = pointers[i] == pointers[0];
+    resolved.must_succeed = true;
+    plan = insert(key, build(resolved));
+  }
+  plan->run(pointers);
+}
+
+}  // namespace ipex::kernels

@@ -1,0 +1,61 @@
+// A Step that makes its Plan from the sizes of its operands: at once when they are static, else at the first
+// run with each set of sizes. Plans are kept by sizes, strides, thread count and which operands share the
+// result's memory.
+#pragma once
+
+#include <functional>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kernels/plan.h"
+#include "runtime/executable.h"
+#include "runtime/tensor.h"
+
+namespace ipex::kernels {
+
+// What a plan is made for.
+struct Resolved {
+  std::vector<TensorView> operands;  // data is null
+  std::vector<bool> shares_result;   // by operand: starts at the result's first element
+  // The op has already been given to us: a slow implementation is better than none.
+  bool must_succeed = false;
+};
+using BuildPlan = std::function<Plan(const Resolved&)>;
+
+class PlannedStep final : public Step {
+ public:
+  // Operand 0 is the result. Throws Unsupported when no good plan exists for the operands' sizes; sizes that
+  // are not known yet are tried with likely values.
+  PlannedStep(std::string name, std::vector<TensorSpec> operands, BuildPlan build);
+  ~PlannedStep() override;
+
+  void run(RunContext& context) const override;
+
+ private:
+  using Key = std::vector<int64_t>;
+  struct Entry {
+    Key key;
+    std::shared_ptr<const Plan> plan;
+  };
+
+  Resolved resolve_all(const int64_t* symbols) const;
+  Plan build(const Resolved& resolved) const;
+  void append_sizes(const int64_t* symbols, Key& key) const;
+  std::shared_ptr<const Plan> find(const Key& key) const;
+  std::shared_ptr<const Plan> insert(const Key& key, Plan plan) const;
+
+  std::vector<TensorSpec> operands_;
+  BuildPlan build_plan_;
+  bool is_static_ = true;
+  mutable std::mutex mutex_;
+  mutable std::list<Entry> plans_;  // latest used first
+};
+
+// Operands at sizes to judge a step by: the real ones when static, else with every symbol at this value.
+std::vector<int64_t> likely_symbols(std::span<const TensorSpec> operands, int64_t value);
+
+}  // namespace ipex::kernels
