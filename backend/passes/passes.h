@@ -1,4 +1,5 @@
-// The graph pipeline: each pass a function from Graph to Graph, in the order of pipeline(). One .cpp a pass, named like it.
+// The graph pipeline: each pass a function from Graph to Graph, in the order of pipeline(). One .cpp a pass,
+// named like it.
 #pragma once
 
 #include <span>
@@ -11,7 +12,7 @@ namespace ipex::graph {
 struct GraphPass {
   std::string_view name;
   Graph (*run)(Graph);
-  bool optional;              // IPEX_DISABLE_PASS may skip it
+  bool optional;  // IPEX_DISABLE_PASS may skip it
 };
 std::span<const GraphPass> pipeline();
 
@@ -21,29 +22,35 @@ struct PassTime {
   double ms;
 };
 Graph run_pipeline(Graph graph, std::string_view stop_after = {}, std::vector<PassTime>* times = nullptr);
-Graph run_pass(Graph graph, std::string_view name);   // UserError listing the names when unknown
+Graph run_pass(Graph graph, std::string_view name);  // UserError listing the names when unknown
 
-// canonicalize: views to normal form (permute of permute, identity views gone), CSE, DCE, x*1, x+0 for integers, cast of cast when exact.
+// canonicalize: views to normal form (permute of permute, identity views gone), CSE, DCE, x*1, x+0 for
+// integers, cast of cast when exact.
 //   pre: verified; post: verified, no dead node, no two equal nodes
 //   %1 = permute(%0) dims=[1,0]; %2 = permute(%1) dims=[1,0]; return %2   =>   return %0
 Graph canonicalize(Graph graph);
 
-// fold_constants: evaluates nodes whose operands are all constants and whose result is small (<= 1024 elements or smaller than its operands).
-//   %0 = constant value=2.0; %1 = constant value=3.0; %2 = pointwise.mul(%0, %1)   =>   %2 = constant value=6.0
+// fold_constants: evaluates nodes whose operands are all constants and whose result is small (<= 1024
+// elements or smaller than its operands).
+//   %0 = constant value=2.0; %1 = constant value=3.0; %2 = pointwise.mul(%0, %1)   =>   %2 = constant
+//   value=6.0
 Graph fold_constants(Graph graph);
 
-// fuse_library: bias, activations, binary add/mul and residual sums into matmul and conv as post-ops; permutes of matmul operands
-// stay views (absorbed by strides); addmm forms.
+// fuse_library: bias, activations, binary add/mul and residual sums into matmul and conv as post-ops;
+// permutes of matmul operands stay views (absorbed by strides); addmm forms.
 //   %2 = matmul(%0, %1); %3 = pointwise.relu(%2)   =>   %3 = matmul(%0, %1) post=["relu"]
 Graph fuse_library(Graph graph);
 
-// plan_layouts: chooses the memory layout of every conv operand and result (channels_last when the shape favours it), propagates it
-// through pointwise, pooling, reductions and normalisations, and puts a reorder at the edges that need one.
+// plan_layouts: chooses the memory layout of every conv operand and result (channels_last when the shape
+// favours it), propagates it through pointwise, pooling, reductions and normalisations, and puts a reorder at
+// the edges that need one.
 Graph plan_layouts(Graph graph);
 
-// form_groups: partitions fusible nodes (pointwise, reduce, views, iota, full, gather, scatter, cat, pad, pool, scan, reorder) into Group nodes, one kernel each.
-//   pre: canonical; post: every fusible node that computes is in a Group; views of buffers that no kernel must copy stay outside;
-//   a group has one row space: pointwise over it, reductions over one set of its axes, what follows them
+// form_groups: partitions fusible nodes (pointwise, reduce, views, iota, full, gather, scatter, cat, pad,
+// pool, scan, reorder) into Group nodes, one kernel each.
+//   pre: canonical; post: every fusible node that computes is in a Group; views of buffers that no kernel
+//   must copy stay outside; a group has one row space: pointwise over it, reductions over one set of its
+//   axes, what follows them
 Graph form_groups(Graph graph);
 
 }  // namespace ipex::graph

@@ -1,0 +1,69 @@
+// Constant folding through the one reference semantics, graph eval. What is folded stays small, so that no
+// kernel turns into data.
+#include <cstring>
+
+#include "backend/lower/lower.h"
+#include "backend/passes/passes.h"
+#include "codegen/loop/ir.h"
+
+namespace ipex::graph {
+namespace {
+
+constexpr int64_t kMaxElements = 1024;
+
+int64_t element_count(const Shape& shape) {
+  int64_t count = 1;
+  for (int64_t size : static_shape(shape)) count *= size;
+  return count;
+}
+
+// A 0-d result prints as value=, anything else as data.
+void set_constant(Node& node, HostTensor bytes) {
+  node.op = Op::kConstant;
+  node.name.clear();
+  node.operands.clear();
+  node.attrs.clear();
+  const Type& type = node.types[0];
+  if (type.shape.empty() && (type.dtype == Dtype::kF32 || type.dtype == Dtype::kF64)) {
+    double value = 0;
+    if (type.dtype == Dtype::kF64) {
+      std::memcpy(&value, bytes.data(), sizeof value);
+    } else {
+      float narrow = 0;
+      std::memcpy(&narrow, bytes.data(), sizeof narrow);
+      value = narrow;
+    }
+    node.attrs["value"] = value;
+    return;
+  }
+  auto data = std::make_shared<ConstantData>();
+  data->bytes = std::move(bytes);
+  node.constant = std::move(data);
+}
+
+bool computes(Op op) {
+  return op == Op::kPointwise || op == Op::kReduce || op == Op::kPermute || op == Op::kReshape ||
+         op == Op::kSlice || op == Op::kPad || op == Op::kCat || op == Op::kGather;
+}
+
+}  // namespace
+
+Graph fold_constants(Graph graph) {
+  for (Node& node : graph.nodes) {
+    if (!computes(node.op) || node.operands.empty() || node.types.size() != 1 ||
+        !is_static(node.types[0].shape))
+      continue;
+    if (element_count(node.types[0].shape) > kMaxElements) continue;
+    bool constant = true;
+    for (Value v : node.operands) constant &= graph.node(v).op == Op::kConstant;
+    if (!constant) continue;
+    Graph single;
+    Node copy = node;
+    for (Value& v : copy.operands) v = single.add(graph.node(v));
+    single.outputs.push_back({single.add(std::move(copy)), {}});
+    set_constant(node, eval(single, {}).at(0));
+  }
+  return graph;
+}
+
+}  // namespace ipex::graph

@@ -1,0 +1,495 @@
+// Fusion. Every computing fusible node starts as a group of one; edges are then contracted greedily in
+// topological order where the two index spaces agree and no path leaves the group and comes back. What is
+// free to repeat (views, literals, widening casts) belongs to no group: each kernel that reads it has a copy.
+#include <algorithm>
+#include <functional>
+#include <numeric>
+
+#include "backend/passes/grouping.h"
+#include "backend/passes/passes.h"
+#include "backend/views.h"
+#include "codegen/loop/simplify.h"
+
+namespace ipex::graph {
+namespace {
+
+using loop::as_const_int;
+using loop::provably_equal;
+
+// A kernel's parameters and code stay small enough for registers and compile time; ResNet's and BERT's
+// largest groups have ~40.
+constexpr int kMaxNodes = 96;
+constexpr int kMaxOperands = 28;
+// A reduction's result feeds its own input space in one kernel only while a row stays in cache between the
+// passes.
+constexpr int64_t kMaxCachedRow = 1 << 16;
+constexpr int64_t kMaxStridedRow = 1 << 10;
+
+// Where a node runs in its group's nest.
+enum class Role : uint8_t {
+  kFull,    // once for each element of the space
+  kRow,     // once a row, after the reductions
+  kInlined  // at whatever index its one consumer asks for
+};
+
+struct Unit {  // a group under construction, or a single node that is none
+  std::vector<int32_t> nodes;
+  bool fusible = false;
+  bool closed = false;         // scatter, pool, scan: takes producers inlined, nothing else
+  std::optional<Space> space;  // with axes once a reduction is in
+  Shape shape;                 // of a pointwise group
+  int32_t last = 0;            // largest node index
+};
+
+class Grouper {
+ public:
+  explicit Grouper(const Graph& graph) : graph_(graph) {}
+
+  Graph run() {
+    mark_needed();
+    make_units();
+    for (int32_t v = 0; v < node_count(); ++v)
+      for (const Edge& edge : edges_[v]) try_merge(edge, v);
+    merge_siblings();
+    return rebuild();
+  }
+
+ private:
+  int32_t node_count() const { return static_cast<int32_t>(graph_.nodes.size()); }
+
+  // The value below a chain of views that must hold data when a step or the caller reads `v`.
+  Value holder(Value v) const {
+    while (is_view(graph_, graph_.node(v))) v = graph_.node(v).operands[0];
+    return v;
+  }
+
+  // A free node computes after all when something that is no kernel reads it and strides cannot express it.
+  void mark_needed() {
+    computes_.assign(node_count(), false);
+    auto need = [&](Value v) {
+      const Value held = holder(v);
+      if (is_fusible(graph_.node(held).op)) computes_[held.node] = true;
+    };
+    for (int32_t i = 0; i < node_count(); ++i) {
+      const Node& node = graph_.nodes[i];
+      if (is_fusible(node.op) && !is_free(graph_, node)) computes_[i] = true;
+      if (!is_fusible(node.op))
+        for (Value v : node.operands) need(v);
+    }
+    for (const GraphOutput& output : graph_.outputs) need(output.value);
+    for (const InputMutation& m : graph_.mutations) need(m.value);
+  }
+
+  Shape shape_of(int32_t v) const {
+    const Node& node = graph_.nodes[v];
+    return node.op == Op::kReduce ? graph_.type(node.operands[0]).shape : node.types[0].shape;
+  }
+
+  void make_units() {
+    unit_of_.resize(node_count());
+    role_.assign(node_count(), Role::kFull);
+    edges_.resize(node_count());
+    users_.resize(node_count());
+    units_.resize(node_count());
+    for (int32_t v = 0; v < node_count(); ++v) {
+      const Node& node = graph_.nodes[v];
+      Unit& unit = units_[v];
+      unit_of_[v] = v;
+      unit.nodes = {v};
+      unit.last = v;
+      unit.fusible = computes_[v];
+      unit.shape = shape_of(v);
+      unit.closed = node.op == Op::kScatter || node.op == Op::kPool || node.op == Op::kScan;
+      if (node.op == Op::kReduce)
+        unit.space = make_space(unit.shape, node.attr<std::vector<int64_t>>("axes"));
+      if (!computes_[v] && is_free(graph_, node)) continue;
+      auto connect = [&](const Edge& edge) {
+        edges_[v].push_back(edge);
+        users_[edge.producer.node].push_back(v);
+      };
+      if (!computes_[v]) {  // a step: reads memory, through views at most
+        for (Value operand : node.operands) connect({holder(operand), Relation::kOther, {}, {}});
+        continue;
+      }
+      if (is_free(graph_, node)) {  // a view that must be copied: its own index map is the relation
+        if (auto edge = trace_edge(graph_, {v, 0})) connect(*edge);
+        continue;
+      }
+      for (size_t i = 0; i < node.operands.size(); ++i) {
+        auto edge = trace_edge(graph_, node.operands[i]);
+        if (!edge) continue;
+        // Data is read at computed places, windows overlap, and concatenation asks at shifted ones.
+        const bool indirect = (node.op == Op::kGather && i == 0) || node.op == Op::kPad ||
+                              node.op == Op::kCat || node.op == Op::kPool || node.op == Op::kScatter ||
+                              node.op == Op::kScan;
+        if (indirect) edge->relation = Relation::kOther;
+        connect(*edge);
+      }
+    }
+    leaves_.assign(node_count(), false);
+    auto mark = [&](Value v) { leaves_[holder(v).node] = true; };
+    for (const GraphOutput& output : graph_.outputs) mark(output.value);
+    for (const InputMutation& m : graph_.mutations) mark(m.value);
+  }
+
+  // ---- legality ----
+
+  // Is there a path from `from` to `to` through some third unit?
+  bool path_around(int32_t from, int32_t to) {
+    ++stamp_;
+    seen_.resize(units_.size(), 0);
+    std::vector<int32_t> stack;
+    auto push_users = [&](int32_t unit) {
+      for (int32_t v : units_[unit].nodes)
+        for (int32_t user : users_[v]) {
+          const int32_t next = unit_of_[user];
+          if (next == unit || next == from || seen_[next] == stamp_) continue;
+          if (unit == from && next == to) continue;
+          if (next != to && units_[next].nodes.front() > units_[to].last) continue;
+          seen_[next] = stamp_;
+          stack.push_back(next);
+        }
+    };
+    push_users(from);
+    while (!stack.empty()) {
+      const int32_t unit = stack.back();
+      stack.pop_back();
+      if (unit == to) return true;
+      push_users(unit);
+    }
+    return false;
+  }
+
+  bool stays_inside(int32_t unit, int32_t other) const {
+    for (int32_t v : units_[unit].nodes) {
+      if (leaves_[v]) return false;
+      for (int32_t user : users_[v])
+        if (unit_of_[user] != unit && unit_of_[user] != other) return false;
+    }
+    return true;
+  }
+
+  int64_t hint_of(const Dim& dim) const { return hint(dim, graph_); }
+
+  // May a reduction over this space feed elements of the space itself, in one kernel?
+  bool row_stays_cached(const Space& space) const {
+    const int64_t rows = std::max<int64_t>(hint_of(space.rows), 1);
+    const int64_t row = hint_of(space.total) / rows;
+    if (row > (space.trailing ? kMaxCachedRow : kMaxStridedRow)) return false;
+    return rows >= 8 || row <= 4096;  // one long row would run on one thread
+  }
+
+  bool matches_rows(const Edge& edge, const Space& space) const {
+    if (edge.relation != Relation::kBroadcast || !provably_equal(numel(edge.consumer_shape), space.total))
+      return false;
+    return same_reduction(make_space(edge.consumer_shape, edge.dropped), space);
+  }
+
+  static bool is_pointwise(const Unit& unit) { return !unit.space && !unit.closed; }
+
+  // Merges the producer's unit into the consumer's when their spaces agree.
+  void try_merge(const Edge& edge, int32_t consumer) {
+    const int32_t a = unit_of_[edge.producer.node], b = unit_of_[consumer];
+    Unit &A = units_[a], &B = units_[b];
+    if (a == b || !A.fusible || !B.fusible || A.closed) return;
+    if (static_cast<int>(A.nodes.size() + B.nodes.size()) > kMaxNodes) return;
+    std::optional<Role> producer_role,
+        consumer_role;  // a role for every node of a pointwise unit; nullopt: keep
+    if (!spaces_agree(edge, consumer, A, B, &producer_role, &consumer_role)) return;
+    if (producer_role == Role::kInlined && !stays_inside(a, b)) return;
+    if (too_many_operands(a, b) || path_around(a, b)) return;
+    merge(a, b, producer_role, consumer_role);
+  }
+
+  bool spaces_agree(const Edge& edge, int32_t consumer, const Unit& A, const Unit& B,
+                    std::optional<Role>* producer_role, std::optional<Role>* consumer_role) const {
+    const Role from = role_[edge.producer.node], to = role_[consumer];
+    const bool row_producer =
+        A.space && (from == Role::kRow || graph_.nodes[edge.producer.node].op == Op::kReduce);
+    const bool consumer_reduces = graph_.nodes[consumer].op == Op::kReduce;
+    const bool row_consumer = B.space && to == Role::kRow && !consumer_reduces;
+    const bool identity = edge.relation == Relation::kIdentity;
+    if (from == Role::kInlined) return false;
+
+    if (to == Role::kInlined || B.closed || edge.relation == Relation::kOther) {
+      if (!is_pointwise(A) || !cheap_to_inline(A, graph_.nodes[consumer])) return false;
+      *producer_role = Role::kInlined;
+      return true;
+    }
+    if (is_pointwise(A) && is_pointwise(B)) return identity;
+    if (is_pointwise(A)) {  // into a reduction's group
+      if (identity) {
+        *producer_role = row_consumer ? Role::kRow : Role::kFull;
+        return true;
+      }
+      if (row_consumer || !matches_rows(edge, *B.space)) return false;
+      *producer_role = Role::kRow;
+      return true;
+    }
+    if (is_pointwise(B)) {  // what follows a reduction
+      if (identity) {
+        *consumer_role = row_producer ? Role::kRow : Role::kFull;
+        return true;
+      }
+      if (!row_producer || !matches_rows(edge, *A.space) || !row_stays_cached(*A.space)) return false;
+      *consumer_role = Role::kFull;
+      return true;
+    }
+    if (!same_reduction(*A.space, *B.space)) return false;
+    if (row_producer && !row_consumer) return matches_rows(edge, *A.space) && row_stays_cached(*A.space);
+    return identity && row_producer == row_consumer;
+  }
+
+  // Recomputing at the consumer's index: worth it for a few cheap operations, and never where each element is
+  // asked for often.
+  bool cheap_to_inline(const Unit& unit, const Node& consumer) const {
+    if (consumer.op == Op::kPool || (consumer.op == Op::kCat && consumer.operands.size() > 4)) return false;
+    if (consumer.op == Op::kScatter || consumer.op == Op::kScan) return true;
+    if (unit.nodes.size() > 4) return false;
+    static constexpr std::string_view kCostly[] = {"exp",  "log",       "tanh", "erf", "pow",
+                                                   "gelu", "gelu_tanh", "sin",  "cos"};
+    for (int32_t v : unit.nodes) {
+      const Node& node = graph_.nodes[v];
+      if (node.op != Op::kPointwise) return false;
+      if (std::find(std::begin(kCostly), std::end(kCostly), node.name) != std::end(kCostly)) return false;
+    }
+    return true;
+  }
+
+  bool too_many_operands(int32_t a, int32_t b) const {
+    std::vector<int32_t> inputs;
+    int outputs = 0;
+    for (int32_t unit : {a, b}) {
+      for (int32_t v : units_[unit].nodes) {
+        for (const Edge& edge : edges_[v]) {
+          const int32_t from = unit_of_[edge.producer.node];
+          if (from != a && from != b) inputs.push_back(edge.producer.node);
+        }
+        bool stored = leaves_[v];
+        for (int32_t user : users_[v]) stored |= unit_of_[user] != a && unit_of_[user] != b;
+        outputs += stored;
+      }
+    }
+    std::sort(inputs.begin(), inputs.end());
+    const auto distinct = std::unique(inputs.begin(), inputs.end()) - inputs.begin();
+    return distinct + outputs > kMaxOperands;
+  }
+
+  void merge(int32_t a, int32_t b, std::optional<Role> role_a, std::optional<Role> role_b) {
+    Unit &A = units_[a], &B = units_[b];
+    if (role_a)
+      for (int32_t v : A.nodes) role_[v] = *role_a;
+    if (role_b)
+      for (int32_t v : B.nodes)
+        if (role_[v] != Role::kInlined) role_[v] = *role_b;
+    if (!B.space && A.space) B.space = A.space;
+    for (int32_t v : A.nodes) unit_of_[v] = b;
+    std::vector<int32_t> nodes(A.nodes.size() + B.nodes.size());
+    std::merge(A.nodes.begin(), A.nodes.end(), B.nodes.begin(), B.nodes.end(), nodes.begin());
+    B.nodes = std::move(nodes);
+    B.last = B.nodes.back();
+    A.nodes.clear();
+    A.fusible = false;
+  }
+
+  // Independent groups that read the same large value over the same space: one pass over memory serves both.
+  void merge_siblings() {
+    for (int32_t v = 0; v < node_count(); ++v) {
+      std::vector<int32_t> readers;
+      for (int32_t user : users_[v]) {
+        const int32_t unit = unit_of_[user];
+        if (units_[unit].fusible && !units_[unit].closed && unit != unit_of_[v]) readers.push_back(unit);
+      }
+      std::sort(readers.begin(), readers.end());
+      readers.erase(std::unique(readers.begin(), readers.end()), readers.end());
+      for (size_t i = 0; i + 1 < readers.size(); ++i) {
+        const int32_t a = readers[i], b = readers[i + 1];
+        if (siblings(a, b, v)) {
+          merge(a, b, std::nullopt, std::nullopt);
+          readers[i] = b;
+        }
+      }
+    }
+  }
+
+  bool siblings(int32_t a, int32_t b, int32_t shared) {
+    const Unit &A = units_[a], &B = units_[b];
+    if (static_cast<int>(A.nodes.size() + B.nodes.size()) > kMaxNodes) return false;
+    if (A.space.has_value() != B.space.has_value()) return false;
+    if (A.space && !same_reduction(*A.space, *B.space)) return false;
+    if (!A.space && !provably_equal(numel(A.shape), numel(B.shape))) return false;
+    const Dim space = A.space ? A.space->total : numel(A.shape);
+    auto reads_whole = [&](const Unit& unit) {
+      for (int32_t v : unit.nodes)
+        for (const Edge& edge : edges_[v])
+          if (edge.producer.node == shared && edge.relation == Relation::kIdentity &&
+              role_[v] == Role::kFull && provably_equal(numel(edge.consumer_shape), space))
+            return true;
+      return false;
+    };
+    if (!reads_whole(A) || !reads_whole(B) || too_many_operands(a, b)) return false;
+    return !reaches(a, b) && !reaches(b, a);
+  }
+
+  bool reaches(int32_t from, int32_t to) {
+    for (int32_t v : units_[from].nodes)
+      for (int32_t user : users_[v])
+        if (unit_of_[user] == to) return true;
+    return path_around(from, to);
+  }
+
+  // ---- the new graph ----
+
+  Graph rebuild() {
+    result_.name = graph_.name;
+    result_.symbols = graph_.symbols;
+    result_.symbol_hints = graph_.symbol_hints;
+    for (int32_t input : graph_.inputs) {
+      mapped_[{input, 0}] = result_.add(graph_.nodes[input]);
+      result_.inputs.push_back(mapped_[{input, 0}].node);
+    }
+    for (int32_t v = 0; v < node_count(); ++v)
+      if (graph_.nodes[v].op == Op::kExtern) emit({v, 0});
+    for (const GraphOutput& output : graph_.outputs)
+      result_.outputs.push_back({emit(output.value), output.strides});
+    for (const InputMutation& m : graph_.mutations) result_.mutations.push_back({m.input, emit(m.value)});
+    return std::move(result_);
+  }
+
+  // The value in the new graph, emitting what it needs first.
+  Value emit(Value v) {
+    if (auto it = mapped_.find(v); it != mapped_.end()) return it->second;
+    if (computes_[v.node] && units_[unit_of_[v.node]].fusible) {
+      emit_group(unit_of_[v.node]);
+      return mapped_.at(v);
+    }
+    Node node = graph_.node(v);
+    for (Value& operand : node.operands) operand = emit(operand);
+    const Value first = result_.add(std::move(node));
+    for (size_t r = 0; r < graph_.node(v).types.size(); ++r)
+      mapped_[{v.node, static_cast<int32_t>(r)}] = {first.node, static_cast<int32_t>(r)};
+    return mapped_.at(v);
+  }
+
+  void emit_group(int32_t unit) {
+    const std::vector<int32_t>& nodes = units_[unit].nodes;
+    auto body = std::make_shared<Graph>();
+    body->name = "group";
+    body->symbols = graph_.symbols;
+    body->symbol_hints = graph_.symbol_hints;
+    Node group;
+    group.op = Op::kGroup;
+    std::map<Value, Value> inside;
+
+    auto add_input = [&](Value outer, const Type& type) {
+      Node input;
+      input.op = Op::kInput;
+      input.name = "x" + std::to_string(body->inputs.size());
+      input.types = {type};
+      const Value inner = body->add(std::move(input));
+      body->inputs.push_back(inner.node);
+      group.operands.push_back(outer);
+      return inner;
+    };
+    // Inputs are the roots of what the group reads; free nodes on the way are copied.
+    std::function<void(Value)> declare_inputs = [&](Value v) {
+      if (inside.contains(v)) return;
+      const Node& node = graph_.node(v);
+      if (unit_of_[v.node] == unit && computes_[v.node] && units_[unit].fusible) return;
+      // A free node that also has a kernel of its own is still repeated here: its operand costs no more to
+      // read.
+      if (is_free(graph_, node)) {
+        for (Value operand : node.operands) declare_inputs(operand);
+        return;
+      }
+      inside[v] = add_input(emit(v), graph_.type(v));
+    };
+    for (int32_t v : nodes)
+      for (Value operand : graph_.nodes[v].operands) declare_inputs(operand);
+
+    std::function<Value(Value)> copy = [&](Value v) -> Value {
+      if (auto it = inside.find(v); it != inside.end()) return it->second;
+      Node node = graph_.node(v);
+      for (Value& operand : node.operands) operand = copy(operand);
+      const Value first = body->add(std::move(node));
+      for (size_t r = 0; r < graph_.node(v).types.size(); ++r)
+        inside[{v.node, static_cast<int32_t>(r)}] = {first.node, static_cast<int32_t>(r)};
+      return inside.at(v);
+    };
+    for (int32_t v : nodes) copy({v, 0});
+
+    std::vector<Value> stored;
+    for (int32_t v : nodes) {
+      const Node& node = graph_.nodes[v];
+      for (int32_t r = 0; r < static_cast<int32_t>(node.types.size()); ++r)
+        if (needed_outside({v, r}, unit)) stored.push_back({v, r});
+    }
+    for (Value v : stored) {
+      body->outputs.push_back({inside.at(v), {}});
+      group.types.push_back(graph_.type(v));
+      const Node& node = graph_.node(v);
+      group.layouts.push_back(static_cast<size_t>(v.result) < node.layouts.size() ? node.layouts[v.result]
+                                                                                  : Strides{});
+    }
+    for (int32_t v : nodes) {
+      const std::string& source = graph_.nodes[v].source;
+      if (source.empty() || group.source.find(source) != std::string::npos) continue;
+      group.source += (group.source.empty() ? "" : "; ") + source;
+    }
+    group.body = std::move(body);
+    const Value first = result_.add(std::move(group));
+    for (size_t i = 0; i < stored.size(); ++i) mapped_[stored[i]] = {first.node, static_cast<int32_t>(i)};
+  }
+
+  // Read by another kernel, a step or the caller, directly or through free nodes.
+  bool needed_outside(Value v, int32_t unit) {
+    if (consumers_.empty()) index_consumers();
+    struct Reach {
+      Value value;
+      bool copied;  // behind a free node that has memory of its own: only kernels look through it
+    };
+    std::vector<Reach> stack = {{v, false}};
+    while (!stack.empty()) {
+      const auto [value, copied] = stack.back();
+      stack.pop_back();
+      if (!copied && outputs_.contains(value)) return true;
+      for (int32_t user : consumers_[value.node]) {
+        const Node& node = graph_.nodes[user];
+        if (std::find(node.operands.begin(), node.operands.end(), value) == node.operands.end()) continue;
+        if (computes_[user] && unit_of_[user] != unit) return true;
+        if (!copied && !is_fusible(node.op)) return true;
+        if (is_free(graph_, node)) stack.push_back({{user, 0}, copied || computes_[user]});
+      }
+    }
+    return false;
+  }
+
+  void index_consumers() {
+    consumers_.resize(node_count());
+    for (int32_t i = 0; i < node_count(); ++i)
+      for (Value v : graph_.nodes[i].operands)
+        if (consumers_[v.node].empty() || consumers_[v.node].back() != i) consumers_[v.node].push_back(i);
+    for (const GraphOutput& output : graph_.outputs) outputs_[output.value] = true;
+    for (const InputMutation& m : graph_.mutations) outputs_[m.value] = true;
+  }
+
+  const Graph& graph_;
+  std::vector<bool> computes_, leaves_;
+  std::vector<int32_t> unit_of_;
+  std::vector<Role> role_;
+  std::vector<Unit> units_;
+  std::vector<std::vector<Edge>> edges_;         // of computing nodes and steps, to what they read
+  std::vector<std::vector<int32_t>> users_;      // the reverse
+  std::vector<std::vector<int32_t>> consumers_;  // direct, free nodes included
+  std::map<Value, bool> outputs_;
+  std::vector<int> seen_;
+  int stamp_ = 0;
+  Graph result_;
+  std::map<Value, Value> mapped_;
+};
+
+}  // namespace
+
+Graph form_groups(Graph graph) { return Grouper(graph).run(); }
+
+}  // namespace ipex::graph

@@ -1,0 +1,119 @@
+// Index relations by pretending that each producer is row-major contiguous and composing the strides of the
+// views above it.
+#include "backend/passes/grouping.h"
+
+#include <algorithm>
+
+#include "backend/views.h"
+#include "codegen/loop/simplify.h"
+
+namespace ipex::graph {
+namespace {
+
+using loop::as_const_int;
+using loop::index_const;
+using loop::provably_equal;
+
+struct Trace {
+  Value root;
+  std::optional<Placement> placement;  // nullopt: no strides express it
+};
+
+std::optional<Trace> trace(const Graph& graph, Value value) {
+  const Node& node = graph.node(value);
+  if (!is_free(graph, node))
+    return Trace{value, Placement{contiguous_strides(graph.type(value).shape), index_const(0)}};
+  if (node.operands.empty()) return std::nullopt;
+  auto below = trace(graph, node.operands[0]);
+  if (!below || node.op == Op::kPointwise) return below;
+  if (below->placement) below->placement = apply_view(graph, node, *below->placement);
+  return below;
+}
+
+}  // namespace
+
+Space make_space(Shape shape, std::vector<int64_t> axes) {
+  Space space{std::move(shape), std::move(axes), true, nullptr, nullptr};
+  std::sort(space.axes.begin(), space.axes.end());
+  const auto rank = static_cast<int64_t>(space.shape.size()), count = static_cast<int64_t>(space.axes.size());
+  Shape kept;
+  for (int64_t d = 0; d < rank; ++d)
+    if (!std::binary_search(space.axes.begin(), space.axes.end(), d)) kept.push_back(space.shape[d]);
+  for (int64_t i = 0; i < count; ++i) space.trailing &= space.axes[i] == rank - count + i;
+  space.total = numel(space.shape);
+  space.rows = numel(kept);
+  return space;
+}
+
+bool same_reduction(const Space& a, const Space& b) {
+  if (!provably_equal(a.total, b.total) || !provably_equal(a.rows, b.rows)) return false;
+  if (a.trailing && b.trailing) return true;
+  return a.axes == b.axes && equal(a.shape, b.shape);
+}
+
+bool is_free(const Graph& graph, const Node& node) {
+  switch (node.op) {
+    case Op::kConstant:
+    case Op::kFull:
+    case Op::kIota:
+    case Op::kPermute:
+    case Op::kExpand:
+    case Op::kReshape:
+    case Op::kSlice:
+      return true;
+    case Op::kPointwise:
+      return node.name == "cast" &&
+             itemsize(node.types[0].dtype) >= itemsize(graph.type(node.operands[0]).dtype);
+    default:
+      return false;
+  }
+}
+
+bool is_fusible(Op op) {
+  switch (op) {
+    case Op::kPointwise:
+    case Op::kReduce:
+    case Op::kScan:
+    case Op::kPermute:
+    case Op::kExpand:
+    case Op::kReshape:
+    case Op::kSlice:
+    case Op::kPad:
+    case Op::kCat:
+    case Op::kIota:
+    case Op::kFull:
+    case Op::kGather:
+    case Op::kScatter:
+    case Op::kPool:
+    case Op::kReorder:
+      return true;
+    default:
+      return false;
+  }
+}
+
+std::optional<Edge> trace_edge(const Graph& graph, Value operand) {
+  const auto traced = trace(graph, operand);
+  if (!traced) return std::nullopt;
+  Edge edge{traced->root, Relation::kOther, graph.type(operand).shape, {}};
+  if (!traced->placement || as_const_int(traced->placement->offset) != 0) return edge;
+
+  // Innermost first, the strides that matter must be those of a contiguous tensor.
+  Dim expected = index_const(1);
+  for (size_t d = edge.consumer_shape.size(); d-- > 0;) {
+    const Dim& extent = edge.consumer_shape[d];
+    const Dim& stride = traced->placement->strides[d];
+    if (as_const_int(extent) == 1) continue;
+    if (as_const_int(stride) == 0) {
+      edge.dropped.insert(edge.dropped.begin(), static_cast<int64_t>(d));
+      continue;
+    }
+    if (!provably_equal(stride, expected)) return edge;
+    expected = loop::simplify(expected * extent);
+  }
+  if (!provably_equal(expected, numel(graph.type(traced->root).shape))) return edge;
+  edge.relation = edge.dropped.empty() ? Relation::kIdentity : Relation::kBroadcast;
+  return edge;
+}
+
+}  // namespace ipex::graph

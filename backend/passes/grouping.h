@@ -1,0 +1,42 @@
+// How the values of a graph relate as index spaces: what form_groups decides with.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "backend/graph/ir.h"
+
+namespace ipex::graph {
+
+// The iteration space of a computing node: `rows` x `reduced` when the reduced axes are the trailing ones,
+// else the exact shape.
+struct Space {
+  Shape shape;
+  std::vector<int64_t> axes;  // reduced axes, ascending; empty: a pointwise space
+  bool trailing = true;       // axes are the last dims
+  Dim total, rows;            // elements of shape; of shape less its axes
+};
+Space make_space(Shape shape, std::vector<int64_t> axes);
+bool same_reduction(const Space& a, const Space& b);  // reductions of both may share one row loop
+
+// How a consumer's index reaches a producer's element.
+enum class Relation {
+  kIdentity,   // same row-major position
+  kBroadcast,  // the consumer's dims `dropped` do not matter, the others are the same row-major position
+  kOther       // permuted, sliced, gathered...
+};
+struct Edge {
+  Value producer;  // first value below the operand that is not free
+  Relation relation = Relation::kIdentity;
+  Shape consumer_shape;
+  std::vector<int64_t> dropped;
+};
+
+// Nodes that cost nothing to repeat in every kernel that reads them: views, literals, iota, widening casts.
+bool is_free(const Graph& graph, const Node& node);
+bool is_fusible(Op op);
+// The edge from an operand as `shape` to the value it is computed from, through free nodes; nullopt: only
+// literals below.
+std::optional<Edge> trace_edge(const Graph& graph, Value operand);
+
+}  // namespace ipex::graph

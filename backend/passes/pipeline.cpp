@@ -1,0 +1,105 @@
+// The graph pipeline as a table, and the one runner that times, verifies, dumps, skips and stops.
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+
+#include "backend/passes/passes.h"
+#include "runtime/env.h"
+#include "runtime/error.h"
+
+namespace ipex::graph {
+namespace {
+
+constexpr std::array<GraphPass, 6> kPipeline = {{
+    {"canonicalize", canonicalize, false},
+    {"fold_constants", fold_constants, true},
+    {"canonicalize", canonicalize, false},
+    {"fuse_library", fuse_library, true},
+    {"plan_layouts", plan_layouts, true},
+    {"form_groups", form_groups, false},
+}};
+
+bool listed(const std::string& names, std::string_view name) {
+  for (size_t begin = 0; begin < names.size();) {
+    const size_t end = std::min(names.find(',', begin), names.size());
+    if (std::string_view(names).substr(begin, end - begin) == name) return true;
+    begin = end + 1;
+  }
+  return false;
+}
+
+// Numbered files, one per pass that changed something, of each graph the process compiles.
+class Dump {
+ public:
+  explicit Dump(const Graph& graph) : directory_(env::get("IPEX_DUMP")) {
+    if (directory_.empty()) return;
+    static std::atomic<int> graphs{0};
+    graph_ = graphs++;
+    std::filesystem::create_directories(directory_);
+    write("input", graph);
+  }
+  void write(std::string_view pass, const Graph& graph) {
+    if (directory_.empty()) return;
+    std::string text = print(graph);
+    if (text == last_) return;
+    char name[128];
+    std::snprintf(name, sizeof name, "g%03d_%02d_%.*s.graph", graph_, step_++, static_cast<int>(pass.size()),
+                  pass.data());
+    std::ofstream(std::filesystem::path(directory_) / name) << text;
+    last_ = std::move(text);
+  }
+
+ private:
+  std::string directory_, last_;
+  int graph_ = 0, step_ = 0;
+};
+
+bool verifies() {
+#ifdef IPEX_DEBUG
+  return true;
+#else
+  return env::flag("IPEX_VERIFY");
+#endif
+}
+
+}  // namespace
+
+std::span<const GraphPass> pipeline() { return kPipeline; }
+
+Graph run_pipeline(Graph graph, std::string_view stop_after, std::vector<PassTime>* times) {
+  const std::string disabled = env::get("IPEX_DISABLE_PASS"), env_stop = env::get("IPEX_STOP_AFTER");
+  const std::string_view stop = stop_after.empty() ? std::string_view(env_stop) : stop_after;
+  const bool verifying = verifies(), timing = env::flag("IPEX_TIME_PASSES");
+  if (verifying) verify(graph);
+  Dump dump(graph);
+  for (const GraphPass& pass : kPipeline) {
+    if (pass.optional && listed(disabled, pass.name)) continue;
+    const auto start = std::chrono::steady_clock::now();
+    graph = pass.run(std::move(graph));
+    const double ms =
+        std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+    if (times) times->push_back({std::string(pass.name), ms});
+    if (timing)
+      std::fprintf(stderr, "ipex pass %-16.*s %8.3f ms\n", static_cast<int>(pass.name.size()),
+                   pass.name.data(), ms);
+    if (verifying) verify(graph);
+    dump.write(pass.name, graph);
+    if (pass.name == stop) break;
+  }
+  return graph;
+}
+
+Graph run_pass(Graph graph, std::string_view name) {
+  std::string known;
+  for (const GraphPass& pass : kPipeline) {
+    if (pass.name == name) return pass.run(std::move(graph));
+    if (known.find(pass.name) == std::string::npos)
+      known += (known.empty() ? "" : ", ") + std::string(pass.name);
+  }
+  throw UserError("unknown graph pass '" + std::string(name) + "': use one of " + known);
+}
+
+}  // namespace ipex::graph
