@@ -96,7 +96,9 @@ def failures(calls, compare=difference, gradients=False):
         return []
     try:
         results = run_compiled(calls)
-        pairs = [(c.label, a, b) for c, r in zip(calls, results, strict=True) for a, b in zip(r, c.expected, strict=True)]
+        pairs = []
+        for call, ours in zip(calls, results, strict=True):
+            pairs += [(call.label, a, b) for a, b in zip(ours, call.expected, strict=True)]
         if gradients:
             inputs = [t for t in tensors_of([(c.args, c.kwargs) for c in calls]) if t.requires_grad]
             ours = gradients_of(tensors_of(results), inputs)
@@ -107,10 +109,8 @@ def failures(calls, compare=difference, gradients=False):
             pairs += zip([f"{owner} gradient" for owner in owners], ours, eager, strict=True)
         found = []
         for label, a, b in pairs:
-            if a is None or b is None:
-                message = None if a is b else f"{a}, eager has {b}"
-            else:
-                message = compare(a, b)
+            missing = a is None or b is None
+            message = compare(a, b) if not missing else None if a is b else f"{a}, eager has {b}"
             if message is not None:
                 found.append(f"{label}: {message}")
         return found

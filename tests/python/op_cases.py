@@ -224,10 +224,10 @@ def keep_division_defined(op, tensors):
 
 def calls_of(op, dtypes, which_layouts=None):
     names = [argument.name for argument in tensor_arguments(op)]
-    for layout, tensors in layouts(dtypes):
+    for layout, operands in layouts(dtypes):
         if which_layouts is not None and layout not in which_layouts:
             continue
-        tensors = keep_division_defined(op, list(tensors))
+        tensors = keep_division_defined(op, operands)
         for variant in variants(op):
             arguments = {**dict(zip(names, tensors, strict=True)), **variant}
             kinds = ",".join(str(t.dtype).removeprefix("torch.") for t in tensors)

@@ -52,8 +52,10 @@ SMALL_PROGRAM = """
 
 
 def test_unknown_op(compiled):
-    check(compiled, lambda x: torch.linalg.slogdet(x @ x.T + torch.eye(6))[1] * 2 + torch.igamma(x.abs() + 1, x.abs()).sum(),
-          torch.randn(6, 6))  # fmt: skip
+    def fn(x):
+        return torch.linalg.slogdet(x @ x.T + torch.eye(6))[1] * 2 + torch.igamma(x.abs() + 1, x.abs()).sum()
+
+    check(compiled, fn, torch.randn(6, 6))
 
 
 @needs_ipex

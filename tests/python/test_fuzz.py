@@ -59,5 +59,5 @@ def test_minimiser_keeps_only_what_fails():
     steps = [Step(op, (Ref(i),), {}) for i, op in enumerate((aten.neg.default, aten.exp.default, aten.abs.default))]
     program = Program([torch.randn(4)], [*steps, Step(aten.add.Tensor, (Ref(3), Ref(1)), {})], [4, 2])
     smallest = minimised(program, lambda p: any(s.target is aten.exp.default for s in p.steps))
-    assert [s.target for s in smallest.steps] in ([aten.exp.default], [aten.exp.default, aten.abs.default, aten.add.Tensor])
+    assert [s.target for s in smallest.steps] == [aten.exp.default, aten.abs.default, aten.add.Tensor]
     assert all(torch.isfinite(t).all() for t in smallest.eager())

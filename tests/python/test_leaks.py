@@ -1,5 +1,6 @@
 """What only shows over many calls or many threads: memory that grows, state that is shared, thread counts baked in."""
 
+import functools
 import gc
 import threading
 import weakref
@@ -122,7 +123,7 @@ def test_several_models_in_threads(compiled):
         model.eval()
         with torch.no_grad():
             expected = model(*inputs)
-        workers.append(lambda m=compiled(model), i=inputs, e=expected: call_many(m, i, e))
+        workers.append(functools.partial(call_many, compiled(model), inputs, expected))
     in_threads(workers)
 
 
@@ -136,7 +137,7 @@ def test_one_model_in_threads(compiled):
         run(x)
         for i in range(4):
             mine = x * (i + 1)
-            workers.append(lambda i=mine, e=model(mine): call_many(run, (i,), e, times=200))
+            workers.append(functools.partial(call_many, run, (mine,), model(mine), times=200))
     in_threads(workers)
 
 

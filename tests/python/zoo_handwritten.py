@@ -1,5 +1,8 @@
-"""Hand-written models for what the `transformers` zoo does not have: batch norm with dropout, skip connections across
-resolutions, transposed convolution, embedding bags, a recurrent cell, mixing over tokens, torch.nn's own transformer."""
+"""Hand-written models for what the `transformers` zoo lacks.
+
+Batch norm with dropout, skip connections across resolutions, transposed and 1-d and 3-d convolution, embedding bags, a
+recurrent cell, mixing over tokens, torch.nn's own transformer.
+"""
 
 import torch
 from torch import nn

@@ -151,7 +151,9 @@ def segformer():
 def clip():
     sizes = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64)
     text = dict(vocab_size=VOCAB, max_position_embeddings=40, eos_token_id=2, **sizes)
-    config = hf.CLIPConfig(text_config=text, vision_config=dict(image_size=32, patch_size=8, **sizes), projection_dim=16)
+    config = hf.CLIPConfig(
+        text_config=text, vision_config=dict(image_size=32, patch_size=8, **sizes), projection_dim=16
+    )
     return hf.CLIPModel(config), {**text_inputs(), **image_inputs()}
 
 
