@@ -1,0 +1,153 @@
+// Channels_last through convolution chains. oneDNN's convolutions are fastest on it for every ISA, it needs
+// no reorder between layers, and our own kernels vectorise along channels. A value is channels_last when a
+// convolution makes it, or when it is computed element by element from one that is; a Reorder is placed only
+// where a convolution would read something else.
+#include "backend/passes/passes.h"
+#include "backend/views.h"
+#include "codegen/loop/simplify.h"
+
+namespace ipex::graph {
+namespace {
+
+using loop::as_const_int;
+using loop::index_const;
+using loop::provably_equal;
+
+bool is_spatial(const Shape& shape) { return shape.size() == 4 || shape.size() == 5; }
+
+Strides channels_last_strides(const Shape& shape) {
+  Strides strides(shape.size());
+  Dim stride = index_const(1);
+  auto place = [&](size_t d) {
+    strides[d] = stride;
+    stride = loop::simplify(stride * shape[d]);
+  };
+  place(1);
+  for (size_t d = shape.size(); d-- > 2;) place(d);
+  place(0);
+  return strides;
+}
+
+bool has_strides(const Shape& shape, const Strides& have, const Strides& want) {
+  for (size_t d = 0; d < shape.size(); ++d)
+    if (as_const_int(shape[d]) != 1 && !provably_equal(have[d], want[d])) return false;
+  return true;
+}
+
+class LayoutPlanner {
+ public:
+  explicit LayoutPlanner(Graph graph) : old_(std::move(graph)) {}
+
+  Graph run() {
+    bool any = false;
+    for (const Node& node : old_.nodes) any |= node.op == Op::kConv || node.op == Op::kConvBackward;
+    if (!any) return std::move(old_);
+    new_.name = old_.name;
+    new_.symbols = old_.symbols;
+    new_.symbol_hints = old_.symbol_hints;
+    for (int32_t i = 0; i < static_cast<int32_t>(old_.nodes.size()); ++i) {
+      Node node = old_.nodes[i];
+      for (Value& v : node.operands) v = mapped_.at(v);
+      plan(node);
+      const bool is_input = node.op == Op::kInput;
+      const size_t results = node.types.size();
+      const Value value = new_.add(std::move(node));
+      if (is_input) inputs_[i] = value.node;
+      for (size_t r = 0; r < results; ++r)
+        mapped_[{i, static_cast<int32_t>(r)}] = {value.node, static_cast<int32_t>(r)};
+    }
+    for (int32_t input : old_.inputs) new_.inputs.push_back(inputs_.at(input));
+    for (const GraphOutput& output : old_.outputs)
+      new_.outputs.push_back({mapped_.at(output.value), output.strides});
+    for (const InputMutation& m : old_.mutations) new_.mutations.push_back({m.input, mapped_.at(m.value)});
+    return std::move(new_);
+  }
+
+ private:
+  bool is_channels_last(Value v) const {
+    const Shape& shape = new_.type(v).shape;
+    if (!is_spatial(shape)) return false;
+    const View view = resolve_view(new_, v);
+    return has_strides(shape, view.strides, channels_last_strides(shape)) &&
+           !has_strides(shape, view.strides, contiguous_strides(shape));
+  }
+
+  void set_channels_last(Node& node, size_t result) const {
+    node.layouts.resize(node.types.size());
+    node.layouts[result] = channels_last_strides(node.types[result].shape);
+  }
+
+  Value as_channels_last(Value v) {
+    const Shape& shape = new_.type(v).shape;
+    if (has_strides(shape, resolve_view(new_, v).strides, channels_last_strides(shape))) return v;
+    if (auto it = reordered_.find(v); it != reordered_.end()) return it->second;
+    Node reorder;
+    reorder.op = Op::kReorder;
+    reorder.operands = {v};
+    reorder.types = {new_.type(v)};
+    set_channels_last(reorder, 0);
+    return reordered_[v] = new_.add(std::move(reorder));
+  }
+
+  // oneDNN reads an image of few channels best as it comes.
+  bool is_image(const Shape& shape) const {
+    const auto channels = as_const_int(shape[1]);
+    return channels && *channels <= 4;
+  }
+
+  void plan(Node& node) {
+    switch (node.op) {
+      case Op::kConv:
+        if (!is_spatial(node.types[0].shape)) return;
+        if (!is_image(new_.type(node.operands[0]).shape))
+          node.operands[0] = as_channels_last(node.operands[0]);
+        set_channels_last(node, 0);
+        plan_post_operands(node);
+        return;
+      case Op::kConvBackward: {
+        if (!is_spatial(new_.type(node.operands[0]).shape)) return;
+        const bool weights = node.attr<std::string>("which") == "weights";
+        node.operands[0] = as_channels_last(node.operands[0]);
+        if (weights && !is_image(new_.type(node.operands[1]).shape))
+          node.operands[1] = as_channels_last(node.operands[1]);
+        if (!weights) set_channels_last(node, 0);
+        return;
+      }
+      case Op::kPointwise:
+      case Op::kPool:
+      case Op::kCat:
+      case Op::kPad:
+      case Op::kScatter:
+        follow_operands(node);
+        return;
+      default:
+        return;
+    }
+  }
+
+  // Residual operands of a fused epilogue are read beside the result.
+  void plan_post_operands(Node& node) {
+    const size_t first = node.attr_or("bias", false) ? 3 : 2;
+    for (size_t i = first; i < node.operands.size(); ++i)
+      if (equal(new_.type(node.operands[i]).shape, node.types[0].shape))
+        node.operands[i] = as_channels_last(node.operands[i]);
+  }
+
+  void follow_operands(Node& node) const {
+    if (!is_spatial(node.types[0].shape)) return;
+    bool follows = false;
+    for (Value v : node.operands) follows |= is_channels_last(v);
+    if (!follows) return;
+    for (size_t r = 0; r < node.types.size(); ++r) set_channels_last(node, r);
+  }
+
+  Graph old_, new_;
+  std::map<Value, Value> mapped_, reordered_;
+  std::map<int32_t, int32_t> inputs_;
+};
+
+}  // namespace
+
+Graph plan_layouts(Graph graph) { return LayoutPlanner(std::move(graph)).run(); }
+
+}  // namespace ipex::graph
