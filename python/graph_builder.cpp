@@ -2,6 +2,8 @@
 // with a text in it is a list of dims, "post" is a list of strings.
 #include "python/graph_builder.h"
 
+#include <pybind11/stl.h>
+
 #include "codegen/loop/text.h"
 
 namespace ipex::python {
@@ -48,9 +50,7 @@ graph::Attr GraphBuilder::attribute(const std::string& key, py::handle value) {
     return value.cast<std::string>();
   }
   if (key == "post") return value.cast<std::vector<std::string>>();
-  bool texts = false;
-  for (py::handle item : value) texts |= py::isinstance<py::str>(item);
-  if (texts) return dims(value);
+  if (key == "starts") return dims(value);
   return value.cast<std::vector<int64_t>>();
 }
 

@@ -14,12 +14,13 @@ _LAZY = {
     "explain": "explain",
     "Explanation": "explain",
     "environment": "environment",
+    "record_reports": "records",
     "UserError": "errors",
     "Unsupported": "errors",
     "InternalError": "errors",
 }
 
-__all__ = ["InternalError", "Unsupported", "UserError", "__version__", "environment", "explain"]
+__all__ = ["InternalError", "Unsupported", "UserError", "__version__", "environment", "explain", "record_reports"]
 
 
 def __getattr__(name: str) -> object:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable
 from functools import lru_cache
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -35,9 +36,9 @@ def rule(*names: str) -> Callable[[Rule], Rule]:
 @lru_cache(maxsize=1)
 def _tables() -> tuple[dict[str, Any], dict[str, Any]]:
     """ATen name -> row, for pointwise ops and for reductions."""
-    pointwise = {aten: row for row in _C.pointwise_rows() for aten in row.aten.split()}
-    reductions = {aten: row for row in _C.reduction_rows() for aten in row.aten.split()}
-    return pointwise, reductions
+    pointwise = {aten: row for row in _rows_by_name().values() for aten in row.aten.split()}
+    reductions = {row["aten"]: SimpleNamespace(**row) for row in _C.reduction_rows()}
+    return pointwise, {aten: row for names, row in reductions.items() for aten in names.split()}
 
 
 def native_names() -> set[str]:
@@ -116,7 +117,7 @@ def row_named(name: str) -> Any:
 
 @lru_cache(maxsize=1)
 def _rows_by_name() -> dict[str, Any]:
-    return {row.name: row for row in _C.pointwise_rows()}
+    return {row["name"]: SimpleNamespace(**row) for row in _C.pointwise_rows()}
 
 
 def pointwise(im: Importer, node: Any, row: Any, operands: list[Any]) -> Ref:

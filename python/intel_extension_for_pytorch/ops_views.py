@@ -218,11 +218,11 @@ def _replace(im: Importer, x: Ref, src: Ref, dim: int, first: Dim, length: Dim) 
 @rule("constant_pad_nd")
 def _constant_pad(im: Importer, node: Any, x: Ref, pad: Any, value: Any = 0) -> Ref:
     rank = len(x.shape)
-    low: list[Dim] = [0] * rank
-    high: list[Dim] = [0] * rank
+    if not all(isinstance(p, int) for p in pad):
+        raise Unsupported("padding by a symbolic size")
+    low, high = [0] * rank, [0] * rank
     for i in range(len(pad) // 2):
-        low[rank - 1 - i] = im.symbols.dim(pad[2 * i])
-        high[rank - 1 - i] = im.symbols.dim(pad[2 * i + 1])
+        low[rank - 1 - i], high[rank - 1 - i] = pad[2 * i], pad[2 * i + 1]
     filling = im.scalar(value, x.dtype)
     return im.emit("pad", "", [x, filling], x.dtype, im.shape_of(node), low=low, high=high)
 

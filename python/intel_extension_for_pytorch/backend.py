@@ -1,0 +1,135 @@
+"""The `torch.compile` backend: AOTAutograd's forward, backward and inference graphs, imported, compiled and called.
+
+A graph that cannot be compiled runs eagerly with a warning; IPEX_STRICT=1 makes that an error.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import fx
+
+from . import _C, compat, records
+from .decompose import decompositions
+from .errors import GraphFallback
+from .importer import Importer
+from .options import Options
+
+log = logging.getLogger("ipex")
+
+# One graph is imported and compiled at a time: tracing state and the tables are shared, kernels compile in parallel
+# inside a compilation anyway.
+_compile_lock = threading.RLock()
+
+
+def ipex(
+    module: fx.GraphModule, example_inputs: Sequence[Any], *, options: dict[str, Any] | None = None, **ignored: Any
+) -> Callable:
+    """Dynamo calls this with an FX graph; the result runs it compiled."""
+    settings = Options.parse(options)
+    partition = {"partition_fn": compat.min_cut_partition()} if settings.recompute else {}
+    with _compile_lock:
+        aot = compat.aot_backend(
+            fw_compiler=partial(_compile, kind="forward", options=settings),
+            bw_compiler=partial(_compile, kind="backward", options=settings),
+            inference_compiler=partial(_compile, kind="inference", options=settings),
+            decompositions=decompositions(),
+            keep_inference_input_mutations=True,
+            **partition,
+        )
+        return aot(module, example_inputs)
+
+
+def _compile(
+    module: fx.GraphModule, example_inputs: Sequence[Any], *, kind: str, options: Options
+) -> Callable[[list[Any]], Any]:
+    """One AOTAutograd graph to a boxed callable: it takes a list of arguments and empties it."""
+    try:
+        with _compile_lock:
+            return _compile_native(module, example_inputs, kind, options)
+    except GraphFallback as reason:
+        return _run_eagerly(module, kind, str(reason), reason, options)
+    except RuntimeError as error:
+        return _run_eagerly(module, kind, f"{type(error).__name__}: {error}", error, options)
+
+
+def _compile_native(
+    module: fx.GraphModule, example_inputs: Sequence[Any], kind: str, options: Options
+) -> Callable[[list[Any]], Any]:
+    start = time.perf_counter()
+    inference = kind == "inference"
+    imported = Importer(
+        module,
+        example_inputs,
+        static=frozenset(compat.static_input_positions()) if inference else frozenset(),
+        user_outputs=compat.user_output_count(0) if kind == "forward" else None,
+    ).run()
+    import_ms = (time.perf_counter() - start) * 1e3
+    compiled = _C.compile(
+        imported.graph, imported.arguments, imported.symbols, imported.outputs, hoist=inference and options.hoist
+    )
+    if kind != "backward":
+        compat.report_output_strides(compiled.output_strides())
+    records.add(kind, module, imported, compiled, import_ms, (time.perf_counter() - start) * 1e3)
+    return _boxed(compiled.run)
+
+
+def _boxed(function: Callable) -> Callable:
+    """Marks a callable as taking its arguments as one list, which it may empty."""
+
+    def run(arguments: list[Any]) -> Any:
+        return function(arguments)
+
+    run._boxed_call = True  # type: ignore[attr-defined]
+    return run
+
+
+def _run_eagerly(
+    module: fx.GraphModule, kind: str, why: str, cause: Exception, options: Options
+) -> Callable[[list[Any]], Any]:
+    """The graph as AOTAutograd traced it, op by op."""
+    if _C.flag("IPEX_STRICT") or not options.fallback:
+        raise cause
+    log.warning("a %s graph runs eagerly: %s", kind, why)
+    records.add_eager(kind, module, why)
+    if kind != "backward":
+        compat.report_output_strides(
+            [
+                None if not isinstance(v, torch.Tensor) or not all(isinstance(s, int) for s in v.stride())
+                else tuple(v.stride())
+                for v in _output_values(module)
+            ]
+        )  # fmt: skip
+    positions = _mutated_positions(module)
+    interpreter = fx.Interpreter(module)
+    interpreter.garbage_collect_values = True
+
+    def run(arguments: list[Any]) -> Any:
+        values = list(arguments)
+        arguments.clear()
+        # AOTAutograd counts the mutation itself.
+        mutated = [values[i] for i in positions]
+        with compat.without_version_bump(mutated) if mutated else contextlib.nullcontext():
+            return interpreter.boxed_run(values)
+
+    return _boxed(run)
+
+
+def _output_values(module: fx.GraphModule) -> list[Any]:
+    output = next(iter(reversed(module.graph.nodes)))
+    return [n.meta.get("val") if isinstance(n, fx.Node) else n for n in output.args[0]]
+
+
+def _mutated_positions(module: fx.GraphModule) -> list[int]:
+    placeholders = [n for n in module.graph.nodes if n.op == "placeholder"]
+    targets = {
+        n.args[0] for n in module.graph.nodes if n.op == "call_function" and n.target is torch.ops.aten.copy_.default
+    }
+    return [i for i, p in enumerate(placeholders) if p in targets]

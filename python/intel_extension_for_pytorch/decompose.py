@@ -1,0 +1,52 @@
+"""Which ATen ops PyTorch takes apart before the importer sees them.
+
+PyTorch's core table and the entries below, minus every op that the importer knows whole: a row or a rule of ours rounds
+once where a decomposition rounds at each step, and random ops must stay the ones eager runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+import torch
+
+from . import compat
+from .extern import EXPECTED
+from .ops import native_names
+
+# Not in the core table, but without a rule of ours: into pointwise ops, reductions and views.
+_EXTRA = (
+    "_adaptive_avg_pool2d_backward", "_batch_norm_no_update", "_batch_norm_with_update",
+    "_batch_norm_with_update_functional", "_log_softmax", "_native_batch_norm_legit",
+    "_native_batch_norm_legit_functional", "_native_batch_norm_legit_no_training", "_softmax", "adaptive_max_pool2d",
+    "adaptive_max_pool3d", "addmv", "batch_norm_backward", "dist", "hann_window", "lcm", "linalg_vector_norm",
+    "native_batch_norm", "native_group_norm", "native_layer_norm", "nll_loss2d_backward", "rrelu_with_noise_backward",
+    "tril_indices", "triu_indices", "upsample_bilinear2d", "upsample_bicubic2d", "upsample_nearest1d",
+    "upsample_nearest2d", "upsample_nearest3d", "_upsample_nearest_exact1d", "_upsample_nearest_exact2d",
+    "grid_sampler_2d", "im2col", "std_mean",
+)  # fmt: skip
+
+# Kept whole although no rule imports them: their decompositions draw other random numbers, or lose to ATen's kernel.
+_WHOLE = EXPECTED | {
+    "addmm", "baddbmm", "bmm", "convolution", "convolution_backward", "mm", "sort", "topk", "rrelu_with_noise",
+    "rrelu_with_noise_",
+}  # fmt: skip
+
+
+@lru_cache(maxsize=1)
+def decompositions() -> dict[Any, Callable]:
+    """The decomposition table for AOTAutograd."""
+    table = compat.core_decompositions()
+    packets = [getattr(torch.ops.aten, name) for name in _EXTRA if hasattr(torch.ops.aten, name)]
+    table.update(compat.registered_decompositions(packets))
+    kept = native_names() | _WHOLE
+    return {op: function for op, function in table.items() if not _is_kept(op, kept)}
+
+
+def _is_kept(op: Any, kept: set[str]) -> bool:
+    if not isinstance(op, torch._ops.OpOverload) or op.namespace != "aten":
+        return False
+    base = op._schema.name.partition("::")[2]
+    return base in kept or f"{base}.{op._overloadname}" in kept

@@ -1,0 +1,61 @@
+"""What was compiled: one record a graph, kept while somebody listens (`ipex.explain`, `ipex.record_reports`)."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+from torch import fx
+
+_listeners: list[list[dict[str, Any]]] = []
+
+
+@contextlib.contextmanager
+def record_reports() -> Iterator[list[dict[str, Any]]]:
+    """Collects a dict for every graph compiled inside the context, forward, backward and inference alike.
+
+    Keys: kind, eager (why the graph runs eagerly, or None), nodes (FX calls), native_ops (those not Extern), kernel_steps,
+    library_steps, extern_steps, extern_ops, arena_bytes, naive_bytes, times, steps, graph, loops and the totals in ms.
+    """
+    reports: list[dict[str, Any]] = []
+    _listeners.append(reports)
+    try:
+        yield reports
+    finally:
+        # by identity: two lists of equal reports are not the same listener
+        _listeners[:] = [listener for listener in _listeners if listener is not reports]
+
+
+def add(kind: str, module: fx.GraphModule, imported: Any, compiled: Any, import_ms: float, total_ms: float) -> None:
+    """Records a compiled graph."""
+    if not _listeners:
+        return
+    report = dict(compiled.report())
+    nodes = _calls(module)
+    report |= {
+        "kind": kind,
+        "eager": None,
+        "nodes": nodes,
+        "native_ops": nodes - report["extern_steps"],
+        "extern_why": dict(imported.externs),
+        "import_ms": import_ms,
+        "total_ms": total_ms,
+    }
+    for listener in _listeners:
+        listener.append(report)
+
+
+def add_eager(kind: str, module: fx.GraphModule, why: str) -> None:
+    """Records a graph that runs eagerly."""
+    report = {
+        "kind": kind, "eager": why, "nodes": _calls(module), "native_ops": 0, "kernel_steps": 0, "library_steps": 0,
+        "extern_steps": _calls(module), "extern_ops": [], "extern_why": {}, "arena_bytes": 0, "naive_bytes": 0,
+        "times": [], "steps": [], "graph": "", "loops": "", "import_ms": 0.0, "total_ms": 0.0,
+    }  # fmt: skip
+    for listener in _listeners:
+        listener.append(report)
+
+
+def _calls(module: fx.GraphModule) -> int:
+    return sum(n.op == "call_function" and getattr(n.target, "__name__", "") != "getitem" for n in module.graph.nodes)
