@@ -24,7 +24,9 @@ dnnl::primitive_attr base_attributes() {
   return attributes;
 }
 
-Quality quality(std::string_view implementation) {
+Quality quality(const dnnl::primitive_desc_base& desc) {
+  if (!desc) return Quality::kNone;
+  const std::string_view implementation = desc.impl_info_str();
   const auto mentions = [&](std::string_view part) {
     return implementation.find(part) != std::string_view::npos;
   };

@@ -4,7 +4,6 @@
 
 #include <dnnl.hpp>
 #include <string>
-#include <string_view>
 
 namespace ipex::kernels {
 
@@ -15,11 +14,7 @@ dnnl::primitive_attr base_attributes();
 
 // How good an implementation is; the order is the order of preference.
 enum class Quality { kNone, kReference, kGemm, kDirect };
-Quality quality(std::string_view implementation);
-template <class PrimitiveDesc>
-Quality quality(const PrimitiveDesc& desc) {
-  return desc ? quality(std::string_view(desc.impl_info_str())) : Quality::kNone;
-}
+Quality quality(const dnnl::primitive_desc_base& desc);
 
 // Unsupported when oneDNN cannot do it, bad_alloc when memory ran out, InternalError otherwise.
 [[noreturn]] void rethrow(const dnnl::error& error, const std::string& what);

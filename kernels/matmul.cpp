@@ -329,7 +329,7 @@ Plan build(const MatMulDesc& desc, const std::optional<TensorView>& packed_b,
   const bool through_scratch = chosen.dst_given != chosen.desc.dst_desc();
   const int written = through_scratch ? plan.scratch(chosen.desc.dst_desc()) : dst;
   arguments.emplace_back(DNNL_ARG_DST, written);
-  plan.add<dnnl::matmul>(chosen.desc, std::move(arguments));
+  plan.add(chosen.desc, std::move(arguments));
   if (through_scratch) plan.copy(written, dst);
   plan.detail = std::string(chosen.desc.impl_info_str()) + (desc.bias ? " +bias" : "") +
                 post_op_text(p.post) + (weights.packed ? ", packed b" : "") + chosen.copies;
@@ -344,10 +344,7 @@ struct Packing {
 // The format to pack b to, when b is one matrix of known size and the library likes another format better.
 std::optional<Packing> find_packing(const MatMulDesc& desc, const std::vector<TensorSpec>& operands) {
   if (!desc.pack_b || !desc.b.is_static()) return std::nullopt;
-  const std::vector<int64_t> symbols = likely_symbols(operands, 64);
-  Resolved resolved;
-  for (const TensorSpec& operand : operands) resolved.operands.push_back(resolve(operand, symbols.data()));
-  resolved.shares_result.assign(operands.size(), false);
+  const Resolved resolved = resolve_likely(operands);
   Packing packing{resolved.operands[kB]};
   if (resolved.operands[kDst].numel() == 0 || packing.b.numel() == 0) return std::nullopt;
   try {
@@ -366,14 +363,10 @@ std::optional<Packing> find_packing(const MatMulDesc& desc, const std::vector<Te
   return packing;
 }
 
-void describe_cost(Step& step, const std::vector<TensorSpec>& operands, const TensorView& b) {
-  const std::vector<int64_t> symbols = likely_symbols(operands, 64);
-  for (const TensorSpec& operand : operands) {
-    const TensorView view = resolve(operand, symbols.data());
+void describe_cost(Step& step, const Resolved& likely) {
+  for (const TensorView& view : likely.operands)
     step.info.bytes += without_repeats(view).numel() * itemsize(view.dtype);
-  }
-  const TensorView dst = resolve(operands[kDst], symbols.data());
-  step.info.flops = 2 * dst.numel() * b.sizes[b.sizes.size() - 2];
+  step.info.flops = 2 * likely.operands[kDst].numel() * likely.operands[kA].sizes.back();
 }
 
 }  // namespace
@@ -383,7 +376,7 @@ LibrarySteps make_matmul(const MatMulDesc& desc, int packed_buffer) {
   if (desc.bias) operands.push_back(*desc.bias);
   for (const PostOp& op : desc.post)
     if (op.operand) operands.push_back(*op.operand);
-  const TensorView b = resolve(desc.b, likely_symbols(operands, 64).data());
+  const Resolved likely = resolve_likely(operands);
 
   LibrarySteps steps;
   std::optional<TensorView> packed_b;
@@ -397,7 +390,7 @@ LibrarySteps make_matmul(const MatMulDesc& desc, int packed_buffer) {
   }
   steps.main = std::make_unique<PlannedStep>(
       kName, operands, [=](const Resolved& resolved) { return build(desc, packed_b, packed, resolved); });
-  describe_cost(*steps.main, operands, b);
+  describe_cost(*steps.main, likely);
   return steps;
 }
 

@@ -66,12 +66,13 @@ void Plan::copy(int from, int to) {
   const auto& engine = cpu_engine();
   const dnnl::reorder::primitive_desc desc(engine, slots_[from].desc, engine, slots_[to].desc,
                                            base_attributes());
-  add<dnnl::reorder>(desc, {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}});
+  add(desc, {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}});
 }
 
-void Plan::add_stage(dnnl::primitive primitive, Arguments arguments, const dnnl::memory::desc& scratchpad) {
+void Plan::add(const dnnl::primitive_desc_base& desc, Arguments arguments) {
+  const dnnl::memory::desc scratchpad = desc.scratchpad_desc();
   if (scratchpad.get_size() > 0) arguments.emplace_back(DNNL_ARG_SCRATCHPAD, scratch(scratchpad));
-  stages_.push_back({std::move(primitive), std::move(arguments)});
+  stages_.push_back({dnnl::primitive(desc.get()), std::move(arguments)});
 }
 
 void Plan::fill_with_zeros(int operand_index, const TensorView& layout) {

@@ -36,10 +36,7 @@ class Plan {
   void copy(int from, int to);
 
   // Stages run in the order they are added.
-  template <class Primitive, class PrimitiveDesc>
-  void add(const PrimitiveDesc& desc, Arguments arguments) {
-    add_stage(Primitive(desc), std::move(arguments), desc.scratchpad_desc());
-  }
+  void add(const dnnl::primitive_desc_base& desc, Arguments arguments);
   void fill_with_zeros(int operand_index, const TensorView& layout);
 
   // `operands`: pointers to the first element of each operand of the step.
@@ -60,7 +57,6 @@ class Plan {
   };
   struct Context;
 
-  void add_stage(dnnl::primitive primitive, Arguments arguments, const dnnl::memory::desc& scratchpad);
   std::unique_ptr<Context> borrow() const;
 
   std::vector<Slot> slots_;

@@ -29,10 +29,18 @@ int symbol_count(std::span<const TensorSpec> operands) {
   return static_cast<int>(count);
 }
 
+Resolved resolve_all(std::span<const TensorSpec> operands, const int64_t* symbols) {
+  Resolved resolved;
+  for (const TensorSpec& operand : operands) resolved.operands.push_back(resolve(operand, symbols));
+  resolved.shares_result.assign(operands.size(), false);
+  return resolved;
+}
+
 }  // namespace
 
-std::vector<int64_t> likely_symbols(std::span<const TensorSpec> operands, int64_t value) {
-  return std::vector<int64_t>(symbol_count(operands), value);
+Resolved resolve_likely(std::span<const TensorSpec> operands) {
+  const std::vector<int64_t> symbols(symbol_count(operands), kLikelySizes[0]);
+  return resolve_all(operands, symbols.data());
 }
 
 PlannedStep::PlannedStep(std::string name, std::vector<TensorSpec> operands, BuildPlan build)
@@ -46,8 +54,8 @@ PlannedStep::PlannedStep(std::string name, std::vector<TensorSpec> operands, Bui
   }
   std::string why;
   for (int64_t value : kLikelySizes) {
-    const std::vector<int64_t> symbols = likely_symbols(operands_, value);
-    Resolved resolved = resolve_all(symbols.data());
+    const std::vector<int64_t> symbols(symbol_count(operands_), value);
+    Resolved resolved = resolve_all(operands_, symbols.data());
     Key key{num_threads()};
     for (size_t i = 1; i < operands_.size(); ++i) {
       resolved.shares_result[i] = operands_[i].buffer == operands_[0].buffer;
@@ -66,13 +74,6 @@ PlannedStep::PlannedStep(std::string name, std::vector<TensorSpec> operands, Bui
 }
 
 PlannedStep::~PlannedStep() = default;
-
-Resolved PlannedStep::resolve_all(const int64_t* symbols) const {
-  Resolved resolved;
-  for (const TensorSpec& operand : operands_) resolved.operands.push_back(resolve(operand, symbols));
-  resolved.shares_result.assign(operands_.size(), false);
-  return resolved;
-}
 
 Plan PlannedStep::build(const Resolved& resolved) const {
   try {
@@ -121,7 +122,7 @@ void PlannedStep::run(RunContext& context) const {
 
   std::shared_ptr<const Plan> plan = find(key);
   if (!plan) {
-    Resolved resolved = resolve_all(context.symbols());
+    Resolved resolved = resolve_all(operands_, context.symbols());
     for (size_t i = 1; i < pointers.size(); ++i) resolved.shares_result[i] = pointers[i] == pointers[0];
     resolved.must_succeed = true;
     plan = insert(key, build(resolved));

@@ -42,7 +42,6 @@ class PlannedStep final : public Step {
     std::shared_ptr<const Plan> plan;
   };
 
-  Resolved resolve_all(const int64_t* symbols) const;
   Plan build(const Resolved& resolved) const;
   void append_sizes(const int64_t* symbols, Key& key) const;
   std::shared_ptr<const Plan> find(const Key& key) const;
@@ -55,7 +54,8 @@ class PlannedStep final : public Step {
   mutable std::list<Entry> plans_;  // latest used first
 };
 
-// Operands at sizes to judge a step by: the real ones when static, else with every symbol at this value.
-std::vector<int64_t> likely_symbols(std::span<const TensorSpec> operands, int64_t value);
+// The operands at sizes to judge a step by: the real ones when static, else with every symbol at one likely
+// value.
+Resolved resolve_likely(std::span<const TensorSpec> operands);
 
 }  // namespace ipex::kernels
