@@ -140,7 +140,7 @@ ConvDesc forward_desc(const Geometry& g, const Tensor& x, const Tensor& w, const
 
 Sizes layout(const Sizes& sizes, bool last) { return last ? channels_last(sizes) : row_major(sizes); }
 
-class Conv : public ::testing::TestWithParam<Dtype> {};
+class Conv : public ByType {};
 INSTANTIATE_TEST_SUITE_P(Types, Conv, ::testing::Values(Dtype::kF32, Dtype::kBF16),
                          [](const auto& info) { return std::string(name(info.param)); });
 

@@ -206,4 +206,12 @@ inline double reference(const PostOp& op, double x, double operand) {
 // The rounding that a result of this type may carry, relative to the magnitude of what was summed.
 inline double tolerance(Dtype dtype) { return dtype == Dtype::kF32 ? 2e-6 : 5e-3; }
 
+// Tests over both types of the library; bf16 needs AVX-512.
+class ByType : public ::testing::TestWithParam<Dtype> {
+ protected:
+  void SetUp() override {
+    if (GetParam() == Dtype::kBF16 && current_isa() == Isa::kAvx2) GTEST_SKIP() << "no bf16 on this target";
+  }
+};
+
 }  // namespace ipex::kernels::testing
