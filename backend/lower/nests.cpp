@@ -1,0 +1,252 @@
+// The nests that store a group's outputs, and lower_group itself.
+//
+// Outputs whose loops start alike share them: a normalisation stores its mean in the row loop and its result
+// in the column loop inside. The loops of an output follow its memory, largest stride outermost, except that
+// rows of the reductions it needs come first, so that each reduction runs once a row.
+#include <algorithm>
+
+#include "backend/lower/lowering.h"
+
+namespace ipex::graph {
+
+using loop::Expr;
+using loop::index_const;
+using loop::make_apply;
+using loop::ScalarOp;
+
+Lowering::Lowering(const Graph& body, const std::vector<OperandLayout>& inputs,
+                   const std::vector<OperandLayout>& outputs)
+    : body_(body), input_layouts_(inputs), output_layouts_(outputs), axes_(body), memos_(1) {
+  IPEX_CHECK(inputs.size() == body.inputs.size() && outputs.size() == body.outputs.size(),
+             "lower_group: one layout an input and an output");
+  for (size_t k = 0; k < body.inputs.size(); ++k) input_position_[body.inputs[k]] = static_cast<int>(k);
+  emitter_.on_close = [this](int depth) {
+    const size_t left = static_cast<size_t>(depth);
+    if (memos_.size() > left) memos_.resize(left);
+    if (scratch_.size() > left) scratch_.resize(left);
+  };
+}
+
+loop::Function Lowering::run(const std::string& name) {
+  analyse_reductions();
+  for (size_t k = 0; k < body_.outputs.size(); ++k) {
+    const Value v = body_.outputs[k].value;
+    const std::string buffer = "out" + std::to_string(k);
+    const Op op = body_.node(v).op;
+    if ((op == Op::kScan || op == Op::kScatter) && !materialised_.count(v)) {
+      materialised_[v] = {buffer, output_layouts_[k]};
+    } else {
+      add_jobs(v, buffer, output_layouts_[k], Index(body_.type(v).shape.size(), index_const(0)));
+    }
+  }
+  plan_scratch();
+  // Whole tensors first, operands before users: what is not an output goes to scratch memory.
+  for (size_t n = 0; n < body_.nodes.size(); ++n) {
+    const Value v{static_cast<int32_t>(n), 0};
+    if (body_.nodes[n].op != Op::kScan && body_.nodes[n].op != Op::kScatter) continue;
+    auto it = materialised_.find(v);
+    if (it == materialised_.end()) {
+      const Type& type = body_.type(v);
+      const OperandLayout layout{contiguous_strides(type.shape), index_const(0), numel(type.shape)};
+      it = materialised_.emplace(v, std::pair("whole" + std::to_string(n), layout)).first;
+      emitter_.emit(loop::Alloc{it->second.first, type.dtype, layout.extent});
+    }
+    materialise(v, it->second.first, it->second.second);
+  }
+  std::vector<Job*> jobs;
+  for (Job& job : jobs_) jobs.push_back(&job);
+  run_jobs(jobs, 0);
+
+  loop::Function f;
+  f.name = name;
+  f.symbols = body_.symbols;
+  for (size_t k = 0; k < body_.inputs.size(); ++k)
+    f.buffers.push_back({"in" + std::to_string(k), body_.nodes[body_.inputs[k]].types[0].dtype,
+                         loop::Access::kIn, input_layouts_[k].extent});
+  for (size_t k = 0; k < body_.outputs.size(); ++k) {
+    const std::string buffer = "out" + std::to_string(k);
+    f.buffers.push_back({buffer, body_.type(body_.outputs[k].value).dtype,
+                         read_back_.count(buffer) ? loop::Access::kInOut : loop::Access::kOut,
+                         output_layouts_[k].extent});
+  }
+  f.body = loop::make_block(emitter_.finish());
+  return f;
+}
+
+// A concatenation is stored part by part: no select, no masked load.
+void Lowering::add_jobs(Value v, const std::string& buffer, const OperandLayout& layout, Index offset) {
+  const Node& node = body_.node(v);
+  for (const Dim& dim : body_.type(v).shape)
+    if (loop::as_const_int(dim) == 0) return;
+  if (node.op == Op::kCat) {
+    const int64_t axis = node.attr<int64_t>("axis");
+    for (Value operand : node.operands) {
+      add_jobs(operand, buffer, layout, offset);
+      offset[axis] = offset[axis] + body_.type(operand).shape[axis];
+    }
+    return;
+  }
+  Job job{v, buffer, layout, std::move(offset), {}, {needs_[v.node].begin(), needs_[v.node].end()}};
+  std::vector<std::pair<std::pair<int, int64_t>, Axis>> keyed;
+  for (size_t d = 0; d < layout.strides.size(); ++d) {
+    const std::vector<Axis> parts = axes_.of(v, static_cast<int>(d));
+    int64_t stride = hint(layout.strides[d]);
+    std::vector<int64_t> strides(parts.size());
+    for (size_t k = parts.size(); k-- > 0; stride *= hint(axes_.extent(parts[k]))) strides[k] = stride;
+    for (size_t k = 0; k < parts.size(); ++k) {
+      int rows_of = 0;
+      for (int32_t n : job.reductions) {
+        const std::vector<Axis>& rows = reductions_.at(n).rows;
+        rows_of += static_cast<int>(std::count(rows.begin(), rows.end(), parts[k]));
+      }
+      keyed.push_back({{-rows_of, -strides[k]}, parts[k]});
+    }
+  }
+  std::stable_sort(keyed.begin(), keyed.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  for (const auto& [key, axis] : keyed) job.order.push_back(axis);
+  jobs_.push_back(std::move(job));
+}
+
+void Lowering::run_jobs(const std::vector<Job*>& jobs, size_t level) {
+  std::set<int32_t> needed;
+  for (const Job* job : jobs) needed.insert(job->reductions.begin(), job->reductions.end());
+  reduce_ready({needed.begin(), needed.end()});
+  std::vector<std::pair<Axis, std::vector<Job*>>> inner;
+  for (Job* job : jobs) {
+    if (!Axes::distinct(job->order)) {
+      // Two dims with one axis (x + x.T): loops of its own.
+      Index index(body_.type(job->value).shape.size());
+      for_each(job->value, dims_by_stride(job->layout.strides), 0, index, [&] {
+        Index at = index;
+        for (size_t d = 0; d < at.size(); ++d) at[d] = at[d] + job->offset[d];
+        Expr x = loop::make_cast(body_.type(job->value).dtype, value(job->value, index));
+        emitter_.emit(loop::Store{job->buffer, position(job->layout, at), x, nullptr});
+      });
+    } else if (job->order.size() == level) {
+      store(*job);
+    } else {
+      const Axis axis = job->order[level];
+      auto it =
+          std::find_if(inner.begin(), inner.end(), [&](const auto& group) { return group.first == axis; });
+      if (it == inner.end()) it = inner.insert(inner.end(), {axis, {}});
+      it->second.push_back(job);
+    }
+  }
+  for (const auto& [axis, group] : inner)
+    emitter_.loop("i" + std::to_string(level), axes_.extent(axis), emitter_.depth(), [&](Expr var) {
+      coords_[axis] = var;
+      run_jobs(group, level + 1);
+      coords_.erase(axis);
+    });
+}
+
+void Lowering::store(const Job& job) {
+  const Index index = *canonical(job.value);
+  Index at = index;
+  for (size_t d = 0; d < at.size(); ++d) at[d] = at[d] + job.offset[d];
+  Expr x = loop::make_cast(body_.type(job.value).dtype, value(job.value, index));
+  emitter_.emit(loop::Store{job.buffer, position(job.layout, at), x, nullptr});
+}
+
+std::vector<int> Lowering::dims_by_stride(const Strides& strides) const {
+  std::vector<int> dims;
+  for (size_t d = 0; d < strides.size(); ++d) dims.push_back(static_cast<int>(d));
+  std::stable_sort(dims.begin(), dims.end(),
+                   [&](int a, int b) { return hint(strides[a]) > hint(strides[b]); });
+  return dims;
+}
+
+void Lowering::for_each(Value v, const std::vector<int>& dims, size_t level, Index& index,
+                        const std::function<void()>& body) {
+  if (level == dims.size()) return body();
+  const Dim& extent = body_.type(v).shape[dims[level]];
+  emitter_.loop("i" + std::to_string(level), extent, emitter_.depth(), [&](Expr var) {
+    index[dims[level]] = var;
+    for_each(v, dims, level + 1, index, body);
+  });
+}
+
+void Lowering::materialise(Value v, const std::string& buffer, const OperandLayout& layout) {
+  for (const Dim& dim : body_.type(v).shape)
+    if (loop::as_const_int(dim) == 0) return;
+  body_.node(v).op == Op::kScan ? scan(v, buffer, layout) : scatter(v, buffer, layout);
+}
+
+void Lowering::scan(Value v, const std::string& buffer, const OperandLayout& layout) {
+  const Node& node = body_.node(v);
+  const bool is_sum = node.name == "cumsum";
+  if (!is_sum && node.name != "cumprod")
+    throw Unsupported("scan." + node.name + ": only cumsum and cumprod are lowered");
+  const int axis = static_cast<int>(node.attr<int64_t>("axis"));
+  const loop::Type type{compute_dtype(v)};
+  std::vector<int> dims = dims_by_stride(layout.strides);
+  std::erase(dims, axis);
+  Index index(node.types[0].shape.size(), index_const(0));
+  auto combine = [&](const Expr& a, const Expr& b) { return is_sum ? a + b : a * b; };
+  for_each(v, dims, 0, index, [&] {
+    Emitter::ReductionSpec spec;
+    spec.extents = {index.empty() ? index_const(1) : node.types[0].shape[axis]};
+    const Expr identity = loop::make_const(type, is_sum ? 0 : 1);
+    spec.states = {{"s" + std::to_string(v.node), type, identity, identity}};
+    spec.step = [&](const Exprs& vars, const Exprs& states) {
+      if (!index.empty()) index[axis] = vars[0];
+      Expr x = loop::make_cast(type.dtype, value(node.operands[0], index));
+      Expr sum = emitter_.let("t" + std::to_string(v.node), combine(states[0], x));
+      emitter_.emit(
+          loop::Store{buffer, position(layout, index), loop::make_cast(node.types[0].dtype, sum), nullptr});
+      return Exprs{sum};
+    };
+    spec.merge = [&](const Exprs& a, const Exprs& b) { return Exprs{combine(a[0], b[0])}; };
+    emitter_.reduce(spec, emitter_.depth());
+  });
+}
+
+// First the copy of x, then one update an element of src, in order where two of them may meet: dims of src
+// that the map uses directly never collide and go outermost, except the last, which is contiguous and stays
+// innermost.
+void Lowering::scatter(Value v, const std::string& buffer, const OperandLayout& layout) {
+  const Node& node = body_.node(v);
+  const Dtype dtype = node.types[0].dtype;
+  const std::string combine = node.attr<std::string>("combine");
+  Index index(node.types[0].shape.size());
+  for_each(v, dims_by_stride(layout.strides), 0, index, [&] {
+    Expr x = value(node.operands[0], index);
+    emitter_.emit(loop::Store{buffer, position(layout, index), loop::make_cast(dtype, x), nullptr});
+  });
+
+  const Value src = node.operands.back();
+  const int rank = static_cast<int>(body_.type(src).shape.size());
+  const auto& map = node.attr<std::vector<int64_t>>("map");
+  auto is_direct = [&](int d) { return std::count(map.begin(), map.end(), d) != 0; };
+  std::vector<int> dims;
+  for (int d = 0; d + 1 < rank; ++d)
+    if (is_direct(d)) dims.push_back(d);
+  for (int d = 0; d < rank; ++d)
+    if (!is_direct(d)) dims.push_back(d);
+  if (rank > 0 && is_direct(rank - 1)) dims.push_back(rank - 1);
+  Index u(rank);
+  for_each(src, dims, 0, u, [&] {
+    Expr valid;
+    const Index at = mapped_index(node, node.types[0].shape, u, nullptr, &valid);
+    Expr x = loop::make_cast(opmath(dtype), value(src, u));
+    if (combine != "set") {
+      read_back_.insert(buffer);
+      Expr old = load(buffer, dtype, layout, at, valid);
+      const ScalarOp op = combine == "add"   ? ScalarOp::add_
+                          : combine == "mul" ? ScalarOp::mul_
+                          : combine == "min" ? ScalarOp::min_
+                                             : ScalarOp::max_;
+      IPEX_CHECK(op != ScalarOp::max_ || combine == "max", "scatter combine '" + combine + "'");
+      x = make_apply(op, {old, x});
+    }
+    emitter_.emit(loop::Store{buffer, position(layout, at), loop::make_cast(dtype, x), valid});
+  });
+}
+
+loop::Function lower_group(const Graph& body, const std::vector<OperandLayout>& inputs,
+                           const std::vector<OperandLayout>& outputs, const std::string& name) {
+  return Lowering(body, inputs, outputs).run(name);
+}
+
+}  // namespace ipex::graph

@@ -1,0 +1,315 @@
+// The value of each graph op at an index: pull-based, so views, gathers, pads and concatenations are index
+// arithmetic.
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "backend/lower/lowering.h"
+#include "codegen/loop/half.h"
+
+namespace ipex::graph {
+
+using loop::as_const_int;
+using loop::Expr;
+using loop::index_const;
+using loop::make_apply;
+using loop::make_cast;
+using loop::make_int;
+using loop::make_load;
+using loop::ScalarOp;
+
+namespace {
+
+Expr both(const Expr& a, const Expr& b) {
+  if (!a) return b;
+  if (!b) return a;
+  return make_apply(ScalarOp::bitand_, {a, b});
+}
+
+bool same(const Expr& a, const Expr& b) { return a == b || (a && b && loop::equal(a, b)); }
+
+bool same(const Index& a, const Index& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](const Expr& x, const Expr& y) { return same(x, y); });
+}
+
+// Rounds to a half type and comes back to the type arithmetic is done in.
+Expr round_through(Dtype dtype, const Expr& x) {
+  if (!is_half(dtype)) return make_cast(dtype, x);
+  return make_cast(Dtype::kF32, make_cast(dtype, make_cast(Dtype::kF32, x)));
+}
+
+std::string label(Value v) {
+  return "t" + std::to_string(v.node) + (v.result ? "_" + std::to_string(v.result) : "");
+}
+
+}  // namespace
+
+Expr Lowering::value(Value v, const Index& index, const Expr& mask) {
+  for (size_t depth = memos_.size(); depth-- > 0;)
+    for (const Memo& memo : memos_[depth])
+      if (memo.v == v && same(memo.index, index) && same(memo.mask, mask)) return memo.result;
+  const bool kept = !mask && keep_.count(v) && at_canonical(v, index);
+  if (kept)
+    if (std::optional<Expr> stored = from_scratch(v)) {
+      Expr result = emitter_.let(label(v), *stored);
+      remember(v, index, mask, result);
+      return result;
+    }
+  const Node& node = body_.node(v);
+  Expr result = compute(v, index, mask);
+  if (node.op == Op::kInput || node.op == Op::kPointwise || node.op == Op::kGather || node.op == Op::kCat ||
+      node.op == Op::kPad)
+    result = emitter_.let(label(v), result);
+  remember(v, index, mask, result);
+  if (kept) to_scratch(v, index, result);
+  return result;
+}
+
+void Lowering::remember(Value v, const Index& index, const Expr& mask, const Expr& result) {
+  memos_[emitter_.depth_of(result)].push_back({v, index, mask, result});
+}
+
+Expr Lowering::compute(Value v, const Index& index, const Expr& mask) {
+  const Node& node = body_.node(v);
+  switch (node.op) {
+    case Op::kInput: {
+      const int position = input_position_.at(v.node);
+      return load("in" + std::to_string(position), node.types[0].dtype, input_layouts_[position], index,
+                  mask);
+    }
+    case Op::kConstant:
+      return literal(node);
+    case Op::kPointwise:
+      return pointwise(node, index, mask);
+    case Op::kReduce:
+      return reduce(v, index, mask);
+    case Op::kPermute:
+    case Op::kExpand:
+    case Op::kReshape:
+    case Op::kSlice:
+    case Op::kReorder:
+      return value(node.operands[0], operand_index(node, index), mask);
+    case Op::kPad:
+      return pad(node, index, mask);
+    case Op::kCat:
+      return cat(node, index, mask);
+    case Op::kIota:
+      return make_cast(compute_dtype(v),
+                       dim_attr(node, "start") + dim_attr(node, "step") * index[node.attr<int64_t>("axis")]);
+    case Op::kFull:
+      return make_cast(compute_dtype(v), dim_attr(node, "value"));
+    case Op::kGather:
+      return gather(node, index, mask);
+    case Op::kScan:
+    case Op::kScatter: {
+      const auto& [buffer, layout] = materialised_.at(v);
+      read_back_.insert(buffer);
+      return load(buffer, node.types[0].dtype, layout, index, mask);
+    }
+    case Op::kPool:
+      return pool(v, index, mask);
+    case Op::kMatMul:
+      return matmul(node, v.node, index, mask);
+    case Op::kConv:
+      return conv(node, v.node, index, mask);
+    case Op::kConvBackward:
+      return conv_backward(node, v.node, index, mask);
+    default:
+      throw InternalError("lower_group: no lowering of '" + std::string(info(node.op).name) +
+                          "' inside a group; form_groups should have left it outside");
+  }
+}
+
+Expr Lowering::load(const std::string& buffer, Dtype dtype, const OperandLayout& layout, const Index& index,
+                    const Expr& mask) {
+  return make_cast(opmath(dtype), make_load(buffer, dtype, position(layout, index), mask));
+}
+
+Expr Lowering::position(const OperandLayout& layout, const Index& index) const {
+  Expr at = layout.offset ? layout.offset : index_const(0);
+  for (size_t d = 0; d < index.size(); ++d) at = at + index[d] * layout.strides[d];
+  return at;
+}
+
+// One element, or any number of equal ones; anything else has to arrive as an input.
+Expr Lowering::literal(const Node& node) const {
+  const loop::Type type{opmath(node.types[0].dtype)};
+  if (!node.constant) {
+    const Attr& attr = node.attrs.find("value")->second;
+    if (auto* i = std::get_if<int64_t>(&attr)) return make_int(type, *i);
+    if (auto* b = std::get_if<bool>(&attr)) return make_int(type, *b);
+    if (auto* f = std::get_if<double>(&attr)) return loop::make_const(type, *f);
+    throw InternalError("constant with neither data nor a number as its value");
+  }
+  const std::vector<std::byte>& bytes = node.constant->bytes;
+  const size_t item = itemsize(node.types[0].dtype);
+  for (size_t at = item; at < bytes.size(); at += item)
+    if (std::memcmp(bytes.data(), bytes.data() + at, item) != 0)
+      throw InternalError("a constant tensor inside a group; it has to be an operand of the group");
+  int64_t bits = 0;
+  std::memcpy(&bits, bytes.data(), std::min(item, bytes.size()));
+  switch (node.types[0].dtype) {
+    case Dtype::kBool:
+      return make_int(type, bits & 0xff);
+    case Dtype::kU8:
+      return make_int(type, static_cast<uint8_t>(bits));
+    case Dtype::kI8:
+      return make_int(type, static_cast<int8_t>(bits));
+    case Dtype::kI16:
+      return make_int(type, static_cast<int16_t>(bits));
+    case Dtype::kI32:
+      return make_int(type, static_cast<int32_t>(bits));
+    case Dtype::kI64:
+      return make_int(type, bits);
+    case Dtype::kBF16:
+      return loop::make_const(type, loop::bf16_to_f32(static_cast<uint16_t>(bits)));
+    case Dtype::kF32:
+      return loop::make_const(type, std::bit_cast<float>(static_cast<uint32_t>(bits)));
+    case Dtype::kF64:
+      return loop::make_const(type, std::bit_cast<double>(bits));
+    case Dtype::kF16:
+      return loop::make_const(type, loop::f16_to_f32(static_cast<uint16_t>(bits)));
+  }
+  throw InternalError("constant of unknown dtype");
+}
+
+// Intermediates of half type stay in f32 inside a kernel; only an explicit cast rounds.
+Expr Lowering::pointwise(const Node& node, const Index& index, const Expr& mask) {
+  const ops::PointwiseRow* row = ops::find_pointwise(node.name);
+  IPEX_CHECK(row, "pointwise." + node.name + " has no row");
+  Exprs args;
+  for (Value operand : node.operands) args.push_back(value(operand, index, mask));
+  Expr x = row->body(args);
+  if (node.name == "cast") return round_through(node.types[0].dtype, x);
+  return make_cast(opmath(node.types[0].dtype), x);
+}
+
+Index Lowering::operand_index(const Node& node, const Index& index) const {
+  const Shape& shape = body_.type(node.operands[0]).shape;
+  const Shape& result = node.types[0].shape;
+  Index out(shape.size(), index_const(0));
+  switch (node.op) {
+    case Op::kPermute: {
+      const auto& dims = node.attr<std::vector<int64_t>>("dims");
+      for (size_t d = 0; d < dims.size(); ++d) out[dims[d]] = index[d];
+      return out;
+    }
+    case Op::kExpand: {
+      const auto& dims = node.attr<std::vector<int64_t>>("dims");
+      for (size_t d = 0; d < shape.size(); ++d)
+        if (!is_one(shape[d])) out[d] = index[dims[d]];
+      return out;
+    }
+    case Op::kReshape:
+      return reshape_index(index, result, shape, emitter_.extents());
+    case Op::kSlice: {
+      const std::vector<Dim> starts = dims_attr(node, "starts"), steps = dims_attr(node, "steps");
+      for (size_t d = 0; d < shape.size(); ++d) out[d] = starts[d] + index[d] * steps[d];
+      return out;
+    }
+    default:
+      return index;
+  }
+}
+
+Expr Lowering::pad(const Node& node, const Index& index, const Expr& mask) {
+  const std::vector<Dim> low = dims_attr(node, "low"), high = dims_attr(node, "high");
+  const Shape& shape = body_.type(node.operands[0]).shape;
+  Index at = index;
+  Expr inside;
+  auto positive = [](const Dim& dim) {
+    auto n = as_const_int(dim);
+    return !n || *n > 0;
+  };
+  for (size_t d = 0; d < shape.size(); ++d) {
+    at[d] = index[d] - low[d];
+    if (positive(low[d])) inside = both(inside, make_apply(ScalarOp::ge_, {at[d], index_const(0)}));
+    if (positive(high[d])) inside = both(inside, make_apply(ScalarOp::lt_, {at[d], shape[d]}));
+  }
+  if (!inside) return value(node.operands[0], at, mask);
+  inside = emitter_.let("inside", inside);
+  return make_apply(ScalarOp::select_, {inside, value(node.operands[0], at, both(mask, inside)),
+                                        value(node.operands[1], {}, mask)});
+}
+
+Expr Lowering::cat(const Node& node, const Index& index, const Expr& mask) {
+  const int64_t axis = node.attr<int64_t>("axis");
+  std::vector<Expr> begins{index_const(0)};
+  for (Value operand : node.operands) begins.push_back(begins.back() + body_.type(operand).shape[axis]);
+  Expr result;
+  for (size_t k = node.operands.size(); k-- > 0;) {
+    Index at = index;
+    at[axis] = index[axis] - begins[k];
+    Expr before_end, inside;
+    if (k + 1 < node.operands.size())
+      before_end = emitter_.let("before", make_apply(ScalarOp::lt_, {index[axis], begins[k + 1]}));
+    inside = before_end;
+    if (k > 0) inside = both(inside, make_apply(ScalarOp::ge_, {index[axis], begins[k]}));
+    if (inside) inside = emitter_.let("inside", inside);
+    Expr x = value(node.operands[k], at, both(mask, inside));
+    result = result ? make_apply(ScalarOp::select_, {before_end, x, result}) : x;
+  }
+  return result;
+}
+
+Index Lowering::mapped_index(const Node& node, const Shape& x, const Index& u, const Expr& mask,
+                             Expr* valid) {
+  const auto& map = node.attr<std::vector<int64_t>>("map");
+  Index at(x.size());
+  for (size_t d = 0; d < x.size(); ++d) {
+    if (map[d] >= 0) {
+      at[d] = u[map[d]];
+      continue;
+    }
+    Expr given = value(node.operands[-map[d]], u, mask);
+    given = make_cast(Dtype::kI64, given);
+    if (auto known = as_const_int(given), size = as_const_int(x[d]);
+        known && size && *known >= 0 && *known < *size) {
+      at[d] = given;
+      continue;
+    }
+    Expr negative = make_apply(ScalarOp::lt_, {given, index_const(0)});
+    at[d] = emitter_.let("at", make_apply(ScalarOp::select_, {negative, given + x[d], given}));
+    Expr in_range =
+        emitter_.let("ok", make_apply(ScalarOp::bitand_, {make_apply(ScalarOp::ge_, {at[d], index_const(0)}),
+                                                          make_apply(ScalarOp::lt_, {at[d], x[d]})}));
+    Expr fault = both(mask, make_apply(ScalarOp::bitnot_, {in_range}));
+    loop::If report;
+    report.condition = fault;
+    report.then_body = loop::make_block({loop::Call{"ipex_report_index", {given, x[d]}}});
+    emitter_.emit(std::move(report), std::max(emitter_.depth_of(fault), emitter_.depth_of(given)));
+    *valid = both(*valid, in_range);
+  }
+  return at;
+}
+
+Expr Lowering::gather(const Node& node, const Index& index, const Expr& mask) {
+  const Value x = node.operands[0];
+  Expr valid;
+  Index at = mapped_index(node, body_.type(x).shape, index, mask, &valid);
+  return value(x, at, both(mask, valid));
+}
+
+std::optional<Index> Lowering::canonical(Value v) const {
+  const Shape& shape = body_.type(v).shape;
+  if (!Axes::distinct(axes_.of(v))) return std::nullopt;
+  for (Axis axis : axes_.of(v))
+    if (!coords_.count(axis)) return std::nullopt;
+  Index index;
+  for (size_t d = 0; d < shape.size(); ++d) index.push_back(along(v, static_cast<int>(d)));
+  return index;
+}
+
+Expr Lowering::along(Value v, int dim) const {
+  Expr position = index_const(0);
+  for (Axis axis : axes_.of(v, dim)) position = position * axes_.extent(axis) + coords_.at(axis);
+  return position;
+}
+
+bool Lowering::at_canonical(Value v, const Index& index) const {
+  std::optional<Index> here = canonical(v);
+  return here && same(*here, index);
+}
+
+}  // namespace ipex::graph
