@@ -6,8 +6,8 @@
 #include <llvm/IR/Verifier.h>
 #include <llvm/Transforms/Utils/Cloning.h>
 
-#include <atomic>
 #include <chrono>
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -18,7 +18,6 @@
 #include "codegen/llvm/linker.h"
 #include "codegen/llvm/machine.h"
 #include "codegen/llvm/object_cache.h"
-#include "codegen/loop/text.h"
 #include "codegen/passes/passes.h"
 #include "runtime/env.h"
 #include "runtime/error.h"
@@ -53,14 +52,11 @@ std::unique_ptr<llvm::Module> optimized_module(llvm::LLVMContext& context,
   return module;
 }
 
-// IPEX_DUMP: what LLVM was given and what it made of it, numbered in the order of compilation.
-void dump(const std::string& directory, const Function& f, const llvm::Module& module, const Target& target) {
-  static std::atomic<int> count{0};
-  char number[16];
-  std::snprintf(number, sizeof(number), "%04d_", count++);
+// IPEX_DUMP: what LLVM was given and what it made of it, beside the pipeline's own <kernel>.NN.<pass>.loop.
+void dump(const std::string& directory, const std::string& kernel, const llvm::Module& module,
+          const Target& target) {
   std::filesystem::create_directories(directory);
-  const std::string stem = directory + "/" + number + f.name;
-  std::ofstream(stem + ".loop") << print(f);
+  const std::string stem = directory + "/" + kernel;
   std::ofstream(stem + ".ll") << module_text(module);
   auto copy = llvm::CloneModule(module);
   std::ofstream(stem + ".s") << generate(*copy, machine_for(target), llvm::CodeGenFileType::AssemblyFile);
@@ -127,10 +123,7 @@ void compile_unit(Unit& unit, const Target& target, bool scheduled, const Object
     functions[0].name = unit.symbol;
     llvm::LLVMContext context;
     auto module = optimized_module(context, functions, target);
-    if (!dump_directory.empty()) {
-      functions[0].name = unit.source->name;
-      dump(dump_directory, functions[0], *module, target);
-    }
+    if (!dump_directory.empty()) dump(dump_directory, unit.source->name, *module, target);
     object = generate(*module, machine_for(target), llvm::CodeGenFileType::ObjectFile);
     llvm_ms = watch.lap_ms();
     cache.store(unit.key, *object);
@@ -140,8 +133,8 @@ void compile_unit(Unit& unit, const Target& target, bool scheduled, const Object
   const double link_ms = watch.lap_ms();
   times.add(passes_ms, llvm_ms, link_ms, hit);
   if (env::flag("IPEX_TIME_PASSES"))
-    std::fprintf(stderr, "kernel %s: passes %.2f ms, llvm %.2f ms, link %.2f ms%s\n",
-                 unit.source->name.c_str(), passes_ms, llvm_ms, link_ms, hit ? " (cached)" : "");
+    std::fprintf(stderr, "ipex: %8.3f ms  llvm, %.3f ms link%s  %s\n", llvm_ms, link_ms,
+                 hit ? " (cached)" : "", unit.source->name.c_str());
 }
 
 std::shared_ptr<FunctionLibrary> compile(const std::vector<Function>& kernels, const Target& target,

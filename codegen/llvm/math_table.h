@@ -1,7 +1,7 @@
 // Where each math function comes from: math_table.def as data.
 #pragma once
 
-#include <optional>
+#include <cmath>
 #include <string_view>
 
 #include "codegen/loop/ir.h"
@@ -15,13 +15,13 @@ struct MathFunction {
   MathSource f32, f64;
   std::string_view sleef;     // "exp"
   std::string_view accuracy;  // "_u10"
-  double ulp;
+  double ulp, domain;
   MathSource source(Dtype dtype) const { return dtype == Dtype::kF64 ? f64 : f32; }
 };
 
 inline constexpr MathFunction kMathFunctions[] = {
-#define MATH(op, f32, f64, sleef, accuracy, ulp) \
-  {ScalarOp::op##_, MathSource::f32, MathSource::f64, sleef, accuracy, ulp},
+#define MATH(op, f32, f64, sleef, accuracy, ulp, domain) \
+  {ScalarOp::op##_, MathSource::f32, MathSource::f64, sleef, accuracy, ulp, domain},
 #include "codegen/llvm/math_table.def"
 #undef MATH
 };

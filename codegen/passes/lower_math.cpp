@@ -65,7 +65,7 @@ class Formula {
     for (double c : coefficients) sum = sum ? fma(sum, x, f(c)) : f(c);
     return sum;
   }
-  Expr exp2_normal(Expr t);
+  Expr exp2_normal(Expr a, Expr b, double c);
 
   Type type_;
   Binder& binder_;
@@ -93,10 +93,14 @@ Expr Formula::exp(Expr x) {
   return mul(mul(p, first), second);
 }
 
-// 2^t for t well inside the normal range; the caller discards it for NaN.
-Expr Formula::exp2_normal(Expr t) {
-  const Expr k = let("k", add(t, f(kRound)));
-  const Expr r = let("r", sub(t, sub(k, f(kRound))));
+// 2^(a * b + c), well inside the normal range; the caller discards it for NaN. The fraction is taken from the
+// exact product, so that a large exponent costs no accuracy.
+Expr Formula::exp2_normal(Expr a, Expr b, double c) {
+  a = let("a", a);
+  b = let("b", b);
+  const Expr k = let("k", add(fma(a, b, f(c)), f(kRound)));
+  const Expr n = sub(f(kRound), k);
+  const Expr r = let("r", add(fma(a, b, n), f(c)));
   // (2^r - 1) / r on [-1/2, 1/2], relative error of 2^r 2^-26.3
   const Expr q =
       polynomial(r, {0.000133324909, 0.00133879273, 0.00962544512, 0.0555036627, 0.240225941, 0.693147182});
@@ -129,30 +133,32 @@ Expr Formula::log(Expr x) {
 // tanh|x| = 1 - 2 / (e^(2|x|) + 1), an odd polynomial where that would cancel.
 Expr Formula::tanh(Expr x) {
   x = let("x", x);
-  const Expr size = let("size", abs(x));
-  const Expr square = let("square", mul(x, x));
-  // (tanh(x) / x - 1) / x^2 in x^2 on [0, 0.5625], relative error of tanh 2^-29.4
-  const Expr q = polynomial(square, {-0.00616445672, 0.020997325, -0.053835202, 0.13332434, -0.333333135});
-  const Expr small = fma(mul(square, q), x, x);
-  const Expr power = exp2_normal(let("t", mul(at_most(size, 10.0), f(2.88539008))));
+  const Expr size = let("size", at_most(abs(x), 10.0));
+  const Expr square = let("square", mul(size, size));
+  // (tanh(x) / x - 1) / x^2 in x^2 on [0, 0.875], relative error of tanh 2^-27.6
+  const Expr q = polynomial(square, {-0.000482417905, 0.00265100994, -0.00833194144, 0.0216960423,
+                                     -0.0539371707, 0.133330658, -0.333333254});
+  const Expr small = fma(mul(square, q), size, size);
+  // 2 / ln(2) is 3.9e-8 more than its f32; where that matters, |x| is about 1.
+  const Expr power = exp2_normal(size, f(2.88539008), 4e-8);
   const Expr large = sub(f(1), div(f(2), add(power, f(1))));
-  return select(lt(f(0.5625), size), copysign(large, x), small);
+  return copysign(select(lt(f(0.875), size), large, small), x);
 }
 
 // erf|x| = 1 - 2^q(|x|), an odd polynomial where that would cancel.
 Expr Formula::erf(Expr x) {
   x = let("x", x);
   const Expr size = let("size", at_most(abs(x), 4.0));
-  const Expr square = let("square", mul(x, x));
-  // erf(x) / x - 1 in x^2 on [0, 0.9375], relative error of erf 2^-29.9
-  const Expr p = polynomial(square, {8.16438333e-05, -0.000808529265, 0.0051949895, -0.0268564709,
-                                     0.112836324, -0.376126289, 0.128379166});
-  const Expr small = fma(p, x, x);
-  // log2(erfc(x)) on [0.9375, 4], error of erf 2^-34.1
-  const Expr q = polynomial(size, {-3.08219896e-05, 0.000631262374, -0.00603913981, 0.0362963602,
-                                   -0.156302705, -0.913646936, -1.62958491, 0.000260192726});
-  const Expr large = sub(f(1), exp2_normal(let("t", q)));
-  return select(lt(f(0.9375), size), copysign(large, x), small);
+  const Expr square = let("square", mul(size, size));
+  // erf(x) / x - 1 in x^2 on [0, 1], relative error of erf 2^-29.4
+  const Expr p = polynomial(square, {7.80690389e-05, -0.00079978531, 0.0051871622, -0.0268533472, 0.112835787,
+                                     -0.37612626, 0.128379166});
+  const Expr small = fma(p, size, size);
+  // log2(erfc(x)) on [1, 4], relative error of erf 2^-34.4
+  const Expr q = polynomial(size, {-3.13054334e-05, 0.000636911951, -0.00606689043, 0.0363706425,
+                                   -0.156419754, -0.913538337, -1.62963986});
+  const Expr large = sub(f(1), exp2_normal(q, size, 0.000271899451));
+  return copysign(select(lt(f(1), size), large, small), x);
 }
 
 bool is_polynomial(const Expr& e) {
@@ -178,8 +184,8 @@ Function lower_math(const Function& f, const Target&) {
       case ScalarOp::erf_:
         return binder.bind("erf", formula.erf(x));
       default:
-        throw InternalError("lower_math: math_table.def calls " +
-                            std::string(info(e->op).name) + " a polynomial, but there is none");
+        throw InternalError("lower_math: math_table.def calls " + std::string(info(e->op).name) +
+                            " a polynomial, but there is none");
     }
   });
 }

@@ -1,0 +1,227 @@
+// The error of every math function over its whole f32 range, in units of the last place against libm in
+// double, and its values where formulas break: NaN, infinities, zeros, denormals, thresholds. Prints the
+// table that math_table.def promises.
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <limits>
+
+#include "codegen/llvm/math_table.h"
+#include "tests/cpp/llvm_kernels.h"
+
+namespace ipex::loop::testing {
+namespace {
+
+double reference(ScalarOp op, double a, double b) {
+  switch (op) {
+    case ScalarOp::exp_:
+      return std::exp(a);
+    case ScalarOp::exp2_:
+      return std::exp2(a);
+    case ScalarOp::expm1_:
+      return std::expm1(a);
+    case ScalarOp::log_:
+      return std::log(a);
+    case ScalarOp::log2_:
+      return std::log2(a);
+    case ScalarOp::log10_:
+      return std::log10(a);
+    case ScalarOp::log1p_:
+      return std::log1p(a);
+    case ScalarOp::pow_:
+      return std::pow(a, b);
+    case ScalarOp::sin_:
+      return std::sin(a);
+    case ScalarOp::cos_:
+      return std::cos(a);
+    case ScalarOp::tan_:
+      return std::tan(a);
+    case ScalarOp::asin_:
+      return std::asin(a);
+    case ScalarOp::acos_:
+      return std::acos(a);
+    case ScalarOp::atan_:
+      return std::atan(a);
+    case ScalarOp::atan2_:
+      return std::atan2(a, b);
+    case ScalarOp::sinh_:
+      return std::sinh(a);
+    case ScalarOp::cosh_:
+      return std::cosh(a);
+    case ScalarOp::tanh_:
+      return std::tanh(a);
+    case ScalarOp::asinh_:
+      return std::asinh(a);
+    case ScalarOp::acosh_:
+      return std::acosh(a);
+    case ScalarOp::atanh_:
+      return std::atanh(a);
+    case ScalarOp::erf_:
+      return std::erf(a);
+    case ScalarOp::erfc_:
+      return std::erfc(a);
+    case ScalarOp::rem_:
+      return std::fmod(a, b);
+    default:
+      throw InternalError("no reference for " + std::string(info(op).name));
+  }
+}
+
+// |actual - exact| over the spacing of floats around exact.
+double ulps(double exact, float actual) {
+  if (std::isnan(exact)) return std::isnan(actual) ? 0 : INFINITY;
+  const auto rounded = static_cast<float>(exact);
+  if (std::isinf(rounded) || std::isinf(actual)) {
+    // Next to the overflow threshold either neighbour is within an ulp.
+    if (rounded == actual) return 0;
+    return std::abs(exact) >= 0x1.fffffcp127 && std::abs(actual) >= 0x1.fffffcp127f ? 1 : INFINITY;
+  }
+  if (exact == 0) return actual == 0 && std::signbit(exact) == std::signbit(actual) ? 0 : INFINITY;
+  int exponent = 0;
+  std::frexp(exact, &exponent);
+  const double unit = std::ldexp(1.0, std::max(exponent - 24, -149));
+  return std::abs(actual - exact) / unit;
+}
+
+class Accuracy : public ::testing::TestWithParam<MathFunction> {};
+
+// Every exponent and sign, with a step in the bits that is prime, so that mantissas vary.
+constexpr uint32_t kStep = 1021;
+constexpr int64_t kBlock = 1 << 16;
+
+TEST_P(Accuracy, OverTheWholeRangeOfF32) {
+  const MathFunction& function = GetParam();
+  const bool binary = info(function.op).arity == 2;
+  std::vector<Isa> isas = supported_isas();
+  if (isas.size() > 2) isas.pop_back();  // avx512_bf16 has avx512's arithmetic
+  for (Isa isa : isas) {
+    const Target target = target_for(isa);
+    const int lanes = target.lanes(Dtype::kF32);
+    const std::vector<Dtype> inputs(binary ? 2 : 1, Dtype::kF32);
+    const Function f = elementwise("math", inputs, Dtype::kF32, kBlock, lanes,
+                                   [&](const std::vector<Expr>& x) { return make_apply(function.op, x); });
+    const auto library = jit_compile({lowered(f, target)}, target);
+    Array a(Dtype::kF32, kBlock), b(Dtype::kF32, kBlock), out(Dtype::kF32, kBlock);
+    double worst = 0;
+    float worst_a = 0, worst_b = 0, worst_got = 0;
+    for (uint64_t begin = 0; begin <= 0xffffffffu; begin += uint64_t{kBlock} * kStep) {
+      for (int64_t i = 0; i < kBlock; ++i) {
+        const auto bits = static_cast<uint32_t>(std::min<uint64_t>(begin + i * kStep, 0xffffffffu));
+        const float x = std::bit_cast<float>(bits);
+        // Second operands of every size, most of them near 1.
+        const float y = std::bit_cast<float>((bits * 2654435761u & 0x83ffffffu) + 0x3e000000u);
+        a.set_float(i, x);
+        b.set_float(i, y);
+      }
+      std::vector<Array*> arrays = {&a, &out};
+      if (binary) arrays = {&a, &b, &out};
+      run(*library, "math", arrays);
+      for (int64_t i = 0; i < kBlock; ++i) {
+        const auto x = static_cast<float>(a.get_float(i)), y = static_cast<float>(b.get_float(i));
+        const auto got = static_cast<float>(out.get_float(i));
+        if (std::abs(x) > function.domain && std::isfinite(x)) continue;
+        const double error = ulps(reference(function.op, x, y), got);
+        if (error > worst) {
+          worst = error;
+          worst_a = x;
+          worst_b = y;
+          worst_got = got;
+        }
+      }
+    }
+    std::printf("%-8s %-8s %-10s %.4f ulp at %a\n", std::string(info(function.op).name).c_str(),
+                std::string(ipex::name(isa)).c_str(),
+                function.f32 == MathSource::kSleef ? "Sleef" : "polynomial", worst, worst_a);
+    EXPECT_LE(worst, function.ulp * 1.001)  // the last digits of the bound are not meant <<
+                                            // info(function.op).name << "(" << worst_a << ", " << worst_b
+        << ") gives " << worst_got << " instead of " << reference(function.op, worst_a, worst_b);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Functions, Accuracy, ::testing::ValuesIn(kMathFunctions),
+                         [](const auto& info) { return std::string(loop::info(info.param.op).name); });
+
+// Exact answers, signs of zero included.
+TEST(Accuracy, SpecialValues) {
+  const double inf = INFINITY, nan = NAN, denormal = 0x1p-149;
+  struct Case {
+    ScalarOp op;
+    double x, expected;
+  };
+  const std::vector<Case> cases = {
+      {ScalarOp::exp_, 0, 1},
+      {ScalarOp::exp_, -0.0, 1},
+      {ScalarOp::exp_, inf, inf},
+      {ScalarOp::exp_, -inf, 0},
+      {ScalarOp::exp_, nan, nan},
+      {ScalarOp::exp_, 88.73, inf},
+      {ScalarOp::exp_, 1e30, inf},
+      {ScalarOp::exp_, -1e30, 0},
+      {ScalarOp::exp_, -104, 0},
+      {ScalarOp::exp_, denormal, 1},
+      {ScalarOp::exp_, -103.2, denormal},
+      {ScalarOp::log_, 1, 0},
+      {ScalarOp::log_, 0, -inf},
+      {ScalarOp::log_, -0.0, -inf},
+      {ScalarOp::log_, inf, inf},
+      {ScalarOp::log_, -1, nan},
+      {ScalarOp::log_, -inf, nan},
+      {ScalarOp::log_, nan, nan},
+      {ScalarOp::log_, denormal, std::log(denormal)},
+      {ScalarOp::tanh_, 0, 0},
+      {ScalarOp::tanh_, -0.0, -0.0},
+      {ScalarOp::tanh_, inf, 1},
+      {ScalarOp::tanh_, -inf, -1},
+      {ScalarOp::tanh_, nan, nan},
+      {ScalarOp::tanh_, 1e30, 1},
+      {ScalarOp::tanh_, denormal, denormal},
+      {ScalarOp::tanh_, -denormal, -denormal},
+      {ScalarOp::erf_, 0, 0},
+      {ScalarOp::erf_, -0.0, -0.0},
+      {ScalarOp::erf_, inf, 1},
+      {ScalarOp::erf_, -inf, -1},
+      {ScalarOp::erf_, nan, nan},
+      {ScalarOp::erf_, 5, 1},
+      {ScalarOp::erf_, denormal, denormal},
+  };
+  for (Isa isa : supported_isas()) {
+    const Target target = target_for(isa);
+    for (int lanes : {1, 16}) {
+      for (const Case& c : cases) {
+        const Function f = elementwise("math", {Dtype::kF32}, Dtype::kF32, 16, lanes,
+                                       [&](const std::vector<Expr>& x) { return make_apply(c.op, x); });
+        Array x(Dtype::kF32, 16), y(Dtype::kF32, 16), expected(Dtype::kF32, 16);
+        for (int i = 0; i < 16; ++i) {
+          x.set_float(i, c.x);
+          expected.set_float(i, c.expected);
+        }
+        run(*jit_compile({lowered(f, target)}, target), "math", {&x, &y});
+        EXPECT_EQ(difference(expected, y), "") << info(c.op).name << "(" << c.x << ") on " << ipex::name(isa);
+      }
+    }
+  }
+}
+
+// Any NaN in gives a NaN, whatever its payload.
+TEST(Accuracy, NanPayloads) {
+  Array x(Dtype::kF32, 64);
+  for (int64_t i = 0; i < 64; ++i)
+    x.set_int(
+        i, static_cast<int64_t>(0x7f800001u + static_cast<uint32_t>(i) * 131071 + (i % 2 ? 0x80000000u : 0)));
+  for (const MathFunction& function : kMathFunctions) {
+    if (info(function.op).arity != 1) continue;
+    for (Isa isa : supported_isas()) {
+      const Target target = target_for(isa);
+      const Function f = elementwise("math", {Dtype::kF32}, Dtype::kF32, 64, 16,
+                                     [&](const std::vector<Expr>& v) { return make_apply(function.op, v); });
+      Array y(Dtype::kF32, 64);
+      run(*jit_compile({lowered(f, target)}, target), "math", {&x, &y});
+      for (int64_t i = 0; i < 64; ++i)
+        EXPECT_TRUE(std::isnan(y.get_float(i))) << info(function.op).name << " " << i;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ipex::loop::testing

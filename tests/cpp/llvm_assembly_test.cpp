@@ -1,0 +1,115 @@
+// The instructions that matter, per ISA, by cross-emitting: runs on any host.
+#include <gtest/gtest.h>
+
+#include <regex>
+
+#include "codegen/loop/text.h"
+#include "tests/cpp/llvm_kernels.h"
+
+namespace ipex::loop::testing {
+namespace {
+
+std::string assembly(const std::string& text, Isa isa) {
+  const Target target = target_for(isa);
+  return emit_assembly({lowered(parse_function(text), target)}, target);
+}
+
+void expect_match(const std::string& text, Isa isa, const std::string& pattern) {
+  const std::string code = assembly(text, isa);
+  EXPECT_TRUE(std::regex_search(code, std::regex(pattern))) << pattern << " on " << name(isa) << "\n" << code;
+}
+void expect_no_match(const std::string& text, Isa isa, const std::string& pattern) {
+  const std::string code = assembly(text, isa);
+  EXPECT_FALSE(std::regex_search(code, std::regex(pattern))) << pattern << " on " << name(isa) << "\n"
+                                                             << code;
+}
+
+std::string vectors(const std::string& type, int lanes, const std::string& value,
+                    const std::string& out = "") {
+  const std::string n = std::to_string(lanes);
+  const std::string at = "ramp(i*" + n + ", 1, " + n + ")";
+  return "func f(in x: " + type + "[s0], in z: " + type + "[s0], out y: " + (out.empty() ? type : out) +
+         "[s0]) symbols(s0) {\n for i in 0..s0//" + n + " {\n  let a: " + type + "x" + n + " = x[" + at +
+         "]\n  let b: " + type + "x" + n + " = z[" + at + "]\n  y[" + at + "] = " + value + "\n }\n}\n";
+}
+
+TEST(Assembly, FullWidthFma) {
+  const std::string wide = vectors("f32", 16, "fma(a, b, a)"), narrow = vectors("f32", 8, "fma(a, b, a)");
+  expect_match(wide, Isa::kAvx512, "vfmadd\\w+ps.*zmm");
+  expect_match(narrow, Isa::kAvx2, "vfmadd\\w+ps.*ymm");
+  expect_no_match(narrow, Isa::kAvx2, "zmm");
+}
+
+TEST(Assembly, NoContractionUnlessAsked) {
+  for (Isa isa : {Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16})
+    expect_no_match(vectors("f32", 8, "a*b + a"), isa, "vfm");
+}
+
+TEST(Assembly, Bf16Conversion) {
+  const std::string text = vectors("f32", 16, "cast.bf16(a)", "bf16");
+  expect_match(text, Isa::kAvx512Bf16, "vcvtneps2bf16.*ymm");
+  expect_no_match(text, Isa::kAvx512, "vcvtneps2bf16");
+  expect_no_match(text, Isa::kAvx512, "call");
+  expect_no_match(text, Isa::kAvx2, "call");
+  // Widening is a shift everywhere.
+  expect_match(vectors("bf16", 16, "cast.f32(a)", "f32"), Isa::kAvx512, "vpslld.*zmm");
+}
+
+TEST(Assembly, F16Conversion) {
+  for (Isa isa : {Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16}) {
+    expect_match(vectors("f16", 8, "cast.f32(a)", "f32"), isa, "vcvtph2ps");
+    expect_match(vectors("f32", 8, "cast.f16(a)", "f16"), isa, "vcvtps2ph");
+  }
+}
+
+TEST(Assembly, TailsArePredicated) {
+  const std::string tail = R"(func f(in x: f32[s0], out y: f32[s0]) symbols(s0) {
+  let on: b1x16 = ramp(0, 1, 16) < broadcast(s0, 16)
+  y[ramp(0, 1, 16)] = x[ramp(0, 1, 16) if on] if on
+}
+)";
+  expect_match(tail, Isa::kAvx512, "vpcmp\\w+.*zmm.*%k[1-7]");
+  expect_match(tail, Isa::kAvx512, "vmovups.*%zmm\\d+, .*\\{%k[1-7]\\}");
+  expect_match(tail, Isa::kAvx512, "\\{%k[1-7]\\} \\{z\\}");
+  expect_match(tail, Isa::kAvx2, "vmaskmovps");
+}
+
+TEST(Assembly, IntegerMultiplyAndGather) {
+  expect_match(vectors("i64", 8, "a*b"), Isa::kAvx512, "vpmullq.*zmm");
+  expect_match(R"(func f(in x: f32[s0], in at: i64[16], out y: f32[16]) symbols(s0) {
+  y[ramp(0, 1, 16)] = x[at[ramp(0, 1, 16)]]
+}
+)",
+               Isa::kAvx512, "vgatherqps");
+  expect_match(R"(func f(in at: i64[16], in x: f32[16], out y: f32[s0]) symbols(s0) {
+  y[at[ramp(0, 1, 16)]] = x[ramp(0, 1, 16)]
+}
+)",
+               Isa::kAvx512, "vscatterqps");
+}
+
+TEST(Assembly, MathIsInlinedOrCallsSleef) {
+  for (const char* op : {"exp", "log", "tanh", "erf"})
+    for (Isa isa : {Isa::kAvx2, Isa::kAvx512})
+      expect_no_match(vectors("f32", 16, std::string(op) + "(a)"), isa, "call");
+  expect_match(vectors("f32", 16, "sin(a)"), Isa::kAvx512, "Sleef_sinf16_u10avx512f");
+  expect_match(vectors("f32", 8, "sin(a)"), Isa::kAvx2, "Sleef_sinf8_u10avx2");
+  expect_match(vectors("f64", 8, "exp(a)"), Isa::kAvx512, "Sleef_expd8_u10avx512f");
+}
+
+TEST(Assembly, NothingSpillsInAnElementwiseKernel) {
+  for (const char* op : {"exp", "log", "tanh", "erf"})
+    expect_no_match(vectors("f32", 16, std::string(op) + "(a) + b"), Isa::kAvx512, "Spill");
+}
+
+TEST(Assembly, ObjectIsElfOnAnyHost) {
+  for (Isa isa : {Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16}) {
+    const Target target = target_for(isa);
+    const std::vector<Function> module = {lowered(parse_function(vectors("f32", 8, "a + b")), target)};
+    EXPECT_EQ(emit_object(module, target).substr(0, 4), std::string("\x7f") + "ELF");
+    EXPECT_NE(emit_llvm(module, target).find("fadd <8 x float>"), std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace ipex::loop::testing

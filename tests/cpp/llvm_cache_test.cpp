@@ -1,0 +1,206 @@
+// The object cache on disk: hits, damage, foreign files, directories that cannot be written, and what keys
+// tell apart.
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <set>
+
+#include "codegen/llvm/cache_text.h"
+#include "codegen/llvm/object_cache.h"
+#include "codegen/loop/text.h"
+#include "runtime/log.h"
+#include "tests/cpp/llvm_kernels.h"
+
+namespace ipex::loop::testing {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::vector<std::string>& warnings() {
+  static std::vector<std::string> messages;
+  return messages;
+}
+
+class Cache : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = (fs::temp_directory_path() / "ipex_cache_XXXXXX").string();
+    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
+    root_ = pattern;
+    directory_ = root_ / "objects";
+    setenv("IPEX_CACHE", directory_.c_str(), 1);
+    warnings().clear();
+    set_log_sink([](LogLevel level, const std::string& message) {
+      if (level <= LogLevel::kWarning) warnings().push_back(message);
+    });
+  }
+  void TearDown() override {
+    set_log_sink(nullptr);
+    setenv("IPEX_CACHE", "off", 1);
+    fs::permissions(root_, fs::perms::owner_all);
+    fs::remove_all(root_);
+  }
+
+  // Compiles a kernel and checks that it computes; returns whether it came from the cache.
+  bool compile_hits(int addend = 1) {
+    const Function f = elementwise("add", {Dtype::kI32}, Dtype::kI32, 4, 1, [&](const std::vector<Expr>& x) {
+      return make_apply(ScalarOp::add_, {x[0], make_int({Dtype::kI32, 1}, addend)});
+    });
+    CompileStats stats;
+    const auto library = jit_compile({f}, current_target(), &stats);
+    Array x = Array::of_ints(Dtype::kI32, {1, 2, 3, 4}), y(Dtype::kI32, 4);
+    run(*library, "add", {&x, &y});
+    for (int i = 0; i < 4; ++i) EXPECT_EQ(y.get_int(i), i + 1 + addend);
+    EXPECT_EQ(stats.kernels, 1);
+    return stats.cache_hits == 1;
+  }
+  std::vector<fs::path> files() const {
+    std::vector<fs::path> result;
+    if (fs::exists(directory_))
+      for (const auto& entry : fs::directory_iterator(directory_)) result.push_back(entry.path());
+    return result;
+  }
+
+  fs::path root_, directory_;
+};
+
+TEST_F(Cache, SecondCompileIsAHit) {
+  EXPECT_FALSE(compile_hits());
+  EXPECT_TRUE(compile_hits());
+  EXPECT_FALSE(compile_hits(2));
+  EXPECT_EQ(files().size(), 2u);
+  EXPECT_TRUE(warnings().empty());
+}
+
+TEST_F(Cache, DirectoryIsPrivate) {
+  compile_hits();
+  struct stat info{};
+  ASSERT_EQ(stat(directory_.c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0700u);
+}
+
+TEST_F(Cache, DamagedEntryIsIgnoredAndRewritten) {
+  compile_hits();
+  const fs::path file = files().at(0);
+  const auto size = fs::file_size(file);
+  // Cut short inside the header and the object, empty, one byte flipped.
+  for (uintmax_t kept : {uintmax_t{0}, uintmax_t{50}, size / 2, size - 1}) {
+    fs::resize_file(file, kept);
+    EXPECT_FALSE(compile_hits()) << kept;
+    EXPECT_TRUE(compile_hits()) << kept;
+  }
+  {
+    std::fstream bytes(file, std::ios::in | std::ios::out | std::ios::binary);
+    bytes.seekp(static_cast<std::streamoff>(size / 2));
+    bytes.put('\x5a');
+    bytes.put('\xa5');
+  }
+  EXPECT_FALSE(compile_hits());
+  EXPECT_TRUE(compile_hits());
+  EXPECT_EQ(warnings().size(), 5u);
+}
+
+TEST_F(Cache, ForeignFilesAreIgnored) {
+  compile_hits();
+  const fs::path file = files().at(0);
+  std::ofstream(file) << std::string(4096, 'x');
+  EXPECT_FALSE(compile_hits());
+  EXPECT_TRUE(compile_hits());
+  {  // another format version
+    std::fstream bytes(file, std::ios::in | std::ios::out | std::ios::binary);
+    bytes.seekp(8);
+    bytes.put('\x7f');
+  }
+  EXPECT_FALSE(compile_hits());
+  EXPECT_TRUE(compile_hits());
+  // an object under another kernel's key
+  ObjectCache cache(directory_.string());
+  const std::string key = cache_key("someone else");
+  fs::copy_file(file, directory_ / (key + ".o"));
+  EXPECT_FALSE(cache.load(key).has_value());
+  EXPECT_EQ(warnings().size(), 3u);
+}
+
+TEST_F(Cache, UnwritableDirectoryIsOneWarning) {
+  // A file where the directory should be stops root as well, whom permissions do not.
+  std::ofstream(directory_.string()) << "in the way";
+  EXPECT_FALSE(compile_hits());
+  EXPECT_FALSE(compile_hits(2));
+  EXPECT_EQ(warnings().size(), 1u);
+}
+
+TEST_F(Cache, InjectedFaults) {
+  setenv("IPEX_INJECT_FAULT", "cache_write", 1);
+  EXPECT_FALSE(compile_hits());
+  EXPECT_FALSE(compile_hits());
+  EXPECT_TRUE(files().empty());
+  setenv("IPEX_INJECT_FAULT", "compile", 1);
+  EXPECT_THROW(compile_hits(), InternalError);
+  unsetenv("IPEX_INJECT_FAULT");
+  EXPECT_FALSE(compile_hits());
+}
+
+TEST_F(Cache, OffMeansNoFile) {
+  setenv("IPEX_CACHE", "off", 1);
+  EXPECT_FALSE(compile_hits());
+  EXPECT_FALSE(compile_hits());
+  EXPECT_FALSE(fs::exists(directory_));
+}
+
+TEST_F(Cache, LeavesNoTemporaryFile) {
+  compile_hits();
+  for (const fs::path& file : files()) EXPECT_EQ(file.extension(), ".o") << file;
+}
+
+TEST_F(Cache, ScheduledAndUnscheduledAreDifferentEntries) {
+  const Function f = elementwise("twice", {Dtype::kF32}, Dtype::kF32, 64, 1,
+                                 [](const std::vector<Expr>& x) { return x[0] + x[0]; });
+  CompileStats stats;
+  schedule_and_compile({f}, current_target(), &stats);
+  EXPECT_EQ(stats.cache_hits, 0);
+  jit_compile({f}, current_target(), &stats);
+  EXPECT_EQ(stats.cache_hits, 0);
+  schedule_and_compile({f}, current_target(), &stats);
+  EXPECT_EQ(stats.cache_hits, 1);
+  EXPECT_EQ(stats.passes_ms, 0);
+}
+
+TEST(CacheText, NamesDoNotMatterAnythingElseDoes) {
+  const auto text = [](const std::string& source) { return canonical_text(parse_function(source)); };
+  const std::string base =
+      "func f(in x: f32[s0], out y: f32[s0]) symbols(s0) {\n for i in 0..s0 {\n let t: f32 = x[i]\n y[i] = "
+      "t*t\n }\n}\n";
+  const std::string renamed =
+      "func g(in a: f32[n], out b: f32[n]) symbols(n) {\n for k in 0..n {\n let u: f32 = a[k]\n b[k] = u*u\n "
+      "}\n}\n";
+  EXPECT_EQ(text(base), text(renamed));
+  std::set<std::string> distinct = {text(base)};
+  for (const char* other : {
+           "func f(in x: f64[s0], out y: f64[s0]) symbols(s0) {\n for i in 0..s0 {\n let t: f64 = x[i]\n "
+           "y[i] = t*t\n }\n}\n",
+           "func f(in x: f32[s0], out y: f32[s0]) symbols(s0) {\n for i in 0..s0 {\n let t: f32 = x[i]\n "
+           "y[i] = t + t\n }\n}\n",
+           "func f(in x: f32[s0], out y: f32[s0]) symbols(s0) {\n for i in 1..s0 {\n let t: f32 = x[i]\n "
+           "y[i] = t*t\n }\n}\n",
+           "func f(out y: f32[s0], in x: f32[s0]) symbols(s0) {\n for i in 0..s0 {\n let t: f32 = x[i]\n "
+           "y[i] = t*t\n }\n}\n",
+           // bound names that are words of the grammar
+           "func f(in max: f32[s0], out y: f32[s0]) symbols(s0) {\n for i in 0..s0 {\n y[i] = max(max[i], "
+           "1f)\n }\n}\n",
+           "func f(in min: f32[s0], out y: f32[s0]) symbols(s0) {\n for i in 0..s0 {\n y[i] = min(min[i], "
+           "1f)\n }\n}\n",
+       })
+    EXPECT_TRUE(distinct.insert(text(other)).second) << other;
+}
+
+TEST(CacheText, KeyIsSha256) {
+  EXPECT_EQ(cache_key(""), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+  EXPECT_FALSE(build_identity().empty());
+}
+
+}  // namespace
+}  // namespace ipex::loop::testing

@@ -1,0 +1,220 @@
+// Every scalar op on every dtype of its domain, as scalars and as vectors, on every ISA of this CPU, against
+// the interpreter.
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <random>
+
+#include "codegen/llvm/math_table.h"
+#include "tests/cpp/llvm_kernels.h"
+
+namespace ipex::loop::testing {
+namespace {
+
+bool in_domain(ScalarOp op, Dtype dtype) {
+  if (is_half(dtype)) return false;
+  switch (info(op).domain) {
+    case Domain::kAny:
+      return true;
+    case Domain::kNumber:
+      return dtype != Dtype::kBool;
+    case Domain::kFloatOnly:
+      return is_float(dtype);
+    case Domain::kIntOnly:
+      return is_int(dtype);
+    case Domain::kBits:
+      return !is_float(dtype);
+  }
+  return false;
+}
+
+bool is_bitcast(ScalarOp op) { return op == ScalarOp::bitcast_int_ || op == ScalarOp::bitcast_float_; }
+bool is_defined(ScalarOp op, Dtype dtype) {
+  if (op == ScalarOp::bitcast_float_) return dtype == Dtype::kI32 || dtype == Dtype::kI64;
+  return in_domain(op, dtype);
+}
+
+Dtype result_dtype(ScalarOp op, Dtype dtype) {
+  if (op == ScalarOp::bitcast_int_) return dtype == Dtype::kF64 ? Dtype::kI64 : Dtype::kI32;
+  if (op == ScalarOp::bitcast_float_) return dtype == Dtype::kI64 ? Dtype::kF64 : Dtype::kF32;
+  return info(op).result == ResultRule::kBoolean ? Dtype::kBool : dtype;
+}
+
+// Operand k of every op: all pairs of edge values, then random ones.
+constexpr int64_t kCount = 3072;
+Array operand(Dtype dtype, int k) {
+  Array a(dtype, kCount);
+  std::mt19937_64 random(k * 101 + static_cast<int>(dtype));
+  if (is_float(dtype)) {
+    const auto edges = float_edges(dtype);
+    const int64_t n = static_cast<int64_t>(edges.size());
+    std::normal_distribution<double> normal(0, 4);
+    for (int64_t i = 0; i < kCount; ++i) {
+      const int64_t pick = k == 0 ? i % n : k == 1 ? i / n % n : (i * 7) % n;
+      a.set_float(i, i < n * n ? edges[pick] : normal(random));
+    }
+  } else {
+    const auto edges = int_edges(dtype);
+    const int64_t n = static_cast<int64_t>(edges.size());
+    for (int64_t i = 0; i < kCount; ++i) {
+      const int64_t pick = k == 0 ? i % n : k == 1 ? i / n % n : (i * 5) % n;
+      a.set_int(i, i < n * n               ? edges[pick]
+                   : dtype == Dtype::kBool ? random() & 1
+                                           : static_cast<int64_t>(random()));
+    }
+  }
+  return a;
+}
+
+// Sleef's bound, and what the interpreter's own libm may add.
+double allowed_ulps(ScalarOp op, Dtype dtype) {
+  const MathFunction* math = math_function(op);
+  if (!math || !is_float(dtype)) return 0;
+  return math->ulp == 0 ? 0 : math->ulp + 1;
+}
+
+// Arguments for which Sleef, and eager through it, claims nothing: quotients that overflow in fmod and in
+// what is made of it, and functions that overflow inside before their result does.
+bool is_outside_domain(ScalarOp op, Dtype dtype, double a, double b) {
+  if (!is_float(dtype) || !std::isfinite(a)) return false;
+  const bool is_double = dtype == Dtype::kF64;
+  if (op == ScalarOp::rem_ || op == ScalarOp::floordiv_ || op == ScalarOp::floormod_)
+    return b != 0 && std::abs(a / b) > (is_double ? 1e300 : 3.4e38);
+  const MathFunction* math = math_function(op);
+  if (!math || std::isinf(math->domain)) return false;
+  const bool exponential = math->domain < 100;
+  return std::abs(a) > (is_double ? (exponential ? 709 : 1e150) : math->domain);
+}
+
+class ScalarOps : public ::testing::TestWithParam<Dtype> {};
+
+TEST_P(ScalarOps, AgreeWithTheInterpreter) {
+  const Dtype dtype = GetParam();
+  std::vector<Array> operands;
+  for (int k = 0; k < 3; ++k) operands.push_back(operand(dtype, k));
+  Array conditions = operand(Dtype::kBool, 2);
+
+  for (Isa isa : supported_isas()) {
+    const Target target = target_for(isa);
+    // One lane, one register, and a width that is neither: split and padded.
+    for (int lanes : {1, target.lanes(dtype), 3, 2 * target.lanes(dtype)}) {
+      std::vector<Function> sources, kernels;
+      std::vector<ScalarOp> ops;
+      for (int o = 0; o < scalar_op_count(); ++o) {
+        const auto op = static_cast<ScalarOp>(o);
+        if (!is_defined(op, dtype)) continue;
+        std::vector<Dtype> inputs(info(op).arity, dtype);
+        if (op == ScalarOp::select_) inputs = {Dtype::kBool, dtype, dtype};
+        const Dtype result = result_dtype(op, dtype);
+        sources.push_back(elementwise("op_" + std::string(info(op).name), inputs, result, kCount, lanes,
+                                      [&](const std::vector<Expr>& x) {
+                                        return is_bitcast(op) ? make_apply_as(op, x, {result, lanes})
+                                                              : make_apply(op, x);
+                                      }));
+        kernels.push_back(lowered(sources.back(), target));
+        ops.push_back(op);
+      }
+      const auto library = jit_compile(kernels, target);
+      for (size_t i = 0; i < ops.size(); ++i) {
+        const bool selects = ops[i] == ScalarOp::select_;
+        std::vector<Array*> arrays;
+        if (selects) arrays.push_back(&conditions);
+        for (int k = 0; k < info(ops[i]).arity - selects; ++k) arrays.push_back(&operands[k]);
+        Array expected(result_dtype(ops[i], dtype), kCount), actual = expected;
+        arrays.push_back(&expected);
+        interpret(sources[i], arrays);
+        arrays.back() = &actual;
+        run(*library, sources[i].name, arrays);
+        if (is_float(expected.dtype) && !selects)
+          for (int64_t k = 0; k < kCount; ++k)
+            if (is_outside_domain(ops[i], dtype, operands[0].get_float(k), operands[1].get_float(k)))
+              actual.set_float(k, expected.get_float(k));
+        EXPECT_EQ(difference(expected, actual, allowed_ulps(ops[i], dtype)), "")
+            << sources[i].name << " of " << name(dtype) << "x" << lanes << " on " << name(isa);
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Dtypes, ScalarOps,
+                         ::testing::Values(Dtype::kBool, Dtype::kU8, Dtype::kI8, Dtype::kI16, Dtype::kI32,
+                                           Dtype::kI64, Dtype::kF32, Dtype::kF64),
+                         [](const auto& info) { return std::string(name(info.param)); });
+
+// Division by a constant takes other paths than by a variable.
+TEST(ScalarOps, DivisionByConstants) {
+  for (Dtype dtype : {Dtype::kI8, Dtype::kI32, Dtype::kI64}) {
+    for (int64_t divisor : {-128, -3, -1, 0, 1, 2, 3, 7, 8, 64, 100}) {
+      for (ScalarOp op : {ScalarOp::div_, ScalarOp::rem_, ScalarOp::floordiv_, ScalarOp::floormod_}) {
+        const int lanes = dtype == Dtype::kI64 ? 1 : 8;
+        const Function f =
+            elementwise("divide", {dtype}, dtype, kCount, lanes, [&](const std::vector<Expr>& x) {
+              return make_apply(op, {x[0], make_int(x[0]->type, divisor)});
+            });
+        expect_same(f, {operand(dtype, 0), Array(dtype, kCount)});
+      }
+    }
+  }
+}
+
+class Casts : public ::testing::TestWithParam<Dtype> {};
+
+TEST_P(Casts, AgreeWithTheInterpreter) {
+  const Dtype from = GetParam();
+  Array source = operand(from, 0);
+  for (Isa isa : supported_isas()) {
+    const Target target = target_for(isa);
+    if (target.native_bf16_convert && from == Dtype::kF32)  // the instruction reads denormals as zero
+      for (int64_t i = 0; i < kCount; ++i)
+        if (source.get_float(i) != 0 && std::abs(source.get_float(i)) < 0x1p-126) source.set_float(i, 0.0);
+    for (int lanes : {1, 3, 8, 16}) {
+      std::vector<Function> kernels;
+      std::vector<Dtype> targets;
+      for (size_t d = 0; d < kDtypes.size(); ++d) {
+        const auto to = static_cast<Dtype>(d);
+        if (to == from) continue;
+        targets.push_back(to);
+        kernels.push_back(elementwise("to_" + std::string(name(to)), {from}, to, kCount, lanes,
+                                      [&](const std::vector<Expr>& x) { return make_cast(to, x[0]); }));
+      }
+      const auto library = jit_compile(kernels, target);
+      for (size_t i = 0; i < targets.size(); ++i) {
+        Array expected(targets[i], kCount), actual = expected;
+        interpret(kernels[i], {&source, &expected});
+        run(*library, kernels[i].name, {&source, &actual});
+        EXPECT_EQ(difference(expected, actual), "")
+            << name(from) << " to " << name(targets[i]) << "x" << lanes << " on " << name(isa);
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Dtypes, Casts,
+                         ::testing::Values(Dtype::kBool, Dtype::kU8, Dtype::kI8, Dtype::kI16, Dtype::kI32,
+                                           Dtype::kI64, Dtype::kF16, Dtype::kBF16, Dtype::kF32, Dtype::kF64),
+                         [](const auto& info) { return std::string(name(info.param)); });
+
+// Every bf16 and f16 value, and the rounding of f32 values around each tie.
+TEST(Casts, HalfTypesExhaustively) {
+  for (Dtype half : {Dtype::kF16, Dtype::kBF16}) {
+    Array bits(half, 65536);
+    for (int64_t i = 0; i < 65536; ++i) bits.set_int(i, i);
+    expect_same(elementwise("widen", {half}, Dtype::kF32, 65536, 16,
+                            [](const std::vector<Expr>& x) { return make_cast(Dtype::kF32, x[0]); }),
+                {bits, Array(Dtype::kF32, 65536)});
+    Array ties(Dtype::kF32, 65536 * 3);
+    for (int64_t i = 0; i < 65536; ++i)
+      for (int k = 0; k < 3; ++k) {
+        const uint32_t word = (static_cast<uint32_t>(i) << 16) + 0x7fff + k;
+        const bool denormal = (word & 0x7f800000) == 0;  // read as zero by the AVX-512 instruction
+        ties.set_float(i * 3 + k, denormal ? 0.0 : std::bit_cast<float>(word));
+      }
+    expect_same(elementwise("round", {Dtype::kF32}, half, 65536 * 3, 16,
+                            [&](const std::vector<Expr>& x) { return make_cast(half, x[0]); }),
+                {ties, Array(half, 65536 * 3)});
+  }
+}
+
+}  // namespace
+}  // namespace ipex::loop::testing
