@@ -429,7 +429,7 @@ class Chooser {
     double around = 1;
     for (int loop : chain) around *= trips(loop);
     bool any = false;
-    for (int r : reductions) any |= work(r) * around >= kSplitWork;
+    for (int r : reductions) any |= !is_static(r) || work(r) * around >= kSplitWork;
     if (!any) return false;
     for (int r : reductions) {
       const double each = std::max(work(r) * around / trips(r), 1.0);

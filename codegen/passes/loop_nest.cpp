@@ -87,6 +87,18 @@ Block replace_loop(const Block& block, const std::string& var,
   return out;
 }
 
+Ranges variable_ranges(const Function& f) {
+  Ranges ranges;
+  for (const std::string& s : f.symbols) ranges[s] = {index_const(1), nullptr};
+  visit(
+      f.body,
+      [&](const Stmt& stmt) {
+        if (const auto* loop = std::get_if<For>(&stmt)) ranges[loop->var] = {loop->begin, loop->end};
+      },
+      nullptr);
+  return ranges;
+}
+
 Block fresh_copy(const Block& block, Names& names) {
   const std::string suffix = "_" + names.fresh("copy");
   return rename_bound(block, suffix);

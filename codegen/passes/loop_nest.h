@@ -7,6 +7,7 @@
 
 #include "codegen/loop/ir.h"
 #include "codegen/loop/rewrite.h"
+#include "codegen/loop/simplify.h"
 
 namespace ipex::loop {
 
@@ -34,6 +35,9 @@ Expr merged(const Reduction& reduction, size_t i, const std::vector<Expr>& left,
 // Rebuilds a block with every loop over `var` replaced; InternalError when there is none.
 Block replace_loop(const Block& block, const std::string& var,
                    const std::function<std::vector<Stmt>(For)>& fn);
+
+// What every variable of a function lies within: symbols are at least 1, loop variables between their bounds.
+Ranges variable_ranges(const Function& f);
 
 // Copies of everything bound inside, under names not used in the function so far.
 Block fresh_copy(const Block& block, Names& names);

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "codegen/loop/rewrite.h"
+#include "codegen/passes/loop_nest.h"
 
 namespace ipex::loop {
 
@@ -54,10 +55,11 @@ struct LoopTree::Scope {
   std::map<std::string, Dtype> dtype;
 };
 
-LoopTree::LoopTree(const Function& f) {
+LoopTree::LoopTree(const Function& f) : ranges_(variable_ranges(f)) {
   Scope scope;
   for (const Buffer& b : f.buffers) scope.dtype[b.name] = b.dtype;
   walk(f.body, -1, scope);
+  independent_.resize(loops_.size());
   for (int i = static_cast<int>(loops_.size()) - 1; i >= 0; --i) {
     if (const int parent = loops_[i].parent; parent >= 0) {
       loops_[parent].has_call |= loops_[i].has_call;
@@ -93,7 +95,8 @@ void LoopTree::walk(const Block& block, int loop, Scope& scope) {
       walk(*inner, loop, scope);
     } else if (const auto* f = std::get_if<For>(&stmt)) {
       const int id = static_cast<int>(loops_.size());
-      loops_.push_back({.node = f, .parent = loop, .children = {}, .accesses = {}});
+      loops_.push_back(
+          {.node = f, .parent = loop, .children = {}, .accesses = {}, .extent = simplify(f->end - f->begin)});
       (loop < 0 ? roots_ : loops_[loop].children).push_back(id);
       walk(f->body, id, scope);
       if (f->reduction)
@@ -102,6 +105,7 @@ void LoopTree::walk(const Block& block, int loop, Scope& scope) {
       read(let->value, loop, scope);
       if (let->value->type == kIndex) scope.integers[let->name] = substitute(let->value, scope.integers);
     } else if (const auto* store = std::get_if<Store>(&stmt)) {
+      written_.insert(store->buffer);
       read(store->value, loop, scope);
       read(store->index, loop, scope);
       read(store->mask, loop, scope);
@@ -138,12 +142,6 @@ std::vector<int> LoopTree::enclosed_path(int loop, int inner) const {
   return path;
 }
 
-Expr LoopTree::extent_expr(int loop) const {
-  return simplify(loops_[loop].node->end - loops_[loop].node->begin);
-}
-
-std::optional<int64_t> LoopTree::extent(int loop) const { return as_const_int(extent_expr(loop)); }
-
 std::optional<Expr> LoopTree::stride(const Expr& index, const std::string& var) {
   if (!uses(index, var)) return index_const(0);
   const std::optional<Affine> a = affine(index, {var});
@@ -161,15 +159,15 @@ struct Digit {
   Expr reach;
 };
 
-bool proves(const Expr& less, const Expr& than) {
+bool proves_less(const Expr& less, const Expr& than, const Ranges& ranges) {
   const Expr a = simplify(less), b = simplify(than);
   const auto x = as_const_int(a), y = as_const_int(b);
-  return x && y ? *x < *y : provably_less(a, b);
+  return x && y ? *x < *y : provably_less(a, b, ranges);
 }
 
-std::optional<Expr> magnitude(const Expr& weight) {
+std::optional<Expr> magnitude(const Expr& weight, const Ranges& ranges) {
   if (const auto c = as_const_int(weight)) return index_const(*c < 0 ? -*c : *c);
-  if (proves(index_const(0), weight)) return weight;
+  if (proves_less(index_const(0), weight, ranges)) return weight;
   return std::nullopt;
 }
 
@@ -198,6 +196,10 @@ bool LoopTree::disjoint(const Access& a, const Access& b, int loop) const {
     if (std::any_of(rest.begin(), rest.end(),
                     [&](const std::string& v) { return vars.count(v) || varies.count(v); }))
       return std::nullopt;
+    bool stable = true;  // an offset loaded from what the nest overwrites is not the same twice
+    visit(form->rest,
+          [&](const ExprNode& n) { stable &= !n.is(ExprKind::kLoad) || written_.count(n.name) == 0; });
+    if (!stable) return std::nullopt;
     Form out{index_const(0), form->rest, {}};
     if (const auto it = form->coefficients.find(var); it != form->coefficients.end())
       out.weight = simplify(it->second);
@@ -206,7 +208,7 @@ bool LoopTree::disjoint(const Access& a, const Access& b, int loop) const {
       const auto it = form->coefficients.find(node.var);
       if (it == form->coefficients.end()) continue;
       const Expr weight = simplify(it->second), reach = simplify(node.end - node.begin - index_const(1));
-      const std::optional<Expr> size = magnitude(weight);
+      const std::optional<Expr> size = magnitude(weight, ranges_);
       const std::set<std::string> in_reach = free_vars(reach);
       if (!size || std::any_of(in_reach.begin(), in_reach.end(),
                                [&](const std::string& v) { return vars.count(v) > 0; }))
@@ -220,7 +222,7 @@ bool LoopTree::disjoint(const Access& a, const Access& b, int loop) const {
   const auto fa = read_form(a), fb = read_form(b);
   if (!fa || !fb || !provably_equal(fa->weight, fb->weight)) return false;
   const auto offset = as_const_int(simplify(fa->offset - fb->offset));
-  const std::optional<Expr> own = magnitude(fa->weight);
+  const std::optional<Expr> own = magnitude(fa->weight, ranges_);
   if (!offset || !own) return false;
 
   // Digits of the same weight in both accesses are one digit; in one access they add up.
@@ -245,20 +247,27 @@ bool LoopTree::disjoint(const Access& a, const Access& b, int loop) const {
     else if (!provably_equal(same->reach, d.reach))
       same->reach = simplify(make_apply(ScalarOp::max_, {same->reach, d.reach}));
   }
-  digits.push_back({fa->weight, *own, simplify(extent_expr(loop) - index_const(1))});  // last: `loop` itself
+  digits.push_back(
+      {fa->weight, *own, simplify(loops_[loop].extent - index_const(1))});  // last: `loop` itself
 
   while (!digits.empty()) {
     const auto decided = std::find_if(digits.rbegin(), digits.rend(), [&](const Digit& d) {
       Expr others = index_const(*offset < 0 ? -*offset : *offset);
       for (const Digit& other : digits)
         if (&other != &d) others = others + other.magnitude * other.reach;
-      return proves(others, d.magnitude);
+      return proves_less(others, d.magnitude, ranges_);
     });
     if (decided == digits.rend()) return false;
     if (decided == digits.rbegin()) return true;
     digits.erase(std::next(decided).base());
   }
   return false;
+}
+
+bool LoopTree::reorderable(int loop) const {
+  if (loops_[loop].has_call) return false;
+  if (!independent_[loop]) independent_[loop] = independent(loop);
+  return *independent_[loop];
 }
 
 bool LoopTree::independent(int loop) const {

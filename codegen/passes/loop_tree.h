@@ -5,8 +5,8 @@
 // their integer lets inlined.
 #pragma once
 
-#include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -22,6 +22,7 @@ class LoopTree {
     int parent;  // -1: at function level
     std::vector<int> children;
     std::vector<int> accesses;  // in its own body, not in a child's
+    Expr extent = nullptr;
     double work = 0;  // cost of its own body's arithmetic for one iteration, in simple element operations
     bool has_call = false;  // calls anything but ipex_report_index, here or below
     bool has_math = false;  // a transcendental or a division, here or below
@@ -43,26 +44,28 @@ class LoopTree {
   const std::vector<int>& roots() const { return roots_; }
   bool encloses(int outer, int inner) const;  // or is the same
 
-  // Distinct iterations write distinct locations and read nothing that another one writes.
-  bool independent(int loop) const;
-  // May run in any order and in pieces: independent, and carried values only through its Reduction.
-  bool reorderable(int loop) const { return !loops_[loop].has_call && independent(loop); }
+  // May run in any order and in pieces: distinct iterations write distinct locations and read nothing that
+  // another one writes; values are carried through its Reduction only.
+  bool reorderable(int loop) const;
 
   // What `index` grows by when `var` does: 0 when it does not occur, nullopt when not affine in it.
   static std::optional<Expr> stride(const Expr& index, const std::string& var);
-  std::optional<int64_t> extent(int loop) const;  // when constant
-  Expr extent_expr(int loop) const;
+  std::optional<int64_t> extent(int loop) const { return as_const_int(loops_[loop].extent); }
 
  private:
   struct Scope;
   void walk(const Block& block, int loop, Scope& scope);
   void read(const Expr& e, int loop, Scope& scope);
+  bool independent(int loop) const;
   bool disjoint(const Access& a, const Access& b, int loop) const;
   std::vector<int> enclosed_path(int loop, int inner) const;  // loops strictly inside `loop` around `inner`
 
   std::vector<Loop> loops_;
   std::vector<Access> accesses_;
   std::vector<int> roots_;
+  Ranges ranges_;
+  std::set<std::string> written_;                         // buffers that some store names
+  mutable std::vector<std::optional<bool>> independent_;  // by loop, proved once
 };
 
 // One element's cost of an op, relative to an addition.

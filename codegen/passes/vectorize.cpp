@@ -63,7 +63,7 @@ std::optional<ScalarOp> lane_op(const Reduction& r, size_t i) {
 
 class Vectorizer {
  public:
-  explicit Vectorizer(const Function& f) : names_(f) {}
+  explicit Vectorizer(const Function& f) : names_(f), ranges_(variable_ranges(f)) {}
 
   Block block(const Block& b) {
     std::vector<Stmt> out;
@@ -140,8 +140,8 @@ class Vectorizer {
   std::vector<Expr> steps(const For& f, std::vector<Expr> states, std::vector<Stmt>& out) {
     const int width = f.lanes * f.unroll;
     IPEX_CHECK(width > 1, "the vector loop `" + f.var + "` has one lane");
-    Expr extent = simplify(f.end - f.begin);
-    if (!as_const_int(extent) && !provably_less(index_const(-1), extent))
+    Expr extent = simplify(f.end - f.begin, ranges_);
+    if (!as_const_int(extent) && !provably_less(index_const(-1), extent, ranges_))
       extent = make_apply(ScalarOp::max_, {extent, index_const(0)});
     if (!as_const_int(extent) && !extent->is(ExprKind::kVar)) {
       const std::string name = names_.fresh(f.var + "_extent");
@@ -260,6 +260,7 @@ class Vectorizer {
   }
 
   Names names_;
+  Ranges ranges_;
 };
 
 }  // namespace

@@ -1,0 +1,237 @@
+// Random nests of the shapes that lowering emits, before and after the scheduling passes: the interpreter
+// must not see the difference, and compiled code must agree with the interpreter.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+#include <random>
+
+#include "codegen/loop/text.h"
+#include "codegen/passes/passes.h"
+#include "passes_evaluation.h"
+
+namespace ipex::loop {
+namespace {
+
+constexpr int64_t kSizes[] = {1, 2, 3, 7, 16, 17, 33, 64, 100};
+
+class Generator {
+ public:
+  explicit Generator(uint64_t seed) : random_(seed) {}
+
+  std::string nest() {
+    switch (pick(8)) {
+      case 0:
+        return softmax();
+      case 1:
+        return normalization();
+      case 2:
+        return column_reduction();
+      case 3:
+        return full_reduction();
+      case 4:
+        return arg_max();
+      case 5:
+        return gather_or_scatter();
+      default:
+        return pointwise();
+    }
+  }
+
+ private:
+  int pick(int n) { return std::uniform_int_distribution<int>(0, n - 1)(random_); }
+  int64_t size() { return kSizes[pick(9)]; }
+  int64_t size_or_empty() { return pick(12) == 0 ? 0 : size(); }
+  static std::string str(int64_t n) { return std::to_string(n); }
+
+  // Row-major strides of `sizes` laid out in a random order of dims; 0 for broadcast dims.
+  std::string index(const std::vector<int64_t>& sizes, bool may_broadcast, int64_t& extent) {
+    std::vector<size_t> order(sizes.size());
+    std::iota(order.begin(), order.end(), 0);
+    if (pick(2) == 0) std::shuffle(order.begin(), order.end(), random_);
+    std::vector<std::string> terms;
+    extent = 1;
+    for (size_t k = order.size(); k-- > 0;) {
+      if (may_broadcast && pick(4) == 0) continue;
+      terms.push_back("i" + str(static_cast<int64_t>(order[k])) + "*" + str(extent));
+      extent *= sizes[order[k]];
+    }
+    std::string out = "0";
+    for (const std::string& t : terms) out += " + " + t;
+    return out;
+  }
+
+  std::string open_loops(const std::vector<int64_t>& sizes) {
+    std::string text;
+    for (size_t i = 0; i < sizes.size(); ++i)
+      text += "for i" + str(static_cast<int64_t>(i)) + " in 0.." + str(sizes[i]) + " {\n";
+    return text;
+  }
+
+  std::string pointwise() {
+    std::vector<int64_t> sizes;
+    int64_t total = 1;
+    for (int dims = 1 + pick(4); dims > 0; --dims) {
+      int64_t n = size_or_empty();
+      if (total * n > 20000) n = 3;
+      sizes.push_back(n);
+      total *= std::max<int64_t>(n, 1);
+    }
+    int64_t ea, eb, ec, ey, ez;
+    const std::string a = index(sizes, true, ea), b = index(sizes, true, eb), c = index(sizes, true, ec);
+    const std::string y = index(sizes, false, ey), z = index(sizes, false, ez);
+    const char* half = pick(2) == 0 ? "bf16" : "f16";
+    std::string text = "func f(in a: f32[" + str(ea) + "], in b: " + half + "[" + str(eb) + "], in c: b1[" +
+                       str(ec) + "], in n: i64[" + str(ec) + "], out y: f32[" + str(ey) +
+                       "], out z: " + half + "[" + str(ez) + "], out w: i64[" + str(ey) + "]) {\n" +
+                       open_loops(sizes);
+    text += "let p: f32 = a[" + a + "]\nlet q: f32 = cast.f32(b[" + b + "])\nlet m: b1 = c[" + c + "]\n";
+    text += "y[" + y + "] = select(m, p*q, max(p, q) + 0.5f)\n";
+    text += "z[" + z + std::string("] = cast.") + half + "(a[" + a + " if m] - q)\n";
+    text += "w[" + y + "] = n[" + c + "] + (i0 + 3) % 5\n";
+    return text + std::string(sizes.size(), '}') + "}\n";
+  }
+
+  std::string softmax() {
+    const int64_t rows = size_or_empty(), columns = size();
+    const bool strided = pick(3) == 0, scratch = pick(2) == 0;
+    const auto at = [&](const std::string& c) {
+      return strided ? c + "*" + str(rows) + " + r" : "r*" + str(columns) + " + " + c;
+    };
+    const std::string n = str(columns), all = str(rows * columns);
+    std::string text = "func f(in x: f32[" + all + "], out y: f32[" + all + "], out lse: f32[" + str(rows) +
+                       "]) {\nfor r in 0.." + str(rows) + " {\n";
+    if (scratch) text += "alloc t: f32[" + n + "]\n";
+    text += "for c in 0.." + n + " reduce(m: f32 = -inff) {\n} yield(max(m, x[" + at("c") +
+            "])) merge(max(m, m.other))\n";
+    text += "for c1 in 0.." + n + " reduce(s: f32 = 0.0f) {\nlet e: f32 = exp(x[" + at("c1") + "] - m)\n" +
+            (scratch ? "t[c1] = e\n" : "") + "} yield(s + e) merge(s + s.other)\n";
+    text += "for c2 in 0.." + n + " {\ny[" + at("c2") + "] = " + std::string("div(") +
+            (scratch ? "t[c2]" : "exp(x[" + at("c2") + "] - m)") + ", s)\n}\nlse[r] = m + log(s)\n}\n}\n";
+    return text;
+  }
+
+  std::string normalization() {
+    const int64_t rows = size(), outer = 1 + pick(4), inner = size();
+    const std::string all = str(rows * outer * inner),
+                      at = "r*" + str(outer * inner) + " + a*" + str(inner) + " + b";
+    const std::string count = str(outer * inner) + ".0f";
+    return "func f(in x: bf16[" + all + "], in g: f32[" + str(outer * inner) + "], out y: bf16[" + all +
+           "], out mean: f32[" + str(rows) + "]) {\nfor r in 0.." + str(rows) + " {\nfor a in 0.." +
+           str(outer) + " reduce(s: f32 = 0.0f) {\nfor b in 0.." + str(inner) +
+           " reduce(s1: f32 = s identity(0.0f)) {\n} yield(s1 + cast.f32(x[" + at +
+           "])) merge(s1 + s1.other)\n} yield(s1) merge(s + s.other)\nlet mu: f32 = div(s, " + count + ")" +
+           "\nfor a1 in 0.." + str(outer) + " reduce(v: f32 = 0.0f) {\nfor b1_ in 0.." + str(inner) +
+           " reduce(v1: f32 = v identity(0.0f)) {\nlet d: f32 = cast.f32(x[r*" + str(outer * inner) +
+           " + a1*" + str(inner) +
+           " + b1_]) - mu\n} yield(v1 + d*d) merge(v1 + v1.other)\n} yield(v1) merge(v + v.other)\nlet "
+           "scale: f32 = rsqrt(div(v, " +
+           count + ") + 0.01f)\nfor a2 in 0.." + str(outer) + " {\nfor b2 in 0.." + str(inner) + " {\ny[r*" +
+           str(outer * inner) + " + a2*" + str(inner) + " + b2] = cast.bf16((cast.f32(x[r*" +
+           str(outer * inner) + " + a2*" + str(inner) + " + b2]) - mu)*scale*g[a2*" + str(inner) +
+           " + b2])\n}\n}\nmean[r] = mu\n}\n}\n";
+  }
+
+  std::string column_reduction() {
+    const int64_t columns = size_or_empty(), a = size() % 20, b = size() % 20;
+    const std::string all = str(columns * a * b);
+    return "func f(in x: f32[" + all + "], out y: f32[" + str(columns) + "], out k: b1[" + str(columns) +
+           "]) {\nfor c in 0.." + str(columns) + " {\nfor a in 0.." + str(a) +
+           " reduce(s: f32 = 0.0f, any: b1 = 0b1) {\nfor b in 0.." + str(b) +
+           " reduce(s1: f32 = s identity(0.0f), any1: b1 = any identity(0b1)) {\nlet v: f32 = x[a*" +
+           str(b * columns) + " + b*" + str(columns) +
+           " + c]\n} yield(s1 + v, bitor(any1, v > 2.0f)) merge(s1 + s1.other, bitor(any1, any1.other))\n" +
+           "} yield(s1, any1) merge(s + s.other, bitor(any, any.other))\ny[c] = s\nk[c] = any\n}\n}\n";
+  }
+
+  std::string full_reduction() {
+    const int64_t n = size_or_empty() * (1 + pick(5));
+    const char* op = pick(2) == 0 ? "min(s, x[i])" : "max(s, x[i])";
+    const char* merge = op[1] == 'i' ? "min(s, s.other)" : "max(s, s.other)";
+    const char* identity = op[1] == 'i' ? "inff" : "-inff";
+    return "func f(in x: f32[" + str(n) + "], in n: i64[" + str(n) +
+           "], out y: f32[1], out z: i64[1]) {\nfor i in 0.." + str(n) + " reduce(s: f32 = " + identity +
+           ", t: i64 = 3 identity(0)) {\n} yield(" + op + ", t + n[i]) merge(" + merge +
+           ", t + t.other)\ny[0] = s\nz[0] = t\n}\n";
+  }
+
+  std::string arg_max() {
+    const int64_t rows = size(), columns = size();
+    const bool strided = pick(2) == 0;
+    const std::string at = strided ? "c*" + str(rows) + " + r" : "r*" + str(columns) + " + c";
+    return "func f(in x: f32[" + str(rows * columns) + "], out y: i64[" + str(rows) + "]) {\nfor r in 0.." +
+           str(rows) + " {\nfor c in 0.." + str(columns) +
+           " reduce(m: f32 = -inff, at: i64 = 9223372036854775807) {\nlet v: f32 = x[" + at +
+           "]\nlet better: b1 = v > m\n} yield(select(better, v, m), select(better, c, at)) merge(max(m, "
+           "m.other), " +
+           "select(m == m.other, min(at, at.other), select(m > m.other, at, at.other)))\ny[r] = at\n}\n}\n";
+  }
+
+  std::string gather_or_scatter() {
+    const int64_t rows = size(), columns = size();
+    const bool scatter = pick(2) == 0;
+    const std::string table = "f32[" + str(8 * columns) + "]", body = "f32[" + str(rows * columns) + "]";
+    return "func f(in idx: i64[" + str(rows) + "], " +
+           (scatter ? "in x: " + body + ", inout y: " + table : "in x: " + table + ", out y: " + body) +
+           ") {\nfor e in 0.." + str(rows) +
+           " {\nlet at: i64 = idx[e]\nlet fine: b1 = bitand(at >= 0, at < 8)\nfor c in 0.." + str(columns) +
+           " {\n" +
+           (scatter ? "y[at*" + str(columns) + " + c] = y[at*" + str(columns) + " + c if fine] + x[e*" +
+                          str(columns) + " + c] if fine\n"
+                    : "y[e*" + str(columns) + " + c] = x[at*" + str(columns) + " + c if fine]\n") +
+           "}\n}\n}\n";
+  }
+
+  std::mt19937_64 random_;
+};
+
+// Runs the passes one by one; the interpreter must agree after each.
+void expect_same_values(const Function& input, Isa isa, const std::vector<int64_t>& symbols, uint64_t seed) {
+  const Target target = target_for(isa);
+  testing::Buffers expected = testing::random_buffers(input, symbols, seed);
+  const testing::Buffers start = expected;
+  testing::run_eval(input, expected, symbols);
+  std::vector<Function> module = {input};
+  for (const LoopPass& pass : pipeline()) {
+    module = pass.run(std::move(module), target);
+    verify(module.at(0));
+    if (pass.name == "vectorize") {
+      testing::Buffers actual = start;
+      testing::run_eval(module[0], actual, symbols);
+      const std::string what = testing::difference(input, expected, actual);
+      ASSERT_EQ(what, "") << "seed " << seed << ", after " << pass.name << " of\n"
+                          << print(input) << "\n"
+                          << print(module[0]);
+      return;
+    }
+  }
+}
+
+TEST(Nests, PassesKeepValues) {
+  for (uint64_t seed = 0; seed < 300 && !HasFatalFailure(); ++seed) {
+    const Function input = parse_function(Generator(seed).nest());
+    verify(input);
+    expect_same_values(input, seed % 2 == 0 ? Isa::kAvx512 : Isa::kAvx2, {}, seed);
+  }
+}
+
+TEST(Nests, SymbolicSizesKeepValues) {
+  const char* texts[] = {
+      "func f(in x: f32[s0*s1], in b: f32[s1], out y: f32[s0*s1]) symbols(s0, s1) { for i in 0..s0 { for j "
+      "in 0..s1 {"
+      " y[i*s1 + j] = x[i*s1 + j]*b[j] } } }",
+      "func f(in x: f32[s0*s1], out y: f32[s0*s1]) symbols(s0, s1) { for i in 0..s0 { for j in 0..s1 {"
+      " y[i*s1 + j] = x[j*s0 + i] } } }",
+      "func f(in x: f32[s0*s1], out y: f32[s0]) symbols(s0, s1) { for i in 0..s0 { for j in 0..s1 reduce(s: "
+      "f32 = 0.0f) {"
+      " } yield(s + x[i*s1 + j]) merge(s + s.other) y[i] = s } }",
+      "func f(in x: f32[s0*s1], out y: f32[s1]) symbols(s0, s1) { for j in 0..s1 { for i in 0..s0 reduce(s: "
+      "f32 = 0.0f) {"
+      " } yield(s + x[i*s1 + j]) merge(s + s.other) y[j] = s } }"};
+  for (const char* text : texts)
+    for (const auto& symbols : {std::vector<int64_t>{1, 1}, {3, 17}, {17, 3}, {40, 100}, {200, 30}})
+      expect_same_values(parse_function(text), Isa::kAvx512, symbols, 7);
+}
+
+}  // namespace
+}  // namespace ipex::loop
