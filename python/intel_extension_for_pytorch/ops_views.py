@@ -157,17 +157,13 @@ def _cat(im: Importer, node: Any, tensors: list[Ref], dim: int = 0) -> Ref:
     parts = [im.cast(t, value.dtype) for t in tensors if t.shape != (0,)]
     if not parts:
         return im.copy(im.cast(tensors[0], value.dtype))
-    return cat(im, parts, dim % len(parts[0].shape))
+    return _joined(im, parts, dim % len(parts[0].shape), im.shape_of(node))
 
 
-def cat(im: Importer, parts: list[Ref], axis: int) -> Ref:
+def _joined(im: Importer, parts: list[Ref], axis: int, shape: tuple[Dim, ...]) -> Ref:
     if len(parts) == 1:
         return im.copy(parts[0])
-    extent: Dim = 0
-    for part in parts:
-        extent = add(extent, part.shape[axis])
-    shape = parts[0].shape
-    return im.emit("cat", "", parts, parts[0].dtype, shape[:axis] + (extent,) + shape[axis + 1 :], axis=axis)
+    return im.emit("cat", "", parts, parts[0].dtype, shape, axis=axis)
 
 
 @rule("stack")
@@ -175,7 +171,7 @@ def _stack(im: Importer, node: Any, tensors: list[Ref], dim: int = 0) -> Ref:
     dtype = node.meta["val"].dtype
     axis = dim % (len(tensors[0].shape) + 1)
     shape = tensors[0].shape[:axis] + (1,) + tensors[0].shape[axis:]
-    return cat(im, [im.reshape(im.cast(t, dtype), shape) for t in tensors], axis)
+    return _joined(im, [im.reshape(im.cast(t, dtype), shape) for t in tensors], axis, im.shape_of(node))
 
 
 @rule("slice_scatter")
@@ -211,8 +207,7 @@ def _replace(im: Importer, x: Ref, src: Ref, dim: int, first: Dim, length: Dim) 
         parts.insert(0, im.slice_dim(x, dim, 0, first))
     if tail != 0:
         parts.append(im.slice_dim(x, dim, last, tail))
-    result = cat(im, parts, dim)
-    return Ref(result.id, result.dtype, x.shape, result.owned)
+    return _joined(im, parts, dim, x.shape)
 
 
 @rule("constant_pad_nd")
