@@ -67,7 +67,9 @@ Expr Lowering::value(Value v, const Index& index, const Expr& mask) {
 }
 
 void Lowering::remember(Value v, const Index& index, const Expr& mask, const Expr& result) {
-  memos_[emitter_.depth_of(result)].push_back({v, index, mask, result});
+  const size_t depth = emitter_.depth_of(result);
+  if (memos_.size() <= depth) memos_.resize(depth + 1);
+  memos_[depth].push_back({v, index, mask, result});
 }
 
 Expr Lowering::compute(Value v, const Index& index, const Expr& mask) {
