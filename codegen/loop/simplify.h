@@ -1,9 +1,9 @@
 // One simplifier for indices, shapes and kernel arithmetic.
 //
-// precondition: verified expression; `ranges` bounds variables (inclusive low, exclusive high; absent: unknown; symbols are >= 1
-// unless given otherwise).
-// postcondition: equal value for every binding in range, never more nodes; integer sums and products in a canonical order, so that
-// equal() decides equality of the usual shape and index expressions; floating-point values bit-identical (x*1, x+(-0.0) only).
+// precondition: verified expression; `ranges` bounds variables (inclusive low, exclusive high; absent:
+// unknown; symbols are >= 1 unless given otherwise). postcondition: equal value for every binding in range,
+// never more nodes; integer sums and products in a canonical order, so that equal() decides equality of the
+// usual shape and index expressions; floating-point values bit-identical (x*1, x+(-0.0) only).
 #pragma once
 
 #include <map>
@@ -14,12 +14,12 @@
 namespace ipex::loop {
 
 struct Range {
-  Expr low, high;   // null: unknown
+  Expr low, high;  // null: unknown
 };
 using Ranges = std::map<std::string, Range>;
 
 Expr simplify(const Expr& e, const Ranges& ranges = {});
-Function simplify(const Function& f);   // also drops unused lets, dead ifs, empty and single-trip loops
+Function simplify(const Function& f);  // also drops unused lets, dead ifs, empty and single-trip loops
 bool provably_equal(const Expr& a, const Expr& b);
 bool provably_less(const Expr& a, const Expr& b, const Ranges& ranges = {});
 

@@ -1,0 +1,60 @@
+// What is known about the values of integer expressions: numeric intervals, and proofs over symbolic bounds
+// such as 0 <= j < s. Both are sound and incomplete: "no" means "not proved".
+#pragma once
+
+#include <limits>
+#include <optional>
+#include <string>
+#include <unordered_map>
+
+#include "codegen/loop/polynomial.h"
+
+namespace ipex::loop {
+
+// Inclusive; the extremes of int64_t stand for no bound.
+struct Interval {
+  static constexpr int64_t kLow = std::numeric_limits<int64_t>::min();
+  static constexpr int64_t kHigh = std::numeric_limits<int64_t>::max();
+  int64_t low = kLow, high = kHigh;
+  bool bounded() const { return low != kLow && high != kHigh; }
+};
+
+class Bounds {
+ public:
+  // name in [low, high); null: unknown.
+  void set_range(const std::string& name, const Expr& low, const Expr& high);
+  void set_interval(const std::string& name, Interval interval);
+  // The variable holds tensor data, not an index: sums and products of it may wrap.
+  void set_data(const std::string& name);
+
+  Interval interval(const Expr& e) const;  // of every lane
+  Interval interval(const Polynomial& p) const;
+
+  // No intermediate value wraps, so that order and division mean what they do on the integers. Indices are
+  // taken not to wrap; values that come from memory must be bounded.
+  bool is_exact(const Polynomial& p) const;
+
+  bool is_nonnegative(const Polynomial& p) const;
+  bool is_positive(const Polynomial& p) const { return is_nonnegative(add(p, -1)); }
+  bool is_less(const Polynomial& a, const Polynomial& b) const { return is_positive(add(b, a, -1)); }
+  bool is_within(const Polynomial& p, const Polynomial& size) const {
+    return is_nonnegative(p) && is_less(p, size);
+  }
+
+ private:
+  struct Entry {
+    Interval interval;
+    std::optional<Polynomial> low, last;  // where a bound is symbolic
+    bool data = false;
+  };
+  bool prove(const Polynomial& p, int depth, int& budget) const;
+  // Replaces the part of p linear in `atom` by a bound of it; false when none proves p nonnegative.
+  bool prove_without(const Expr& atom, const Polynomial& p, int depth, int& budget) const;
+  std::vector<Polynomial> product_bounds(const Expr& atom, const Polynomial& factor, bool rising) const;
+  bool is_index(const Expr& atom) const;
+  const Entry* find(const std::string& name) const;
+
+  std::unordered_map<std::string, Entry> entries_;
+};
+
+}  // namespace ipex::loop
