@@ -14,7 +14,8 @@ import torch
 BACKEND = os.environ.get("IPEX_TEST_BACKEND", "ipex")
 
 # The knob is read by C++ at each compile; a session starts from an empty cache unless the caller has one to warm.
-os.environ.setdefault("IPEX_CACHE", tempfile.mkdtemp(prefix="ipex-test-cache-"))
+session_cache = tempfile.TemporaryDirectory(prefix="ipex-test-cache-")
+os.environ.setdefault("IPEX_CACHE", session_cache.name)
 torch.set_num_threads(min(4, os.cpu_count() or 1))
 torch._dynamo.config.cache_size_limit = 64
 
@@ -32,6 +33,17 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if item.get_closest_marker("needs_ipex"):
             item.add_marker(skip)
+
+
+# What test_models compiled: test name -> op counts by kind, printed after the run.
+op_counts = {}
+
+
+def pytest_terminal_summary(terminalreporter):
+    if op_counts:
+        terminalreporter.section("ops compiled: native (in kernels + library calls) and extern by name")
+    for name, counts in op_counts.items():
+        terminalreporter.write_line(f"{name:48} {counts}")
 
 
 def pytest_report_header():
