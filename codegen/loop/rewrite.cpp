@@ -286,14 +286,14 @@ std::optional<Affine> affine(const Expr& e, const std::set<std::string>& vars) {
     return Affine{{{e->name, index_const(1)}}, index_const(0)};
   }
   std::vector<Affine> args;
-  bool constant = true;
+  bool rebuilt = false;  // an operand is not its own rest: it has variables, or had ones that cancelled
   for (const Expr& arg : e->args) {
     auto a = affine(arg, vars);
     if (!a) return std::nullopt;
-    constant &= a->coefficients.empty();
+    rebuilt |= a->rest != arg;
     args.push_back(std::move(*a));
   }
-  if (constant) return Affine{{}, e};
+  if (!rebuilt) return Affine{{}, e};
   if (!e->is(ExprKind::kApply)) return std::nullopt;
 
   auto scale = [](Affine& a, const Expr& factor) {
@@ -308,21 +308,22 @@ std::optional<Affine> affine(const Expr& e, const std::set<std::string>& vars) {
     case ScalarOp::mul_: {
       bool left = !args[0].coefficients.empty(), right = !args[1].coefficients.empty();
       if (left && right) return std::nullopt;
-      Affine& linear = args[left ? 0 : 1];
-      scale(linear, args[left ? 1 : 0].rest);
+      Affine& linear = args[right ? 1 : 0];
+      scale(linear, args[right ? 0 : 1].rest);
       return std::move(linear);
     }
-    case ScalarOp::sub_:
-      scale(args[1], index_const(-1));
-      [[fallthrough]];
     case ScalarOp::add_:
+    case ScalarOp::sub_: {
+      const bool minus = e->op == ScalarOp::sub_;
       for (auto& [name, coefficient] : args[1].coefficients) {
-        auto [it, fresh] = args[0].coefficients.emplace(name, coefficient);
-        if (!fresh) it->second = it->second + coefficient;
+        auto [it, fresh] =
+            args[0].coefficients.emplace(name, minus ? coefficient * index_const(-1) : coefficient);
+        if (!fresh) it->second = minus ? it->second - coefficient : it->second + coefficient;
         if (as_const_int(it->second) == 0) args[0].coefficients.erase(it);
       }
-      args[0].rest = args[0].rest + args[1].rest;
+      args[0].rest = minus ? args[0].rest - args[1].rest : args[0].rest + args[1].rest;
       return std::move(args[0]);
+    }
     default:
       return std::nullopt;
   }
