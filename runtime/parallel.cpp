@@ -26,8 +26,7 @@ int num_threads() { return omp_in_parallel() ? 1 : omp_get_max_threads(); }
 void parallel_for(int64_t begin, int64_t end, int64_t grain, ParallelBody body, void* closure) {
   const int64_t count = end - begin;
   if (count <= 0) return;
-  const int64_t chunks = std::min<int64_t>(
-      num_threads(), (count + std::max<int64_t>(grain, 1) - 1) / std::max<int64_t>(grain, 1));
+  const int64_t chunks = std::min<int64_t>(num_threads(), count / std::max<int64_t>(grain, 1));
   if (chunks <= 1) return body(closure, begin, end, 0);
   IndexFault* fault = current_fault;
 #pragma omp parallel num_threads(static_cast<int>(chunks))

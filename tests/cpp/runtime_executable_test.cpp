@@ -1,0 +1,394 @@
+// Executables of hand-made steps: buffers of every kind, hoisting by version, lifetimes, errors, several
+// threads.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstring>
+#include <functional>
+#include <thread>
+
+#include "runtime/abi.h"
+#include "runtime/error.h"
+#include "runtime/executable.h"
+
+namespace ipex {
+namespace {
+
+using Body = std::function<void(RunContext&)>;
+
+class FunctionStep final : public Step {
+ public:
+  FunctionStep(std::vector<int> reads_, std::vector<int> writes_, Body body) : body_(std::move(body)) {
+    reads = std::move(reads_);
+    writes = std::move(writes_);
+    info.name = "test.step";
+  }
+  void run(RunContext& context) const override { body_(context); }
+
+ private:
+  Body body_;
+};
+
+int64_t& number(const RunContext& context, int buffer) {
+  return *static_cast<int64_t*>(context.data(buffer));
+}
+
+// Builds Parts a buffer and a step at a time; every buffer holds one int64 unless said otherwise.
+struct Builder {
+  Executable::Parts parts;
+
+  int buffer(BufferKind kind, int index = -1, SizeExpr bytes = 8) {
+    parts.buffers.push_back({kind, index, std::move(bytes), nullptr});
+    return static_cast<int>(parts.buffers.size()) - 1;
+  }
+  int input(bool is_static = false) {
+    const int index = static_cast<int>(parts.inputs.size());
+    parts.inputs.emplace_back();
+    if (is_static) parts.static_inputs.push_back(index);
+    return buffer(BufferKind::kInput, index);
+  }
+  int output() {
+    parts.outputs.emplace_back();
+    return buffer(BufferKind::kOutput, static_cast<int>(parts.outputs.size()) - 1);
+  }
+  int temporary(int first, int last, SizeExpr bytes = 8, int in_place_of = -1) {
+    const int b = buffer(BufferKind::kTemporary, -1, std::move(bytes));
+    parts.lifetimes.push_back({b, first, last, in_place_of});
+    return b;
+  }
+  void step(std::vector<int> reads, std::vector<int> writes, Body body, bool hoisted = false) {
+    parts.steps.push_back(
+        std::make_unique<FunctionStep>(std::move(reads), std::move(writes), std::move(body)));
+    parts.hoisted.push_back(hoisted);
+  }
+  Executable build() { return Executable(std::move(parts)); }
+};
+
+int64_t run(const Executable& executable, std::vector<int64_t> inputs, std::vector<int64_t> symbols = {},
+            std::vector<InputVersion> versions = {}) {
+  std::vector<void*> in;
+  for (int64_t& input : inputs) in.push_back(&input);
+  int64_t result = -1;
+  void* out[] = {&result};
+  executable.run(in, std::span(out, executable.parts().outputs.size()), symbols, versions);
+  return result;
+}
+
+InputVersion version(uint64_t v, bool trackable = true) { return {nullptr, nullptr, v, trackable}; }
+
+TEST(ExecutableRun, StepsInOrderOverTemporaries) {
+  Builder b;
+  const int x = b.input(), y = b.output();
+  const int t = b.temporary(0, 1), u = b.temporary(1, 2);
+  b.step({x}, {t}, [=](RunContext& c) { number(c, t) = number(c, x) + 1; });
+  b.step({t}, {u}, [=](RunContext& c) { number(c, u) = number(c, t) * 10; });
+  b.step({u}, {y}, [=](RunContext& c) { number(c, y) = number(c, u) + 3; });
+  const Executable executable = b.build();
+  EXPECT_EQ(run(executable, {4}), 53);
+  EXPECT_EQ(run(executable, {-1}), 3);
+  const MemoryPlan plan = executable.plan({});
+  EXPECT_EQ(plan.naive_bytes, 16);
+  EXPECT_GE(plan.arena_bytes, 128) << "t and u are both alive in step 1";
+}
+
+TEST(ExecutableRun, InPlaceTemporariesShareMemory) {
+  Builder b;
+  const int x = b.input(), y = b.output();
+  const int t = b.temporary(0, 1), u = b.temporary(1, 2, 8, t);
+  b.step({x}, {t}, [=](RunContext& c) { number(c, t) = number(c, x); });
+  b.step({t}, {u}, [=](RunContext& c) {
+    EXPECT_EQ(c.data(t), c.data(u));
+    number(c, u) = number(c, t) + 1;
+  });
+  b.step({u}, {y}, [=](RunContext& c) { number(c, y) = number(c, u); });
+  EXPECT_EQ(run(b.build(), {41}), 42);
+}
+
+TEST(ExecutableRun, ConstantsAreReadInPlace) {
+  Builder b;
+  const int k = b.buffer(BufferKind::kConstant), y = b.output();
+  const auto value = std::make_shared<int64_t>(99);
+  b.parts.buffers[k].constant = value;
+  b.step({k}, {y}, [=](RunContext& c) {
+    EXPECT_EQ(c.data(k), value.get());
+    number(c, y) = number(c, k);
+  });
+  EXPECT_EQ(run(b.build(), {}), 99);
+}
+
+TEST(ExecutableRun, ViewsAndSymbols) {
+  Builder b;
+  const int x = b.input(), y = b.output();
+  const SizeExpr s0({{SizeExpr::Code::kSymbol, 0}});
+  const SizeExpr bytes({{SizeExpr::Code::kSymbol, 0}, {SizeExpr::Code::kConst, 8}, {SizeExpr::Code::kMul}});
+  const int t = b.temporary(0, 1, bytes);
+  b.parts.symbol_count = 1;
+  const TensorSpec spec{t, Dtype::kI64, {s0, 1}, {1, s0}, SizeExpr(0)};
+  b.step({x}, {t}, [=](RunContext& c) {
+    const TensorView view = c.view(spec);
+    EXPECT_EQ(view.sizes, (std::vector<int64_t>{c.symbols()[0], 1}));
+    for (int64_t i = 0; i < view.sizes[0]; ++i) static_cast<int64_t*>(view.data)[i] = number(c, x) + i;
+  });
+  const TensorSpec last{
+      t,
+      Dtype::kI64,
+      {},
+      {},
+      SizeExpr({{SizeExpr::Code::kSymbol, 0}, {SizeExpr::Code::kConst, 1}, {SizeExpr::Code::kSub}})};
+  b.step({t}, {y}, [=](RunContext& c) { number(c, y) = *static_cast<int64_t*>(c.view(last).data); });
+  const Executable executable = b.build();
+  for (int64_t size : {1, 1000, 3, 100'000, 1}) EXPECT_EQ(run(executable, {7}, {size}), 7 + size - 1);
+  const std::vector<int64_t> symbols = {1000};
+  EXPECT_EQ(executable.plan(symbols).naive_bytes, 8000);
+}
+
+TEST(ExecutableRun, WrongCountsAreBugs) {
+  Builder b;
+  const int x = b.input(), y = b.output();
+  b.step({x}, {y}, [=](RunContext& c) { number(c, y) = number(c, x); });
+  const Executable executable = b.build();
+  EXPECT_THROW(run(executable, {}), InternalError);
+  EXPECT_THROW(run(executable, {1, 2}), InternalError);
+  EXPECT_THROW(run(executable, {1}, {5}), InternalError);
+  EXPECT_EQ(run(executable, {1}), 1);
+}
+
+// y = x + 100 * w, where 100 * w is hoisted; counts how often.
+struct Hoisting {
+  std::atomic<int> computed{0};
+  std::unique_ptr<Executable> executable;
+
+  Hoisting() {
+    Builder b;
+    const int x = b.input(), w = b.input(true), y = b.output(), h = b.buffer(BufferKind::kHoisted);
+    b.step(
+        {w}, {h},
+        [=, this](RunContext& c) {
+          ++computed;
+          number(c, h) = 100 * number(c, w);
+        },
+        true);
+    b.step({x, h}, {y}, [=](RunContext& c) { number(c, y) = number(c, x) + number(c, h); });
+    executable = std::make_unique<Executable>(std::move(b.parts));
+  }
+  int64_t run(int64_t x, int64_t w, std::vector<InputVersion> versions = {}) {
+    return ipex::run(*executable, {x, w}, {}, std::move(versions));
+  }
+};
+
+TEST(ExecutableHoisting, ComputedOncePerVersion) {
+  Hoisting h;
+  EXPECT_EQ(h.run(1, 2, {version(0), version(7)}), 201);
+  EXPECT_EQ(h.run(5, 2, {version(1), version(7)}), 205) << "only versions of static inputs count";
+  EXPECT_EQ(h.computed, 1);
+  EXPECT_EQ(h.run(5, 3, {version(1), version(8)}), 305);
+  EXPECT_EQ(h.computed, 2);
+  EXPECT_EQ(h.run(5, 2, {version(1), version(7)}), 205) << "only the latest is kept";
+  EXPECT_EQ(h.computed, 3);
+}
+
+TEST(ExecutableHoisting, AnyPartOfAVersionCounts) {
+  Hoisting h;
+  int a = 0, b = 0;
+  h.run(0, 1, {version(0), {&a, &a, 1, true}});
+  h.run(0, 1, {version(0), {&b, &a, 1, true}});
+  h.run(0, 1, {version(0), {&b, &b, 1, true}});
+  EXPECT_EQ(h.computed, 3);
+  h.run(0, 1, {version(0), {&b, &b, 1, true}});
+  EXPECT_EQ(h.computed, 3);
+}
+
+TEST(ExecutableHoisting, UntrackableInputsAreNeverKept) {
+  Hoisting h;
+  for (int64_t w = 1; w <= 3; ++w) EXPECT_EQ(h.run(0, w, {version(0), version(7, false)}), 100 * w);
+  EXPECT_EQ(h.computed, 3);
+  for (int64_t w = 1; w <= 3; ++w) EXPECT_EQ(h.run(0, w), 100 * w);
+  EXPECT_EQ(h.computed, 6);
+}
+
+std::atomic<int> pins{0};
+
+TEST(ExecutableHoisting, PinsLiveAsLongAsTheValue) {
+  Hoisting h;
+  InputVersion pinned = version(1);
+  pinned.pin = [](const void*) {
+    ++pins;
+    return std::shared_ptr<void>(&pins, [](void*) { --pins; });
+  };
+  h.run(0, 1, {version(0), pinned});
+  EXPECT_EQ(pins, 1);
+  pinned.version = 2;
+  h.run(0, 1, {version(0), pinned});
+  EXPECT_EQ(pins, 1);
+  h.executable.reset();
+  EXPECT_EQ(pins, 0);
+}
+
+TEST(ExecutableHoisting, AFailedComputationIsNotKept) {
+  Builder b;
+  const int w = b.input(true), y = b.output(), h = b.buffer(BufferKind::kHoisted);
+  std::atomic<bool> fail{true};
+  b.step(
+      {w}, {h},
+      [=, &fail](RunContext& c) {
+        if (fail) throw UserError("not now");
+        number(c, h) = number(c, w);
+      },
+      true);
+  b.step({h}, {y}, [=](RunContext& c) { number(c, y) = number(c, h); });
+  const Executable executable = b.build();
+  EXPECT_THROW(run(executable, {3}, {}, {version(1)}), UserError);
+  fail = false;
+  EXPECT_EQ(run(executable, {3}, {}, {version(1)}), 3);
+}
+
+TEST(ExecutableHoisting, RunsSeeTheirOwnVersion) {
+  Hoisting h;
+  std::vector<std::thread> threads;
+  for (int64_t t = 1; t <= 4; ++t)
+    threads.emplace_back([&h, t] {
+      for (int64_t i = 0; i < 500; ++i)
+        ASSERT_EQ(h.run(i, t, {version(0), version(static_cast<uint64_t>(t))}), i + 100 * t);
+    });
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST(ExecutableProvided, OwnersAreDroppedAfterTheLastStep) {
+  Builder b;
+  const int x = b.input(), y = b.output(), p = b.buffer(BufferKind::kProvided);
+  b.parts.lifetimes.push_back({p, 0, 1});
+  std::weak_ptr<int64_t> alive;
+  b.step({x}, {p}, [=, &alive](RunContext& c) {
+    auto owned = std::make_shared<int64_t>(number(c, x) + 1);
+    alive = owned;
+    c.provide(p, owned.get(), owned);
+  });
+  b.step({p}, {y}, [=, &alive](RunContext& c) {
+    EXPECT_FALSE(alive.expired());
+    number(c, y) = number(c, p);
+  });
+  b.step({}, {}, [&alive](RunContext&) { EXPECT_TRUE(alive.expired()); });
+  const Executable executable = b.build();
+  EXPECT_EQ(run(executable, {5}), 6);
+  EXPECT_EQ(run(executable, {6}), 7);
+}
+
+TEST(ExecutableProvided, HoistedOnesAreKept) {
+  Builder b;
+  const int w = b.input(true), y = b.output(), p = b.buffer(BufferKind::kProvided);
+  b.parts.lifetimes.push_back({p, 0, 1});
+  std::atomic<int> computed{0};
+  b.step(
+      {w}, {p},
+      [=, &computed](RunContext& c) {
+        ++computed;
+        auto owned = std::make_shared<int64_t>(number(c, w) * 2);
+        c.provide(p, owned.get(), owned);
+      },
+      true);
+  b.step({p}, {y}, [=](RunContext& c) { number(c, y) = number(c, p); });
+  const Executable executable = b.build();
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(run(executable, {21}, {}, {version(1)}), 42);
+  EXPECT_EQ(computed, 1);
+}
+
+TEST(ExecutableErrors, StepsThrowThroughAndTheNextRunIsFresh) {
+  Builder b;
+  const int x = b.input(), y = b.output(), p = b.buffer(BufferKind::kProvided);
+  b.parts.lifetimes.push_back({p, 0, 1});
+  std::weak_ptr<int> alive;
+  b.step({x}, {p}, [=, &alive](RunContext& c) {
+    auto owned = std::make_shared<int>(1);
+    alive = owned;
+    c.provide(p, owned.get(), owned);
+  });
+  b.step({x, p}, {y}, [=](RunContext& c) {
+    if (number(c, x) < 0) throw UserError("negative");
+    number(c, y) = number(c, x);
+  });
+  const Executable executable = b.build();
+  EXPECT_THROW(run(executable, {-1}), UserError);
+  EXPECT_TRUE(alive.expired()) << "what a failed run made is gone with it";
+  EXPECT_EQ(run(executable, {8}), 8);
+}
+
+TEST(ExecutableErrors, IndexErrorNamesIndexSizeAndStep) {
+  Builder b;
+  const int x = b.input(), y = b.output();
+  bool later_step_ran = false;
+  b.step({x}, {y}, [=](RunContext& c) {
+    number(c, y) = 0;
+    const int64_t index = number(c, x);
+    if (index < -4 || index >= 4) ipex_report_index(index, 4);
+  });
+  b.step({}, {}, [&](RunContext&) { later_step_ran = true; });
+  const Executable executable = b.build();
+  try {
+    run(executable, {9});
+    ADD_FAILURE();
+  } catch (const IndexError& error) {
+    const std::string what = error.what();
+    EXPECT_NE(what.find("index 9 is out of bounds for dimension with size 4"), std::string::npos) << what;
+    EXPECT_NE(what.find("test.step"), std::string::npos) << what;
+  }
+  EXPECT_FALSE(later_step_ran);
+  EXPECT_EQ(run(executable, {3}), 0);
+  EXPECT_TRUE(later_step_ran);
+}
+
+TEST(ExecutableErrors, IndexErrorsOfOneRunDoNotReachAnother) {
+  Builder b;
+  const int x = b.input(), y = b.output();
+  b.step({x}, {y}, [=](RunContext& c) {
+    number(c, y) = number(c, x);
+    if (number(c, x) >= 4) ipex_report_index(number(c, x), 4);
+  });
+  const Executable executable = b.build();
+  std::vector<std::thread> threads;
+  for (int64_t t = 0; t < 4; ++t)
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < 500; ++i) {
+        if (t % 2) {
+          ASSERT_THROW(run(executable, {4 + t}), IndexError);
+        } else {
+          ASSERT_EQ(run(executable, {t}), t);
+        }
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST(ExecutableRun, SeveralThreadsShareNothing) {
+  Builder b;
+  const int x = b.input(), y = b.output();
+  const int t = b.temporary(0, 1, 4096), u = b.temporary(1, 2, 4096);
+  constexpr int kCount = 512;
+  b.step({x}, {t}, [=](RunContext& c) {
+    for (int i = 0; i < kCount; ++i) (&number(c, t))[i] = number(c, x) + i;
+  });
+  b.step({t}, {u}, [=](RunContext& c) {
+    std::this_thread::yield();
+    for (int i = 0; i < kCount; ++i) (&number(c, u))[i] = (&number(c, t))[i] - i;
+  });
+  b.step({u}, {y}, [=](RunContext& c) {
+    number(c, y) = 0;
+    for (int i = 0; i < kCount; ++i) number(c, y) += (&number(c, u))[i];
+  });
+  const Executable executable = b.build();
+  std::vector<std::thread> threads;
+  for (int64_t id = 0; id < 4; ++id)
+    threads.emplace_back([&, id] {
+      for (int i = 0; i < 300; ++i) ASSERT_EQ(run(executable, {id}), id * kCount);
+    });
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST(ExecutableRun, NoStepsAndAliasedOutputs) {
+  Builder b;
+  b.input();
+  const Executable executable = b.build();
+  EXPECT_EQ(run(executable, {1}), -1);
+}
+
+}  // namespace
+}  // namespace ipex

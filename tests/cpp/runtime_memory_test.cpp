@@ -1,0 +1,178 @@
+// The caching allocator, and the placement of temporaries: alignment, reuse, and that nothing alive is ever
+// overlaid.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <random>
+#include <thread>
+
+#include "runtime/abi.h"
+#include "runtime/arena.h"
+#include "runtime/executable.h"
+
+namespace ipex {
+namespace {
+
+CachingAllocator& allocator() { return CachingAllocator::instance(); }
+
+TEST(Allocator, AlignedAndWritable) {
+  for (size_t bytes : {0, 1, 63, 64, 65, 255, 256, 257, 320, 321, 4096, 5000, 1 << 20, (1 << 20) + 1}) {
+    CachedBlock block = allocate_block(bytes);
+    ASSERT_NE(block, nullptr);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(block.get()) % 64, 0u) << bytes;
+    std::memset(block.get(), 0xab, bytes);
+  }
+  allocator().deallocate(nullptr);
+}
+
+TEST(Allocator, ReusesWhatIsFreed) {
+  allocator().trim();
+  void* first = allocator().allocate(100'000);
+  allocator().deallocate(first);
+  EXPECT_EQ(allocator().allocate(100'000), first);
+  EXPECT_EQ(allocator().cached_bytes(), 0u);
+  allocator().deallocate(first);
+  EXPECT_GE(allocator().cached_bytes(), 100'000u);
+  allocator().trim();
+  EXPECT_EQ(allocator().cached_bytes(), 0u);
+}
+
+TEST(Allocator, LiveBytesAreExactAtRest) {
+  const size_t before = allocator().live_bytes();
+  {
+    CachedBlock a = allocate_block(1000), b = allocate_block(3'000'000);
+    EXPECT_GE(allocator().live_bytes(), before + 3'001'000);
+    EXPECT_LE(allocator().live_bytes(), before + 3'001'000 * 5 / 4 + 1024) << "at most a quarter is wasted";
+  }
+  EXPECT_EQ(allocator().live_bytes(), before);
+}
+
+TEST(Allocator, KeepsAtMostTheHighWaterMark) {
+  allocator().trim();
+  const size_t base = allocator().live_bytes();
+  size_t peak = 0;
+  for (int round = 0; round < 20; ++round) {  // ever other sizes: a naive cache would grow without bound
+    std::vector<CachedBlock> blocks;
+    for (int i = 0; i < 4; ++i) blocks.push_back(allocate_block(100'000 + round * 37'000));
+    peak = std::max(peak, allocator().live_bytes() - base);
+    EXPECT_LE(allocator().live_bytes() - base + allocator().cached_bytes(), peak + (1 << 16));
+  }
+  allocator().trim();
+}
+
+TEST(Allocator, FromSeveralThreads) {
+  const size_t before = allocator().live_bytes();
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t)
+    threads.emplace_back([t] {
+      std::mt19937 generator(t);
+      std::vector<std::pair<CachedBlock, size_t>> held;
+      for (int i = 0; i < 2000; ++i) {
+        const size_t bytes = generator() % 5000 + 1;
+        CachedBlock block = allocate_block(bytes);
+        std::memset(block.get(), t, bytes);
+        held.emplace_back(std::move(block), bytes);
+        if (held.size() < 16) continue;
+        const auto& [oldest, size] = held.front();
+        const char* data = static_cast<const char*>(oldest.get());
+        ASSERT_TRUE(std::all_of(data, data + size, [&](char c) { return c == t; }));
+        held.erase(held.begin());
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(allocator().live_bytes(), before);
+}
+
+TEST(Allocator, ScratchOfKernels) {
+  void* outer = ipex_scratch_acquire(0);
+  void* inner = ipex_scratch_acquire(1000);
+  EXPECT_NE(outer, nullptr);
+  EXPECT_NE(outer, inner);
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(inner) % 64, 0u);
+  ipex_scratch_release(inner);
+  ipex_scratch_release(outer);
+}
+
+TEST(PlanArena, Empty) {
+  const MemoryPlan plan = plan_arena({}, {}, 3);
+  EXPECT_EQ(plan.offsets, (std::vector<int64_t>{-1, -1, -1}));
+  EXPECT_EQ(plan.arena_bytes, 0);
+}
+
+TEST(PlanArena, ReusesMemoryOfTheDead) {
+  const std::vector<Lifetime> lives = {{0, 0, 1}, {1, 1, 2}, {2, 2, 3}};
+  const std::vector<int64_t> bytes = {1000, 1000, 1000};
+  const MemoryPlan plan = plan_arena(lives, bytes, 3);
+  EXPECT_EQ(plan.naive_bytes, 3000);
+  EXPECT_EQ(plan.arena_bytes, 2 * 1024);
+  EXPECT_EQ(plan.offsets[0], plan.offsets[2]);
+  EXPECT_NE(plan.offsets[0], plan.offsets[1]);
+}
+
+TEST(PlanArena, FillsGaps) {
+  // A small one fits between two large ones that outlive a third.
+  const std::vector<Lifetime> lives = {{0, 0, 9}, {1, 0, 1}, {2, 0, 9}, {3, 2, 9}};
+  const std::vector<int64_t> bytes = {4096, 2048, 1024, 512};
+  const MemoryPlan plan = plan_arena(lives, bytes, 4);
+  EXPECT_EQ(plan.offsets[3], plan.offsets[1]);
+  EXPECT_EQ(plan.arena_bytes, 4096 + 2048 + 1024);
+}
+
+TEST(PlanArena, EmptyBuffersStillGetMemory) {
+  const std::vector<Lifetime> lives = {{0, 0, 0}};
+  const std::vector<int64_t> bytes = {0};
+  const MemoryPlan plan = plan_arena(lives, bytes, 1);
+  EXPECT_EQ(plan.offsets[0], 0);
+  EXPECT_EQ(plan.naive_bytes, 0);
+}
+
+TEST(PlanArena, InPlaceChains) {
+  const std::vector<Lifetime> lives = {{0, 0, 1}, {1, 1, 2, 0}, {2, 2, 3, 1}, {3, 1, 3}};
+  const std::vector<int64_t> bytes = {256, 256, 256, 256};
+  const MemoryPlan plan = plan_arena(lives, bytes, 4);
+  EXPECT_EQ(plan.offsets[0], plan.offsets[1]);
+  EXPECT_EQ(plan.offsets[1], plan.offsets[2]);
+  EXPECT_NE(plan.offsets[3], plan.offsets[0]);
+  EXPECT_EQ(plan.arena_bytes, 512);
+}
+
+TEST(PlanArena, InPlaceOfOtherSizeIsNot) {
+  const std::vector<Lifetime> lives = {{0, 0, 1}, {1, 1, 2, 0}};
+  const std::vector<int64_t> bytes = {256, 512};
+  const MemoryPlan plan = plan_arena(lives, bytes, 2);
+  EXPECT_GE(std::abs(plan.offsets[0] - plan.offsets[1]), 256);
+}
+
+TEST(PlanArena, NothingAliveIsOverlaid) {
+  std::mt19937 generator(7);
+  for (int round = 0; round < 200; ++round) {
+    const int count = 1 + static_cast<int>(generator() % 40);
+    std::vector<Lifetime> lives;
+    std::vector<int64_t> bytes;
+    for (int i = 0; i < count; ++i) {
+      const int first = static_cast<int>(generator() % 20);
+      lives.push_back({i, first, first + static_cast<int>(generator() % 6)});
+      bytes.push_back(static_cast<int64_t>(generator() % 10'000));
+    }
+    const MemoryPlan plan = plan_arena(lives, bytes, count);
+    int64_t naive = 0, most = 0;
+    for (int i = 0; i < count; ++i) {
+      naive += bytes[i];
+      ASSERT_EQ(plan.offsets[i] % 64, 0);
+      ASSERT_LE(plan.offsets[i] + bytes[i], plan.arena_bytes);
+      most += (std::max<int64_t>(bytes[i], 1) + 63) / 64 * 64;
+      for (int j = 0; j < i; ++j) {
+        if (lives[i].last_step < lives[j].first_step || lives[j].last_step < lives[i].first_step) continue;
+        ASSERT_TRUE(plan.offsets[i] + bytes[i] <= plan.offsets[j] ||
+                    plan.offsets[j] + bytes[j] <= plan.offsets[i])
+            << "round " << round << ": buffers " << i << " and " << j;
+      }
+    }
+    EXPECT_EQ(plan.naive_bytes, naive);
+    EXPECT_LE(plan.arena_bytes, most);
+  }
+}
+
+}  // namespace
+}  // namespace ipex
