@@ -21,7 +21,9 @@ using Exprs = std::vector<loop::Expr>;
 
 class Emitter {
  public:
-  Emitter() : scopes_(1) {}
+  explicit Emitter(const std::vector<std::string>& reserved) : scopes_(1) {
+    for (const std::string& name : reserved) uses_[name] = 1;
+  }
 
   int depth() const { return static_cast<int>(scopes_.size()) - 1; }
   int depth_of(const loop::Expr& e) const;  // of the innermost scope that binds one of its variables

@@ -16,7 +16,12 @@ using loop::ScalarOp;
 
 Lowering::Lowering(const Graph& body, const std::vector<OperandLayout>& inputs,
                    const std::vector<OperandLayout>& outputs)
-    : body_(body), input_layouts_(inputs), output_layouts_(outputs), axes_(body), memos_(1) {
+    : body_(body),
+      input_layouts_(inputs),
+      output_layouts_(outputs),
+      axes_(body),
+      emitter_(body.symbols),
+      memos_(1) {
   IPEX_CHECK(inputs.size() == body.inputs.size() && outputs.size() == body.outputs.size(),
              "lower_group: one layout an input and an output");
   for (size_t k = 0; k < body.inputs.size(); ++k) input_position_[body.inputs[k]] = static_cast<int>(k);

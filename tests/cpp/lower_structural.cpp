@@ -19,7 +19,7 @@ TEST(Views, PermuteExpandSlice) {
   const Floats x = ramp(6);
   const Floats r = run(R"(graph main(%x: f32[2,3]) {
     %0 = permute(%x) dims=[1,0] : f32[3,2]
-    %1 = slice(%0) starts=[2,0] steps=[-1,1] : f32[3,2]
+    %1 = slice(%0) starts=(2,0) steps=[-1,1] : f32[3,2]
     %2 = expand(%1) dims=[0,2] : f32[3,4,2]
     %3 = pointwise.neg(%2) : f32[3,4,2]
     return %3
@@ -157,7 +157,7 @@ TEST(Structural, CatAsOutputAndInside) {
 TEST(Structural, IotaFullAndSymbols) {
   const auto outputs = run_fused(graph::parse(R"(graph main(%x: i64[s0,3]) symbols(s0) {
     %0 = iota() axis=0 start=5 step=-2 : i64[s0,3]
-    %1 = full() value=s0*2 : i64[]
+    %1 = full() value=dim((s0*2)) : i64[]
     %2 = expand(%1) dims=[] : i64[s0,3]
     %3 = pointwise.add(%0, %2) : i64[s0,3]
     %4 = pointwise.add(%3, %x) : i64[s0,3]
