@@ -65,10 +65,11 @@ double round_to(Dtype dtype, double value) {
   }
 }
 
-// The value of an i64 constant, broadcast or not: what the index operators fold. Loaded i64 data wraps, and
-// so do these.
-std::optional<int64_t> index_value(const Expr& e) {
-  return e->type.dtype == Dtype::kI64 ? as_const_int(e) : std::nullopt;
+// The operands' values where they are i64 constants, broadcast or not. Operands of different types have none,
+// so that folding never hides the mistake.
+std::pair<std::optional<int64_t>, std::optional<int64_t>> index_values(const Expr& a, const Expr& b) {
+  if (a->type.dtype != Dtype::kI64 || b->type.dtype != Dtype::kI64) return {};
+  return {as_const_int(a), as_const_int(b)};
 }
 
 Expr index_like(const Expr& a, const Expr& b, uint64_t value) {
@@ -189,7 +190,7 @@ Expr make_reduce_lanes(ScalarOp op, Expr x) {
 }
 
 Expr operator+(Expr a, Expr b) {
-  auto x = index_value(a), y = index_value(b);
+  auto [x, y] = index_values(a, b);
   if (x && y) return index_like(a, b, static_cast<uint64_t>(*x) + static_cast<uint64_t>(*y));
   if (x == 0) return widen(b, a);
   if (y == 0) return widen(a, b);
@@ -197,24 +198,23 @@ Expr operator+(Expr a, Expr b) {
 }
 
 Expr operator-(Expr a, Expr b) {
-  auto x = index_value(a), y = index_value(b);
+  auto [x, y] = index_values(a, b);
   if (x && y) return index_like(a, b, static_cast<uint64_t>(*x) - static_cast<uint64_t>(*y));
   if (y == 0) return widen(a, b);
   return make_apply(ScalarOp::sub_, {std::move(a), std::move(b)});
 }
 
 Expr operator*(Expr a, Expr b) {
-  auto x = index_value(a), y = index_value(b);
+  auto [x, y] = index_values(a, b);
   if (x && y) return index_like(a, b, static_cast<uint64_t>(*x) * static_cast<uint64_t>(*y));
   if (x == 1) return widen(b, a);
   if (y == 1) return widen(a, b);
-  bool zero = (x == 0 || y == 0) && a->type.dtype == b->type.dtype;
-  if (zero) return index_like(a, b, 0);
+  if (x == 0 || y == 0) return index_like(a, b, 0);
   return make_apply(ScalarOp::mul_, {std::move(a), std::move(b)});
 }
 
 Expr floordiv(Expr a, Expr b) {
-  auto x = index_value(a), y = index_value(b);
+  auto [x, y] = index_values(a, b);
   if (y == 1) return widen(a, b);
   if (y == 0) return index_like(a, b, 0);
   if (x && y == -1) return index_like(a, b, 0 - static_cast<uint64_t>(*x));  // the one quotient that wraps
@@ -224,7 +224,7 @@ Expr floordiv(Expr a, Expr b) {
 }
 
 Expr floormod(Expr a, Expr b) {
-  auto x = index_value(a), y = index_value(b);
+  auto [x, y] = index_values(a, b);
   if (y && *y >= -1 && *y <= 1) return index_like(a, b, 0);
   if (x && y) {
     int64_t r = *x % *y;

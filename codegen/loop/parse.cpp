@@ -2,98 +2,17 @@
 // theirs, buffers and variables have it from their declaration. The constructors check operand types; their
 // complaint gets a position here. Scopes and single binding are the verifier's business: this only needs to
 // know what a name was declared as.
-#include <algorithm>
 #include <array>
 #include <charconv>
 #include <limits>
 #include <unordered_map>
 
+#include "codegen/loop/lexer.h"
 #include "codegen/loop/text.h"
 #include "codegen/loop/type_rules.h"
 
 namespace ipex::loop {
 namespace {
-
-struct Token {
-  enum Kind { kEnd, kWord, kNumber, kSymbol } kind = kEnd;
-  std::string_view text;
-  int line = 1, column = 1;
-  int previous_line = 1;  // line on which the token before this one stands
-};
-
-bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
-
-class Lexer {
- public:
-  explicit Lexer(std::string_view text) : text_(text) {}
-
-  Token next() {
-    skip_space();
-    Token token{Token::kEnd, {}, line_, static_cast<int>(at_ - line_start_) + 1, previous_line_};
-    previous_line_ = line_;
-    if (at_ == text_.size()) return token;
-    size_t begin = at_;
-    if (is_letter(text_[at_])) {
-      token.kind = Token::kWord;
-      word();
-    } else if (is_digit(text_[at_])) {
-      token.kind = Token::kNumber;
-      number();
-    } else {
-      token.kind = Token::kSymbol;
-      constexpr std::array<std::string_view, 6> pairs = {"..", "//", "==", "!=", "<=", ">="};
-      std::string_view two = text_.substr(at_, 2);
-      at_ += std::find(pairs.begin(), pairs.end(), two) != pairs.end() ? 2 : 1;
-    }
-    token.text = text_.substr(begin, at_ - begin);
-    return token;
-  }
-
- private:
-  char peek(size_t ahead = 0) const { return at_ + ahead < text_.size() ? text_[at_ + ahead] : '\0'; }
-
-  void skip_space() {
-    for (; at_ < text_.size(); ++at_) {
-      if (text_[at_] == '#') {
-        while (at_ < text_.size() && text_[at_] != '\n') ++at_;
-        if (at_ == text_.size()) return;
-      }
-      if (text_[at_] == '\n') {
-        ++line_;
-        line_start_ = at_ + 1;
-      } else if (text_[at_] != ' ' && text_[at_] != '\t' && text_[at_] != '\r') {
-        return;
-      }
-    }
-  }
-
-  // A dot belongs to a word only between its characters: `m.other`, but `s0..n` is a range.
-  void word() {
-    while (is_letter(peek()) || is_digit(peek()) ||
-           (peek() == '.' && (is_letter(peek(1)) || is_digit(peek(1)))))
-      ++at_;
-  }
-
-  // Digits, fraction, exponent, then the letters of a type suffix; `0..8` is a range, not a fraction.
-  void number() {
-    while (is_digit(peek())) ++at_;
-    if (peek() == '.' && peek(1) != '.') {
-      ++at_;
-      while (is_digit(peek())) ++at_;
-    }
-    bool sign = peek(1) == '+' || peek(1) == '-';
-    if (peek() == 'e' && is_digit(peek(sign ? 2 : 1))) {
-      at_ += sign ? 2 : 1;
-      while (is_digit(peek())) ++at_;
-    }
-    while (is_letter(peek()) || is_digit(peek())) ++at_;
-  }
-
-  std::string_view text_;
-  size_t at_ = 0, line_start_ = 0;
-  int line_ = 1, previous_line_ = 1;
-};
 
 [[noreturn]] void fail(const Token& at, const std::string& message) {
   throw ParseError(std::to_string(at.line) + ":" + std::to_string(at.column) + ": " + message);
@@ -557,7 +476,7 @@ class Parser {
     symbol("=");
     s.value = expr();
     // On the value's line, `if` is the mask; on a line of its own it begins the next statement.
-    if (is("if") && token_.line == token_.previous_line) {
+    if (is("if") && !token_.begins_line) {
       advance();
       s.mask = expr();
     }
