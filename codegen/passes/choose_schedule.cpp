@@ -113,7 +113,7 @@ class Chooser {
       const auto padded = [&](int unroll) {
         return (*extent + width * unroll - 1) / (width * unroll) * unroll;
       };
-      while (n > 1 && padded(n) > padded(n / 2)) n /= 2;
+      while (n > 1 && padded(n) * 8 > padded(n / 2) * 9) n /= 2;
     }
     return n;
   }

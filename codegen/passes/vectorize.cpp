@@ -5,6 +5,8 @@
 // tail is the same body under a mask. A reduction keeps a vector of states, each lane its own partial result,
 // brought together after the loop; where the loop is the inside of a reduction over several loops, only after
 // the outermost of them.
+#include <bit>
+
 #include "codegen/loop/rewrite.h"
 #include "codegen/loop/simplify.h"
 #include "codegen/passes/loop_nest.h"
@@ -150,31 +152,37 @@ class Vectorizer {
     }
     const Expr whole = simplify(floordiv(extent, index_const(width)));
     const Expr all = simplify(floordiv(extent + index_const(width - 1), index_const(width)));
-    if (as_const_int(whole) != 0) states = pass(f, index_const(0), whole, false, std::move(states), out);
-    const bool exact =
-        provably_equal(whole, all) || as_const_int(simplify(floormod(extent, index_const(width)))) == 0;
-    if (!exact) states = pass(f, whole, all, true, std::move(states), out);
-    return states;
+    if (as_const_int(whole) != 0)
+      states = pass(f, index_const(0), whole, width, false, std::move(states), out);
+    if (provably_equal(whole, all)) return states;
+    const auto left = as_const_int(simplify(floormod(extent, index_const(width))));
+    if (left == 0) return states;
+    // A few elements of a known number take a vector of their own size, without a mask when that is exact.
+    // States keep theirs.
+    const bool narrow = left && !f.reduction;
+    const int tail_width = narrow ? static_cast<int>(std::bit_ceil(static_cast<uint64_t>(*left))) : width;
+    return pass(f, whole, all, tail_width, !narrow || tail_width != *left, std::move(states), out);
   }
 
-  std::vector<Expr> pass(const For& f, const Expr& first, const Expr& last, bool masked,
+  // Iterations [first, last) of the loop over vectors, each `width` elements from a multiple of the full
+  // step.
+  std::vector<Expr> pass(const For& f, const Expr& first, const Expr& last, int width, bool masked,
                          std::vector<Expr> states, std::vector<Stmt>& out) {
-    const int width = f.lanes * f.unroll;
-    For loop{.var = names_.fresh(f.var + (masked ? "_tail" : "_step")), .begin = first, .end = last};
+    const bool whole = as_const_int(first) == 0 && !masked;
+    For loop{.var = names_.fresh(f.var + (whole ? "_step" : "_tail")), .begin = first, .end = last};
     if (f.reduction) loop.reduction = vector_states(f, states);
     std::vector<Stmt> body;
-    const Expr base = simplify(f.begin + make_var(loop.var) * index_const(width));
-    const Expr ramp = make_ramp(base, index_const(1), width);
+    const Expr base = simplify(f.begin + make_var(loop.var) * index_const(f.lanes * f.unroll));
     Expr mask;
     if (masked) {
       const std::string name = names_.fresh("mask");
-      const Expr left = simplify(f.end - base);
       const Expr lane = make_ramp(index_const(0), index_const(1), width);
-      body.push_back(Let{name, make_apply(ScalarOp::lt_, {lane, make_broadcast(left, width)})});
+      body.push_back(
+          Let{name, make_apply(ScalarOp::lt_, {lane, make_broadcast(simplify(f.end - base), width)})});
       mask = make_var(name, {Dtype::kBool, width});
     }
     Widener widener(names_, width, mask);
-    widener.bind(f.var, ramp);
+    widener.bind(f.var, make_ramp(base, index_const(1), width));
     if (f.reduction)
       for (size_t i = 0; i < states.size(); ++i) {
         const State& s = loop.reduction->states[i];

@@ -2,6 +2,7 @@
 #include "codegen/passes/widen.h"
 
 #include <limits>
+#include <utility>
 
 #include "codegen/loop/simplify.h"
 #include "codegen/loop/text.h"
@@ -47,6 +48,9 @@ Expr ramp_apply(ScalarOp op, const Expr& a, const Expr& b) {
     if (op == ScalarOp::floordiv_ && ra && stays_within(*a, b)) return floordiv(a->args[0], b);
     if (op == ScalarOp::floormod_ && ra && stays_within(*a, b))
       return make_ramp(floormod(a->args[0], b), a->args[1], a->type.lanes);
+    if (op == ScalarOp::add_) return a + b;
+    if (op == ScalarOp::sub_) return a - b;
+    if (op == ScalarOp::mul_) return a * b;
   }
   return make_apply(op, {a, b});
 }
@@ -176,7 +180,7 @@ void Widener::store(const Store& s, std::vector<Stmt>& out) {
         ramp_apply(ScalarOp::add_, ramp_apply(ScalarOp::mul_, index, index_const(lanes_)), all_lanes(lanes_));
     buffer = it->second;
   }
-  IPEX_CHECK(index->type.is_vector(),
+  IPEX_CHECK(lanes_ == 1 || index->type.is_vector(),
              "all lanes of a vector loop store to one element of `" + s.buffer + "`");
   Expr mask = both(s.mask ? expr(s.mask) : nullptr);
   if (mask) mask = wide(mask);
@@ -290,12 +294,14 @@ void Widener::branch(const If& s, std::vector<Stmt>& out) {
 
 void Widener::under(const Expr& condition, const Block& body, std::vector<Stmt>& out) {
   const Expr outer = mask_;
+  const bool outer_may_be_empty = std::exchange(may_be_empty_, false);
   mask_ = name_it("mask", both(condition), out);
   std::vector<Stmt> stmts;
   block(body, stmts);
   if (!stmts.empty())
     out.push_back(If{make_reduce_lanes(ScalarOp::bitor_, mask_), make_block(std::move(stmts)), nullptr});
   mask_ = outer;
+  may_be_empty_ = outer_may_be_empty;
 }
 
 // One call for the vector, with the arguments of the first lane that makes it.
@@ -323,7 +329,7 @@ void Widener::call(const Call& s, std::vector<Stmt>& out) {
         arg = make_reduce_lanes(ScalarOp::max_, make_apply(ScalarOp::select_, {chosen, arg, least}));
   }
   stmts.push_back(Call{s.function, std::move(args)});
-  if (!mask_) {
+  if (!may_be_empty_) {
     out.insert(out.end(), stmts.begin(), stmts.end());
   } else {
     out.push_back(
