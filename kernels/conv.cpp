@@ -3,7 +3,6 @@
 // Weights go to the primitive in the format it prefers: packed once when they are static, copied at each run
 // when they change (in training; small beside the convolution). Layouts of activations are tried in the order
 // of conv_shape.h.
-#include <algorithm>
 #include <optional>
 
 #include "kernels/conv_shape.h"

@@ -5,8 +5,9 @@
 //   1. batch dims that memory allows to merge are merged; a batch that b does not depend on becomes rows of a
 //   2. a column-major result is computed as its transpose, b^T a^T
 //   3. the forms that need no copies are tried first, then copies of operands into dense scratch memory
-#include <algorithm>
-#include <numeric>
+
+#include <optional>
+#include <utility>
 
 #include "kernels/descriptors.h"
 #include "kernels/engine.h"
