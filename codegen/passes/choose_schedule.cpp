@@ -26,12 +26,14 @@ constexpr double kSerialWork = 32 << 10;  // element operations not worth a seco
 constexpr double kGrainWork = 16 << 10;   // the least one thread is woken for
 constexpr double kSplitWork = 256 << 10;  // a reduction worth two stages
 constexpr double kChunkWork = 64 << 10;
-constexpr int64_t kMaxChunks = 64;  // of a static reduction; bounds the serial merge
-constexpr double kKeptBlocks = 16;  // this many vectors of results keep threads busy without splitting
-constexpr double kStridedCost = 8;  // a lane of a gather or scatter, against a lane of a contiguous access
+constexpr int64_t kMaxChunks = 64;    // of a static reduction; bounds the serial merge
+constexpr double kLongColumn = 2048;  // rows; the merge of kMaxChunks is then a few percent
+constexpr double kKeptBlocks = 16;    // this many vectors of results keep threads busy without splitting
+constexpr double kStridedCost = 8;    // a lane of a gather or scatter, against a lane of a contiguous access
 constexpr double kUniformCost = 0.25;
 constexpr double kLoopCost = 64;        // entering a loop, in lanes
 constexpr double kLaneMergeCost = 240;  // bringing a vector of partial results to one
+constexpr double kTupleMerge = 6;       // times that, where it takes more than one instruction
 
 class Chooser {
  public:
@@ -91,22 +93,26 @@ class Chooser {
     return found;
   }
 
+  bool simple_merge(int loop) const {
+    const Reduction& r = *tree_.at(loop).node->reduction;
+    return r.states.size() == 1 && r.merge[0]->is(ExprKind::kApply) && r.merge[0]->args.size() == 2;
+  }
+
   // Vectors in flight: enough to hide latency, as far as registers and the loop's length go.
   int accumulators(int loop, int width) const {
     const For& node = *tree_.at(loop).node;
     size_t values = 1, states = 0;
-    bool simple_merge = true;
+    bool simple = true;
     for_each_below(loop, [&](int l) {
       values += tree_.at(l).accesses.size();
       if (const auto& r = tree_.at(l).node->reduction) {
         states += r->states.size();
-        for (size_t i = 0; i < r->merge.size(); ++i)
-          simple_merge &= r->merge[i]->args.size() == 2 && r->states.size() == 1;
+        simple &= simple_merge(l);
       }
     });
     int n = 4;
     if (tree_.at(loop).has_math) n = target_.vector_registers >= 32 ? 2 : 1;
-    if (!simple_merge) n = std::min(n, 2);
+    if (!simple) n = std::min(n, 2);
     if (has_gather(loop, node.var)) n = 1;
     while (n > 1 && n * (values + states) > static_cast<size_t>(target_.vector_registers)) n /= 2;
     if (const auto extent = tree_.extent(loop)) {
@@ -153,7 +159,7 @@ class Chooser {
     if (below == loop) {
       n = std::ceil(n / fitting_lanes(loop)) *
           lanes(loop);  // a vector costs the same however few lanes it has
-      if (tree_.at(loop).node->reduction) cost += kLaneMergeCost / n;
+      if (tree_.at(loop).node->reduction) cost += (simple_merge(loop) ? 1 : kTupleMerge) * kLaneMergeCost / n;
     }
     return n * cost + kLoopCost;
   }
@@ -423,7 +429,10 @@ class Chooser {
             loop == chain_vector ? entry(var(loop)).lanes * entry(var(loop)).accumulators : 1;
         blocks *= std::ceil(static_cast<double>(*extent) / width);
       }
-      if (blocks >= kKeptBlocks) return false;
+      // Down the columns of a long matrix, chunks of rows also keep the pages touched few.
+      const bool long_columns = chain_vector >= 0 && tree_.at(chain.back()).children.size() > 0 &&
+                                trips(tree_.at(chain.back()).children[0]) >= kLongColumn;
+      if (blocks >= kKeptBlocks && !long_columns) return false;
       reductions = leading_reductions(tree_.at(chain.back()).node->body, tree_.at(chain.back()).children);
     }
     double around = 1;

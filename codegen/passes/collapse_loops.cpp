@@ -142,6 +142,10 @@ class Collapser {
   For nest(For f) {
     std::vector<For> levels = perfect_levels(f);
     if (levels.size() > 1) order_by_memory(levels);
+    if (For sunk = f; sink_lets(sunk)) {  // kept outside unless in the way of a better order
+      std::vector<For> deeper = perfect_levels(sunk);
+      if (deeper.size() > levels.size() && order_by_memory(deeper)) levels = std::move(deeper);
+    }
     levels.back().body = block(levels.back().body);
     For inner = std::move(levels.back());
     levels.pop_back();
@@ -174,18 +178,45 @@ class Collapser {
     return it != ids_.end() && tree_.reorderable(it->second);
   }
 
+  // for i { lets; for j { body } }  =>  for i { for j { lets; body } }, all the way down; false when there
+  // was nothing to move.
+  bool sink_lets(For& f) const {
+    if (f.kind != ForKind::kSerial || f.reduction || f.body->stmts.empty()) return false;
+    const auto* inner = std::get_if<For>(&f.body->stmts.back());
+    if (!inner || inner->kind != ForKind::kSerial || inner->reduction) return false;
+    const bool pure = std::all_of(f.body->stmts.begin(), f.body->stmts.end() - 1, [&](const Stmt& stmt) {
+      const auto* let = std::get_if<Let>(&stmt);
+      bool reads_only = let != nullptr;
+      if (let)
+        visit(let->value,
+              [&](const ExprNode& e) { reads_only &= !e.is(ExprKind::kLoad) || !tree_.writes(e.name); });
+      return reads_only;
+    });
+    if (!pure) return false;
+    For sunk = *inner;
+    const bool moved = f.body->stmts.size() > 1;
+    if (moved) {
+      std::vector<Stmt> body(f.body->stmts.begin(), f.body->stmts.end() - 1);
+      body.insert(body.end(), sunk.body->stmts.begin(), sunk.body->stmts.end());
+      sunk.body = make_block(std::move(body));
+    }
+    const bool moved_below = sink_lets(sunk);
+    f.body = make_block({std::move(sunk)});
+    return moved || moved_below;
+  }
+
   // Largest step through memory outermost. Stores decide; loads break their ties, or decide where a reduction
-  // stores nothing.
-  void order_by_memory(std::vector<For>& levels) const {
+  // stores nothing. False when the order was that already, or must stay.
+  bool order_by_memory(std::vector<For>& levels) const {
     std::set<std::string> vars;
     for (const For& level : levels) {
-      if (!movable(level)) return;
+      if (!movable(level)) return false;
       vars.insert(level.var);
     }
     for (const For& level : levels)
       for (const Expr& bound : {level.begin, level.end})
         for (const std::string& v : free_vars(bound))
-          if (vars.count(v) > 0) return;
+          if (vars.count(v) > 0) return false;
     std::vector<std::pair<double, size_t>> keys;
     const int innermost = ids_.at(levels.back().var);
     for (size_t i = 0; i < levels.size(); ++i) {
@@ -205,7 +236,9 @@ class Collapser {
                      [](const auto& a, const auto& b) { return a.first > b.first; });
     std::vector<size_t> order;
     for (const auto& key : keys) order.push_back(key.second);
+    if (std::is_sorted(order.begin(), order.end())) return false;
     permute_levels(levels, order);
+    return true;
   }
 
   LoopTree tree_;

@@ -42,6 +42,7 @@ class LoopTree {
   const Loop& at(int loop) const { return loops_[loop]; }
   const std::vector<Access>& accesses() const { return accesses_; }
   const std::vector<int>& roots() const { return roots_; }
+  bool writes(const std::string& buffer) const { return written_.count(buffer) > 0; }
   bool encloses(int outer, int inner) const;  // or is the same
 
   // May run in any order and in pieces: distinct iterations write distinct locations and read nothing that

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstring>
+#include <limits>
 #include <numeric>
 #include <random>
 
@@ -224,6 +226,37 @@ void expect_compiled_agrees(std::vector<Function> kernels, Isa isa) {
     testing::run_eval(kernels[i], expected, {});
     testing::run_compiled(*library, kernels[i], actual, {});
     ASSERT_EQ(testing::difference(kernels[i], expected, actual), "") << print(kernels[i]);
+  }
+}
+
+// The first bad lane of a vector is the one reported, as in the serial loop.
+TEST(Nests, VectorLoopsReportTheSameIndex) {
+  const Function input = parse_function(R"(func f(in idx: i64[40], in x: f32[4], out y: f32[40]) {
+    for i in 0..40 {
+      let at: i64 = idx[i]
+      let good: b1 = bitand(at >= 0, at < 4)
+      if bitnot(good) { call ipex_report_index(at, 4) }
+      y[i] = x[at if good]
+    }
+  })");
+  const auto message = [&](const Function& f, int64_t bad) {
+    testing::Buffers buffers = testing::random_buffers(input, {}, 1, 4);
+    for (size_t i : {size_t{19}, size_t{21}, size_t{39}}) {
+      const int64_t value = bad + static_cast<int64_t>(i);
+      std::memcpy(buffers[0].data() + i * sizeof value, &value, sizeof value);
+    }
+    try {
+      testing::run_eval(f, buffers, {});
+    } catch (const IndexError& e) {
+      return std::string(e.what());
+    }
+    return std::string("no error");
+  };
+  std::vector<Function> module = {input};
+  for (const LoopPass& pass : pipeline()) module = pass.run(std::move(module), target_for(Isa::kAvx512));
+  for (int64_t bad : {int64_t{100}, int64_t{-100}, std::numeric_limits<int64_t>::min()}) {
+    EXPECT_NE(message(input, bad), "no error");
+    EXPECT_EQ(message(module[0], bad), message(input, bad));
   }
 }
 
