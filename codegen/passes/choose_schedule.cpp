@@ -37,7 +37,7 @@ constexpr double kTupleMerge = 6;       // times that, where it takes more than 
 
 class Chooser {
  public:
-  Chooser(const Function& f, const Target& target) : f_(f), tree_(f), target_(target) {}
+  Chooser(const Function& f, const Target& target) : tree_(f), target_(target) {}
 
   Schedule run() {
     for (int root : tree_.roots())
@@ -458,7 +458,6 @@ class Chooser {
     return true;
   }
 
-  const Function& f_;
   LoopTree tree_;
   const Target& target_;
   Schedule out_;
