@@ -117,17 +117,33 @@ def _diagonal(im: Importer, node: Any, x: Ref, offset: int = 0, dim1: int = 0, d
 def _as_strided(
     im: Importer, node: Any, x: Ref, size: Any, stride: Any, storage_offset: Any = None
 ) -> Ref:
-    """Over a dense row-major operand: strides that spell a reshape, or a slice of one dimension kept whole."""
+    """Over a dense operand of any dim order: a permuted reshape where strides spell one, else a gather from flat memory."""
     shape, strides = im.shape_of(node), im.symbols.dims(stride)
     source = node.args[0].meta["val"]
-    dense = im.symbols.dims(source.stride()) == contiguous_strides(x.shape)
-    if dense and storage_offset in (None, 0, source.storage_offset()) and strides == contiguous_strides(shape):
-        if numel(shape) == numel(x.shape):
-            return im.reshape(x, shape)
-        if isinstance(numel(shape), int) and isinstance(numel(x.shape), int):
-            flat = im.reshape(x, (numel(x.shape),))
-            return im.reshape(im.slice_dim(flat, 0, 0, numel(shape)), shape)
-    raise Unsupported("as_strided over a layout that is not row-major")
+    if not all(isinstance(d, int) for d in (*shape, *strides, *x.shape)):
+        raise Unsupported("as_strided with symbolic sizes")
+    order = sorted(range(len(x.shape)), key=lambda d: (-source.stride(d), x.shape[d]))
+    in_memory = im.permute(x, order)
+    if not source.permute(order).is_contiguous():
+        raise Unsupported("as_strided over memory with gaps or overlaps")
+    flat = im.reshape(in_memory, (numel(x.shape),))
+    base = source.storage_offset()
+    offset = (base if storage_offset is None else storage_offset) - base
+
+    inner = sorted(range(len(shape)), key=lambda d: (-strides[d], shape[d]))
+    sizes = tuple(shape[d] for d in inner)
+    dense = all(
+        shape[d] == 1 or strides[d] == s for d, s in zip(inner, contiguous_strides(sizes), strict=True)
+    )
+    if dense and offset == 0 and numel(shape) <= numel(x.shape):
+        whole = flat if numel(shape) == numel(x.shape) else im.slice_dim(flat, 0, 0, numel(shape))
+        return im.permute(im.reshape(whole, sizes), [inner.index(d) for d in range(len(shape))])
+    index = im.full(offset, torch.int64, shape)
+    for axis, step in enumerate(strides):
+        if shape[axis] != 1 and step != 0:
+            along = im.iota(shape, axis, step=step)
+            index = im.pointwise_node("add", [index, along], torch.int64, shape)
+    return im.emit("gather", "", [flat, index], x.dtype, shape, map=[-1])
 
 
 @rule("flip")
