@@ -268,6 +268,14 @@ class Compiler {
     return out;
   }
 
+  bool is_read(Value v) const {
+    for (const Node& node : g_.nodes)
+      if (std::find(node.operands.begin(), node.operands.end(), v) != node.operands.end()) return true;
+    for (const graph::GraphOutput& output : g_.outputs)
+      if (output.value == v) return true;
+    return std::any_of(g_.mutations.begin(), g_.mutations.end(), [&](const auto& m) { return m.value == v; });
+  }
+
   int64_t bytes_hint(Value v) const {
     return graph::hint(graph::numel(g_.type(v).shape), g_) * itemsize(g_.type(v).dtype);
   }
@@ -524,7 +532,11 @@ class Compiler {
     const Node& node = g_.nodes[n];
     if (!options_.make_extern)
       throw Unsupported(node.name + ": an ATen call in a graph compiled without libtorch");
-    std::unique_ptr<Step> step = options_.make_extern(node, specs_of(node.operands), specs_of(results_of(n)));
+    // A result that nobody reads has no buffer: ATen may shape such leftovers as it likes.
+    std::vector<TensorSpec> results = specs_of(results_of(n));
+    for (size_t r = 0; r < results.size(); ++r)
+      if (!is_read({n, static_cast<int32_t>(r)})) results[r].buffer = -1;
+    std::unique_ptr<Step> step = options_.make_extern(node, specs_of(node.operands), std::move(results));
     describe(*step, n);
     ++report_.extern_steps;
     report_.extern_ops.push_back(node.name + (step->info.detail.empty() ? "" : ": " + step->info.detail));

@@ -14,7 +14,7 @@
 
 namespace ipex {
 
-// Makes the step of an Extern node; the caller (python/) supplies it, so that backend/ does not know libtorch.
+// Makes the step of an Extern node (a result that nobody reads has buffer -1); the caller (python/) supplies it, so that backend/ does not know libtorch.
 using ExternFactory = std::function<std::unique_ptr<Step>(const graph::Node& node, std::vector<TensorSpec> operands,
                                                           std::vector<TensorSpec> results)>;
 
