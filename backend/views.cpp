@@ -99,19 +99,18 @@ std::optional<Placement> apply_view(const Graph& graph, const Node& node, const 
 
 View resolve_view(const Graph& graph, Value value) {
   const Node& node = graph.node(value);
-  if (node.op == Op::kPermute || node.op == Op::kExpand || node.op == Op::kSlice || node.op == Op::kReshape) {
-    View base = resolve_view(graph, node.operands[0]);
-    if (auto step = apply_view(graph, node, base.strides, base.offset))
-      return {base.root, step->strides, step->offset};
+  if (moves_no_data(node.op)) {
+    const View base = resolve_view(graph, node.operands[0]);
+    if (auto placed = apply_view(graph, node, {base.strides, base.offset}))
+      return {base.root, placed->strides, placed->offset};
   }
   return {value, graph.layout(value), index_const(0)};
 }
 
 bool is_view(const Graph& graph, const Node& node) {
-  if (node.op != Op::kPermute && node.op != Op::kExpand && node.op != Op::kSlice && node.op != Op::kReshape)
-    return false;
+  if (!moves_no_data(node.op)) return false;
   const View base = resolve_view(graph, node.operands[0]);
-  return apply_view(graph, node, base.strides, base.offset).has_value();
+  return apply_view(graph, node, {base.strides, base.offset}).has_value();
 }
 
 }  // namespace ipex::graph

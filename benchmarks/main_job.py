@@ -87,12 +87,12 @@ def count_ops(reports: list[dict]) -> tuple[int, int]:
 
 
 def sentences(minimum: int = 64) -> list[str]:
-    """English sentences from the descriptions of scikit-learn's data sets."""
+    """English sentences from the descriptions of scikit-learn's data sets and of the functions that load them."""
     loaders = [datasets.load_iris, datasets.load_wine, datasets.load_breast_cancer, datasets.load_diabetes,
                datasets.load_digits, datasets.load_linnerud]  # fmt: skip
     found: list[str] = []
     for loader in loaders:
-        text = re.sub(r"\s+", " ", re.sub(r"[:=*|_\-]{2,}|\.\. \w+::|\|", " ", loader().DESCR))
+        text = re.sub(r"\s+", " ", re.sub(r"[:=*|_\-]{2,}|\.\. \w+::|\|", " ", loader().DESCR + (loader.__doc__ or "")))
         found += [s.strip() for s in re.split(r"(?<=[.?!])\s+(?=[A-Z])", text) if 25 <= len(s.strip()) <= 300]
     if len(found) < minimum:
         raise RuntimeError(f"only {len(found)} sentences found, {minimum} wanted")
