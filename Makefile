@@ -44,10 +44,10 @@ run: build
 test: test-cpp test-python
 
 test-cpp: build
-	cd $(BUILD) && ctest --output-on-failure -j2
+	cd $(BUILD) && ctest --output-on-failure --timeout 600 -j2
 
 test-python: build
-	$(BIN)/python -m pytest -q --timeout=600
+	$(BIN)/python -m pytest -q --timeout=600 -n 2 --dist worksteal
 
 nightly: build
 	$(BIN)/python -m pytest -q -m "nightly or not nightly" --timeout=3600
