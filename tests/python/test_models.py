@@ -23,9 +23,9 @@ from zoo_handwritten import MODELS
 from zoo_transformers import FAMILIES
 
 ALL = {**MODELS, **FAMILIES}
-DRAWS = 6  # inputs whose outputs are judged together: a classifier's few logits alone say little about an error
+DRAWS = 12  # inputs whose outputs are judged together: the error of a few logits is mostly luck
 
-# Variations of an architecture that another model of the list exercises; those and what else each mode leaves to the night.
+# Variations of an architecture that another model of the list exercises, and what else a mode leaves to the night.
 VARIATIONS = {"roberta", "electra", "deit", "mistral", "qwen2", "phi", "beit", "mpnet"}
 HEAVY = {"gpt_neox", "gemma", "clip", "segformer", "whisper", "mobilenet_v2", "distilbert", "opt"}
 NIGHTLY = {

@@ -34,7 +34,7 @@ IMAGE = dict(image_size=32, patch_size=8, hidden_size=32, num_hidden_layers=2, n
 
 
 def bert():
-    return hf.BertForSequenceClassification(hf.BertConfig(**ENCODER, num_labels=3)), text_inputs()
+    return hf.BertForSequenceClassification(hf.BertConfig(**ENCODER, num_labels=32)), text_inputs()
 
 
 def roberta():
@@ -111,11 +111,11 @@ def bart():
 
 
 def vit():
-    return hf.ViTForImageClassification(hf.ViTConfig(**IMAGE, num_labels=5)), image_inputs()
+    return hf.ViTModel(hf.ViTConfig(**IMAGE)), image_inputs()
 
 
 def deit():
-    return hf.DeiTForImageClassification(hf.DeiTConfig(**IMAGE, num_labels=5)), image_inputs()
+    return hf.DeiTModel(hf.DeiTConfig(**IMAGE)), image_inputs()
 
 
 def beit():
@@ -128,23 +128,23 @@ def swin():
 
 
 def convnext():
-    config = hf.ConvNextConfig(hidden_sizes=[16, 32], depths=[1, 2], num_stages=2, num_labels=5)
+    config = hf.ConvNextConfig(hidden_sizes=[16, 32], depths=[1, 2], num_stages=2, num_labels=32)
     return hf.ConvNextForImageClassification(config), image_inputs()
 
 
 def resnet():
-    config = hf.ResNetConfig(embedding_size=16, hidden_sizes=[32, 64], depths=[1, 2], num_labels=5)
+    config = hf.ResNetConfig(embedding_size=16, hidden_sizes=[32, 64], depths=[1, 2], num_labels=32)
     return hf.ResNetForImageClassification(config), image_inputs()
 
 
 def mobilenet_v2():
-    config = hf.MobileNetV2Config(image_size=64, depth_multiplier=0.35, num_labels=5)
+    config = hf.MobileNetV2Config(image_size=64, depth_multiplier=0.35, num_labels=32)
     return hf.MobileNetV2ForImageClassification(config), image_inputs(64)
 
 
 def segformer():
     config = hf.SegformerConfig(depths=[1, 1, 1, 1], hidden_sizes=[8, 16, 16, 32], num_attention_heads=[1, 2, 2, 4],
-                                decoder_hidden_size=16, num_labels=4)  # fmt: skip
+                                decoder_hidden_size=16, num_labels=32)  # fmt: skip
     return hf.SegformerForSemanticSegmentation(config), image_inputs(64)
 
 

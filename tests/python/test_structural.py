@@ -1,0 +1,92 @@
+"""Views, joins, scans and indexing at sizes past a vector and past a tile, fused with arithmetic on either side.
+
+OpInfo's samples are a few elements wide; these are as wide as kernels are.
+"""
+
+import functools
+
+import op_cases
+import pytest
+import torch
+from comparison import difference
+from graphs import Call, assert_all
+
+SHAPES = ((3, 17, 70), (1, 1, 33), (130, 34, 1), (2, 67, 5), (1, 300, 129))
+DTYPES = (torch.float32, torch.bfloat16, torch.int64, torch.uint8, torch.bool)
+aten = torch.ops.aten
+
+
+def rows(x, dim, count, seed=0):
+    """Indices into `dim` of x, some of them negative, some repeated."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(-x.shape[dim], x.shape[dim], (count,), generator=generator)
+
+
+def positions(x, dim, seed=0):
+    """An index tensor of x's shape for gather and scatter along `dim`."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(0, x.shape[dim], x.shape, generator=generator)
+
+
+# name -> function of x; DIM runs over the dims of x
+CASES = {
+    "cumsum": lambda x, d: x.cumsum(d),
+    "cumprod": lambda x, d: (x > 0).to(x.dtype).cumprod(d),
+    "flip": lambda x, d: x.flip(d),
+    "flip all": lambda x, d: x.flip(0, 1, 2).transpose(d, 0).clone(),
+    "pad": lambda x, d: aten.constant_pad_nd(x, [0, 0] * (2 - d) + [1, 2], 1),
+    "crop": lambda x, d: aten.constant_pad_nd(x.transpose(d, 2), [2, -1], 0) if x.shape[d] > 1 else x,
+    "pad then flip": lambda x, d: aten.constant_pad_nd(x, [1, 1], 0).flip(d),
+    "cat": lambda x, d: torch.cat([x, x.flip(0), x.narrow(d, 0, 1)], d),
+    "cat of columns": lambda x, d: torch.cat([x.transpose(d, 0), x.transpose(d, 0)], 2),
+    "stack": lambda x, d: torch.stack([x, x.abs() if x.dtype != torch.bool else ~x], d),
+    "roll": lambda x, d: x.roll(2, d),
+    "repeat": lambda x, d: x.repeat(2, 1, 3),
+    "slice": lambda x, d: x.narrow(d, x.shape[d] // 3, x.shape[d] - x.shape[d] // 3)[..., ::2],
+    "unfold": lambda x, d: x.unfold(d, 1, 2).clone(),
+    "split": lambda x, d: torch.cat(x.split(max(1, x.shape[d] // 2), d)[::-1], d),
+    "transpose": lambda x, d: x.transpose(d, 1).reshape(-1),
+    "reshape": lambda x, d: x.transpose(d, 0).reshape(x.shape[1], -1),
+    "tril": lambda x, d: x.transpose(d, 2).tril(1),
+    "index_select": lambda x, d: x.index_select(d, rows(x, d, 19) % x.shape[d]),
+    "index": lambda x, d: x.transpose(0, d)[rows(x, d, 21)],
+    "index two": lambda x, d: x.transpose(0, d)[rows(x, d, 18), :, rows(x, 2 if d != 2 else 0, 18, 1)],
+    "gather": lambda x, d: x.gather(d, positions(x, d)),
+    "scatter": lambda x, d: x.scatter(d, positions(x, d)[:, :1, :1], 1),
+    "scatter_add": lambda x, d: x.scatter_add(d, positions(x, d), x),
+    "index_put": lambda x, d: x.transpose(0, d).index_put((rows(x, d, 9),), x.new_ones(()), accumulate=True),
+    "softmax": lambda x, d: x.float().softmax(d),
+    "log_softmax": lambda x, d: x.float().log_softmax(d),
+    "norm": lambda x, d: x.float() / (x.float().square().sum(d, keepdim=True) + 1).sqrt(),
+    "argmax": lambda x, d: (x.int().argmax(d), x.int().argmin(d, True)),
+    "max": lambda x, d: x.max(d),
+    "two reductions": lambda x, d: (x.float().amax(d) - x.float().mean(d), x.float().var(d)),
+    "any all": lambda x, d: (x.any(d), x.all(d)),
+}
+
+
+def inputs():
+    generator = torch.Generator().manual_seed(3)
+    for dtype in DTYPES:
+        for shape in SHAPES:
+            yield dtype, op_cases.random_values(dtype, shape, generator)
+
+
+def calls_of(name, fuse):
+    fn = CASES[name]
+    for dtype, x in inputs():
+        for dim in range(3):
+
+            def call(x, dim=dim, fuse=fuse and dtype != torch.bool):
+                result = fn(x * 2, dim) if fuse else fn(x, dim)
+                parts = list(result) if isinstance(result, (tuple, list)) else [result]
+                return [part + 1 if fuse else part for part in parts]
+
+            yield Call(f"{name} [{dtype}] {tuple(x.shape)} dim {dim}{' fused' if fuse else ''}", call, (x,))
+
+
+# Scatter into bf16 adds in another order than eager, and a sum's rounding grows with its length.
+@pytest.mark.parametrize("name", CASES)
+def test_structural_op(name):
+    calls = [*calls_of(name, False), *calls_of(name, True)]
+    assert_all(calls, functools.partial(difference, scale=10.0), at_least=10)
