@@ -109,7 +109,7 @@ Signature make_signature(const graph::Graph& graph, const py::list& arguments, c
       result.kind = Signature::Result::kTensor;
       result.index = tuple[1].cast<int>();
       if (!tuple[2].is_none()) {
-        result.broadcast = true;
+        result.restrided = true;
         result.sizes = programs(tuple[2]);
         result.strides = programs(tuple[3]);
       }

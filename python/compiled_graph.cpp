@@ -170,7 +170,7 @@ py::list CompiledGraph::run(py::list list) const {
         py::object& shared = wrapped[result.index];  // the same value twice is one tensor
         if (!shared) {
           at::Tensor tensor = call.outputs[result.index];
-          if (result.broadcast)
+          if (result.restrided)
             tensor.unsafeGetTensorImpl()->set_sizes_and_strides(evaluate(result.sizes, symbols),
                                                                 evaluate(result.strides, symbols));
           shared = py::reinterpret_steal<py::object>(THPVariable_Wrap(std::move(tensor)));
@@ -189,7 +189,7 @@ py::list CompiledGraph::output_strides() const {
     py::object entry = py::none();
     if (result.kind == Signature::Result::kTensor) {
       const auto& strides =
-          result.broadcast ? result.strides : executable().parts().outputs[result.index].spec.strides;
+          result.restrided ? result.strides : executable().parts().outputs[result.index].spec.strides;
       bool known = true;
       for (const SizeExpr& stride : strides) known &= stride.is_const();
       if (known) {

@@ -27,8 +27,8 @@ struct Signature {
     SizeExpr dim = 0;           // kDim
     int index = 0;              // kArgument: position; kTensor: output of the graph
     std::vector<SizeExpr> sizes,
-        strides;  // kTensor: broadcast view of what the graph stores; empty: as stored
-    bool broadcast = false;
+        strides;  // kTensor, restrided: the view of what the graph stores
+    bool restrided = false;
   };
   std::vector<Argument> arguments;
   std::vector<SymbolSource> symbols;  // in the graph's order

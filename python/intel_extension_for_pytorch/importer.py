@@ -217,7 +217,8 @@ class Importer:
     def _output(self, node: Any, keep_strides: bool, emitted: dict[fx.Node, int]) -> tuple:
         """("none",) | ("constant", value) | ("dim", text) | ("argument", position) |
         ("tensor", graph output, sizes, strides): sizes and strides are given where the graph's output is a slice of what
-        the user sees (a broadcast dimension has stride 0 and is stored once)."""
+        the user sees (a broadcast dimension has stride 0 and is stored once), and where a dimension of extent 1 has a
+        stride, which the graph does not keep."""
         value = self.env[node] if isinstance(node, fx.Node) else node
         if value is None:
             return ("none",)
@@ -240,8 +241,9 @@ class Importer:
         if keep_strides or self.symbols.hints:
             layout = self.symbols.dims(traced.stride())
             repeated = [d for d, s in enumerate(layout) if s == 0 and value.shape[d] != 1]
-            if repeated:
+            if 1 in value.shape or repeated:
                 sizes, strides = value.shape, layout
+            if repeated:
                 stored = tuple(1 if d in repeated else s for d, s in enumerate(value.shape))
                 value = self.slice(value, [0] * len(stored), [1] * len(stored), stored)
                 layout = tuple(1 if d in repeated else s for d, s in enumerate(layout))
