@@ -4,6 +4,7 @@
 
 #include <llvm/Config/llvm-config.h>
 #include <llvm/IR/Verifier.h>
+#include <llvm/Support/raw_ostream.h>
 #include <llvm/Transforms/Utils/Cloning.h>
 
 #include <chrono>
@@ -43,11 +44,14 @@ std::unique_ptr<llvm::Module> optimized_module(llvm::LLVMContext& context,
                                                const std::vector<Function>& functions, const Target& target) {
   auto module = emit_module(context, functions, target);
 #ifdef IPEX_DEBUG
+  const bool verified = true;
+#else
+  const bool verified = env::flag("IPEX_VERIFY");
+#endif
   std::string problem;
   llvm::raw_string_ostream stream(problem);
-  if (llvm::verifyModule(*module, &stream))
-    throw InternalError("invalid LLVM IR: " + problem + module_text(*module));
-#endif
+  if (verified && llvm::verifyModule(*module, &stream))
+    throw InternalError("invalid LLVM IR: " + problem + "\n" + module_text(*module));
   optimize(*module, machine_for(target));
   return module;
 }

@@ -15,12 +15,16 @@
 namespace ipex::loop::testing {
 namespace {
 
-// Tests compile what they test, whatever an earlier run left in the user's cache.
-class NoObjectCache : public ::testing::Environment {
+// Tests compile what they test, whatever an earlier run left in the user's cache, and check the IR they make.
+class TestEnvironment : public ::testing::Environment {
  public:
-  void SetUp() override { setenv("IPEX_CACHE", "off", 1); }
+  void SetUp() override {
+    setenv("IPEX_CACHE", "off", 1);
+    setenv("IPEX_VERIFY", "1", 1);
+  }
 };
-[[maybe_unused]] const auto* const kNoObjectCache = ::testing::AddGlobalTestEnvironment(new NoObjectCache);
+[[maybe_unused]] const auto* const kTestEnvironment =
+    ::testing::AddGlobalTestEnvironment(new TestEnvironment);
 
 template <typename T>
 T load(const Array& a, int64_t i) {
