@@ -35,15 +35,14 @@ def pytest_collection_modifyitems(items):
             item.add_marker(skip)
 
 
-# What test_models compiled: test name -> op counts by kind, printed after the run.
-op_counts = {}
-
-
 def pytest_terminal_summary(terminalreporter):
-    if op_counts:
-        terminalreporter.section("ops compiled: native (in kernels + library calls) and extern by name")
-    for name, counts in op_counts.items():
-        terminalreporter.write_line(f"{name:48} {counts}")
+    """Lines that tests recorded with record_property("summary", ...), also when workers ran them."""
+    reports = [r for outcome in ("passed", "failed") for r in terminalreporter.stats.get(outcome, [])]
+    lines = [(r.nodeid.rpartition("::")[2], v) for r in reports for k, v in r.user_properties if k == "summary"]
+    if lines:
+        terminalreporter.section("what was compiled: native ops (in kernels + library calls), extern ops; fuzz seeds")
+    for name, line in lines:
+        terminalreporter.write_line(f"{name:48} {line}")
 
 
 def pytest_report_header():

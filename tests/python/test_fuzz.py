@@ -27,26 +27,26 @@ def check_one(seed):
     pytest.fail(f"IPEX_FUZZ_SEED={seed}: {message}\n{smallest}\n", pytrace=False)
 
 
-def fuzz(seconds, capsys):
+def fuzz(seconds, capsys, record_property):
     seed = int(os.environ.get("IPEX_FUZZ_SEED", time.time_ns() % 1_000_000_000))
+    record_property("summary", f"IPEX_FUZZ_SEED={seed}")
     with capsys.disabled():
         print(f"\nfuzz: IPEX_FUZZ_SEED={seed}, {seconds:.0f} s", flush=True)
     end, programs = time.monotonic() + seconds, 0
     while time.monotonic() < end or programs == 0:
         check_one(seed + programs)
         programs += 1
-    with capsys.disabled():
-        print(f"fuzz: {programs} programs", flush=True)
+    record_property("summary", f"{programs} programs")
 
 
-def test_random_programs(capsys, strict):
-    fuzz(SECONDS, capsys)
+def test_random_programs(capsys, record_property, strict):
+    fuzz(SECONDS, capsys, record_property)
 
 
 @pytest.mark.nightly
 @pytest.mark.timeout(3600)
-def test_random_programs_long(capsys, strict):
-    fuzz(20 * SECONDS, capsys)
+def test_random_programs_long(capsys, record_property, strict):
+    fuzz(20 * SECONDS, capsys, record_property)
 
 
 def test_generation_is_reproducible():

@@ -17,13 +17,14 @@ from comparison import (
     difference,
     tensors_of,
 )
-from conftest import BACKEND, op_counts
+from conftest import BACKEND
 from torch.utils import _pytree as pytree
 from zoo_handwritten import MODELS
 from zoo_transformers import FAMILIES
 
 ALL = {**MODELS, **FAMILIES}
 DRAWS = 12  # inputs whose outputs are judged together: the error of a few logits is mostly luck
+TRAINING_DRAWS = 6
 
 # Variations of an architecture that another model of the list exercises, and what else a mode leaves to the night.
 VARIATIONS = {"roberta", "electra", "deit", "mistral", "qwen2", "phi", "beit", "mpnet"}
@@ -53,7 +54,7 @@ def plain_attention():
 
 
 @pytest.fixture(autouse=True)
-def nothing_runs_eagerly(request):
+def nothing_runs_eagerly(request, record_property):
     """A graph that fell back would pass every comparison here; and the op counts of each test go to the summary."""
     if BACKEND != "ipex":
         yield
@@ -68,7 +69,7 @@ def nothing_runs_eagerly(request):
         native, kernels, library = (
             sum(report[key] for report in reports) for key in ("native_ops", "kernel_steps", "library_steps")
         )
-        op_counts[request.node.name] = f"{native} native ({kernels} + {library}), extern {dict(extern) or 0}"
+        record_property("summary", f"{native} native ({kernels} + {library}), extern {dict(extern) or 0}")
 
 
 def build(name, *, training=False, dropout=False, seed=0):
@@ -200,11 +201,10 @@ def test_training_fp32(name, compiled):
 
 @models("training_bf16")
 def test_training_bf16(name, compiled):
-    """Autocast over fp32 parameters, the way bf16 training is done; gradients of all parameters as one vector."""
-    model, inputs = build(name, training=True)
-    twin = copy.deepcopy(model)
-    exact_model = copy_in(model, torch.float64)
-    _, reference = train_step(exact_model, exact_model, in_dtype(inputs, torch.float64))
+    """Autocast over fp32 parameters, the way bf16 training is done; all gradients of several batches as one vector."""
+    model, _ = build(name, training=True)
+    twin, exact_model = copy.deepcopy(model), copy_in(model, torch.float64)
+    run = compiled(twin)
 
     def autocast(run):
         def step(*args, **kwargs):
@@ -213,11 +213,14 @@ def test_training_bf16(name, compiled):
 
         return step
 
-    _, eager = train_step(autocast(model), model, inputs)
-    _, ours = train_step(autocast(compiled(twin)), twin, inputs)
-    assert ours.keys() == eager.keys() == reference.keys()
-    assert_same_structure(list(ours.values()), list(eager.values()))
-    assert_error_within(list(ours.values()), list(eager.values()), list(reference.values()))
+    ours, eager, reference = [], [], []
+    for seed in range(TRAINING_DRAWS):
+        _, inputs = build(name, training=True, seed=seed)
+        reference += train_step(exact_model, exact_model, in_dtype(inputs, torch.float64))[1].values()
+        eager += train_step(autocast(model), model, inputs)[1].values()
+        ours += train_step(autocast(run), twin, inputs)[1].values()
+    assert_same_structure(ours, eager)
+    assert_error_within(ours, eager, reference)
 
 
 @models("inference_autocast")

@@ -21,8 +21,8 @@ def seq2seq_inputs():
     return {**text_inputs(), "decoder_input_ids": tokens(7)}
 
 
-def image_inputs(size=32):
-    return {"pixel_values": torch.randn(BATCH, 3, size, size)}
+def image_inputs(size=32, batch=BATCH):
+    return {"pixel_values": torch.randn(batch, 3, size, size)}
 
 
 # Names that the families' configurations give to the same few sizes.
@@ -139,7 +139,8 @@ def resnet():
 
 def mobilenet_v2():
     config = hf.MobileNetV2Config(image_size=64, depth_multiplier=0.35, num_labels=32)
-    return hf.MobileNetV2ForImageClassification(config), image_inputs(64)
+    # With two images, fifty batch norms over 2x2 pixels make gradients that eager itself has to 2 digits only.
+    return hf.MobileNetV2ForImageClassification(config), image_inputs(64, batch=8)
 
 
 def segformer():
