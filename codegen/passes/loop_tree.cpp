@@ -270,7 +270,53 @@ bool LoopTree::reorderable(int loop) const {
   return *independent_[loop];
 }
 
+namespace {
+
+using NameSet = std::set<std::string>;
+
+bool depends(const Expr& e, const NameSet& names) {
+  bool found = false;
+  if (e) visit(e, [&](const ExprNode& n) { found |= n.is(ExprKind::kVar) && names.count(n.name) > 0; });
+  return found;
+}
+
+// Does something that is stored in `block` depend on `partial`, values that exist only while a reduction is
+// under way? Then the loop is a scan. Names bound to such values join the set.
+bool stores_partial(const Block& block, NameSet& partial) {
+  if (!block) return false;
+  for (const Stmt& stmt : block->stmts) {
+    if (const auto* inner = std::get_if<Block>(&stmt)) {
+      if (stores_partial(*inner, partial)) return true;
+    } else if (const auto* let = std::get_if<Let>(&stmt)) {
+      if (depends(let->value, partial)) partial.insert(let->name);
+    } else if (const auto* store = std::get_if<Store>(&stmt)) {
+      if (depends(store->value, partial) || depends(store->index, partial) || depends(store->mask, partial))
+        return true;
+    } else if (const auto* branch = std::get_if<If>(&stmt)) {
+      if (depends(branch->condition, partial)) return true;
+      if (stores_partial(branch->then_body, partial) || stores_partial(branch->else_body, partial))
+        return true;
+    } else if (const auto* loop = std::get_if<For>(&stmt)) {
+      if (loop->reduction)
+        for (const State& state : loop->reduction->states)
+          if (depends(state.init, partial)) partial.insert(state.name);
+      if (stores_partial(loop->body, partial)) return true;
+      if (loop->reduction)
+        for (size_t i = 0; i < loop->reduction->states.size(); ++i)
+          if (depends(loop->reduction->yield[i], partial)) partial.insert(loop->reduction->states[i].name);
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
 bool LoopTree::independent(int loop) const {
+  if (const For& node = *loops_[loop].node; node.reduction) {
+    NameSet partial;
+    for (const State& state : node.reduction->states) partial.insert(state.name);
+    if (stores_partial(node.body, partial)) return false;
+  }
   std::vector<const Access*> inside;
   std::set<std::string> written;
   for (const Access& access : accesses_) {
