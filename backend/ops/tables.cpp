@@ -126,6 +126,15 @@ Expr ignore_nan(const Expr& x, const Expr& y, const Expr& both) {
   return is_float(x) ? select(isnan(x), y, select(isnan(y), x, both)) : both;
 }
 
+// Sleef's inverse hyperbolic functions square their argument; where that overflows they are log(2 |x|) to the
+// last bit.
+Expr from_logarithm(const Expr& x, const Expr& otherwise) {
+  const double large = x->type.dtype == Dtype::kF64 ? 0x1p500 : 0x1p60;
+  return select(gt(abs(x), c(x, large)), log(abs(x)) + c(x, std::numbers::ln2), otherwise);
+}
+Expr whole_asinh(const Expr& x) { return copysign(from_logarithm(x, abs(asinh(x))), x); }
+Expr whole_acosh(const Expr& x) { return select(lt(x, c(x, 1)), acosh(x), from_logarithm(x, acosh(x))); }
+
 // Squares of f32 are exact in f64; f64 scales by the larger leg.
 Expr hypotenuse(const Expr& x, const Expr& y) {
   Expr infinite = isinf(x) | isinf(y);

@@ -24,9 +24,6 @@ DTYPE_NAMES = {
     torch.int64: "i64", torch.float16: "f16", torch.bfloat16: "bf16", torch.float32: "f32", torch.float64: "f64",
 }  # fmt: skip
 HALF = (torch.float16, torch.bfloat16)
-INTEGER_LIMITS = {
-    d: torch.iinfo(d) for d in (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
-}
 
 
 def opmath(dtype: torch.dtype) -> torch.dtype:
@@ -59,6 +56,15 @@ class Imported:
     symbols: list[tuple] = field(default_factory=list)  # (argument, "value" | "size" | "stride", dim)
     outputs: list[tuple] = field(default_factory=list)  # see Importer._output
     externs: dict[str, str] = field(default_factory=dict)  # op -> why
+
+
+def wrapped(value: float, dtype: torch.dtype) -> int:
+    """A number as ATen converts it to an integer or bool type: truncated, then reduced to the type's bits."""
+    if dtype is torch.bool:
+        return int(value != 0)
+    limits = torch.iinfo(dtype)
+    span = 1 << limits.bits
+    return (int(value) - limits.min) % span + limits.min
 
 
 class Importer:
@@ -292,12 +298,7 @@ class Importer:
             value = float(value)
             key = (dtype, value if value == value else "nan", math.copysign(1.0, value))
         else:
-            if value != int(value):
-                raise Unsupported(f"{value} is not a {dtype}")
-            value = int(value)
-            limits = INTEGER_LIMITS.get(dtype)
-            if limits is not None and not limits.min <= value <= limits.max:
-                raise Unsupported(f"{value} is out of range for {dtype}")
+            value = wrapped(value, dtype)
             key = (dtype, value)
         ref = self._scalars.get(key)
         if ref is None:
@@ -309,6 +310,8 @@ class Importer:
         return self.expand(self.scalar(value, dtype), shape)
 
     def cast(self, x: Ref, dtype: torch.dtype) -> Ref:
+        if dtype not in DTYPE_NAMES:
+            raise GraphFallback(f"{dtype} is no type of the compiler's graphs")
         return x if x.dtype is dtype else self.pointwise_node("cast", [x], dtype, x.shape)
 
     def pointwise_node(self, row: str, operands: Sequence[Ref], dtype: torch.dtype, shape: tuple) -> Ref:

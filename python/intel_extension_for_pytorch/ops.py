@@ -214,6 +214,9 @@ def _add_sub(im: Importer, node: Any, x: Any, y: Any, alpha: Any = 1) -> Ref:
     base = node.target._schema.name[6:]
     if alpha == 1:
         return pointwise(im, node, row_named(base), [x, y])
+    if node.meta["val"].dtype is torch.bool:
+        y = y if alpha else im.full(False, torch.bool, ())
+        return pointwise(im, node, row_named(base), [x, y])
     return pointwise(im, node, row_named(base + "_scaled"), [x, y, alpha])
 
 
@@ -304,6 +307,27 @@ def _to_copy(im: Importer, node: Any, x: Ref, dtype: Any = None, **options: Any)
 @rule("prims.convert_element_type")
 def _convert_element_type(im: Importer, node: Any, x: Ref, dtype: torch.dtype) -> Ref:
     return im.copy(x) if dtype is x.dtype else im.cast(x, dtype)
+
+
+@rule("hardtanh")
+def _hardtanh(im: Importer, node: Any, x: Ref, min_val: Any = -1, max_val: Any = 1) -> Ref:
+    return pointwise(im, node, row_named("hardtanh"), [x, *_in_type_of(x, min_val, max_val)])
+
+
+@rule("threshold_backward")
+def _threshold_backward(im: Importer, node: Any, grad: Ref, x: Ref, threshold: Any) -> Ref:
+    operands = [im.cast(grad, node.meta["val"].dtype), im.cast(x, node.meta["val"].dtype)]
+    return pointwise(im, node, row_named("threshold_backward"), [*operands, *_in_type_of(x, threshold)])
+
+
+def _in_type_of(x: Ref, *numbers: Any) -> list[Any]:
+    """Numbers that eager converts to the tensor's type before it compares."""
+    return list(numbers) if x.dtype.is_floating_point else [int(n) for n in numbers]
+
+
+@rule("_efficientzerotensor")
+def _zero_tensor(im: Importer, node: Any, size: Any, **options: Any) -> Ref:
+    return im.copy(im.full(0, node.meta["val"].dtype, im.shape_of(node)))
 
 
 @rule("fill")

@@ -159,8 +159,11 @@ def _scatter_reduce(
 
 
 def _scatter_along(im: Importer, x: Ref, dim: int, index: Ref, src: Any, combine: str) -> Ref:
-    if not x.shape or not index.shape:
-        raise Unsupported("scatter into a 0-d tensor")
+    if not x.shape:  # one element, addressed as a vector of one
+        source = im.reshape(src, (1,)) if isinstance(src, Ref) else src
+        return im.reshape(_scatter_along(im, im.reshape(x, (1,)), 0, im.reshape(index, (1,)), source, combine), ())
+    if not index.shape:
+        raise Unsupported("scatter at a 0-d index into a tensor of several dims")
     dim %= len(x.shape)
     index = _index(im, index)
     if isinstance(src, Ref):
