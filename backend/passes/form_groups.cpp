@@ -431,11 +431,6 @@ class Grouper {
       group.layouts.push_back(static_cast<size_t>(v.result) < node.layouts.size() ? node.layouts[v.result]
                                                                                   : Strides{});
     }
-    for (int32_t v : nodes) {
-      const std::string& source = graph_.nodes[v].source;
-      if (source.empty() || group.source.find(source) != std::string::npos) continue;
-      group.source += (group.source.empty() ? "" : "; ") + source;
-    }
     group.body = std::move(body);
     const Value first = result_.add(std::move(group));
     for (size_t i = 0; i < stored.size(); ++i) mapped_[stored[i]] = {first.node, static_cast<int32_t>(i)};
