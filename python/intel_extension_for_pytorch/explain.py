@@ -86,8 +86,7 @@ def _graph_text(index: int, report: dict[str, Any]) -> str:
     if report["eager"]:
         return "\n".join([*lines, f"  runs eagerly: {report['eager']}"])
     lines[0] += (
-        f", {report['kernel_steps']} kernels, {report['library_steps']} library calls, "
-        f"{report['extern_steps']} extern"
+        f", {report['kernel_steps']} kernels, {report['library_steps']} library calls, {report['extern_steps']} extern"
     )
     for step in report["steps"]:
         detail = f"  [{step['detail']}]" if step["detail"] else ""

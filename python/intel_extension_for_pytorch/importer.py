@@ -338,16 +338,12 @@ class Importer:
         dims = [d % len(x.shape) for d in dims]
         if dims == list(range(len(dims))):
             return x
-        return self._view_of(
-            x, self.emit("permute", "", [x], x.dtype, tuple(x.shape[d] for d in dims), dims=dims)
-        )
+        return self._view_of(x, self.emit("permute", "", [x], x.dtype, tuple(x.shape[d] for d in dims), dims=dims))
 
     def slice(self, x: Ref, starts: Sequence[Dim], steps: Sequence[int], shape: tuple[Dim, ...]) -> Ref:
         if shape == x.shape and all(s == 0 for s in starts) and all(s == 1 for s in steps):
             return x
-        return self._view_of(
-            x, self.emit("slice", "", [x], x.dtype, shape, starts=list(starts), steps=list(steps))
-        )
+        return self._view_of(x, self.emit("slice", "", [x], x.dtype, shape, starts=list(starts), steps=list(steps)))
 
     def slice_dim(self, x: Ref, dim: int, start: Dim, length: Dim, step: int = 1) -> Ref:
         starts: list[Dim] = [0] * len(x.shape)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache, lru_cache
 from types import SimpleNamespace
 from typing import Any
 
@@ -52,7 +52,7 @@ def _load_rules() -> None:
     from . import ops_indexing, ops_library, ops_views  # noqa: F401
 
 
-@lru_cache(maxsize=None)
+@cache
 def rule_for(target: Any) -> Rule | None:
     """The rule of an op, or None: Extern."""
     _load_rules()
@@ -274,9 +274,7 @@ def _round_decimals(im: Importer, node: Any, x: Any, decimals: int) -> Ref:
 
 
 @rule("nan_to_num")
-def _nan_to_num(
-    im: Importer, node: Any, x: Any, nan: Any = None, posinf: Any = None, neginf: Any = None
-) -> Ref:
+def _nan_to_num(im: Importer, node: Any, x: Any, nan: Any = None, posinf: Any = None, neginf: Any = None) -> Ref:
     if not x.dtype.is_floating_point:
         return im.copy(x)
     limits = torch.finfo(x.dtype)

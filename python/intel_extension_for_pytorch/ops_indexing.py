@@ -12,7 +12,7 @@ import torch
 
 from .errors import Unsupported
 from .importer import Importer, Ref, opmath
-from .ops import row_named, pointwise_as, rule
+from .ops import pointwise_as, row_named, rule
 from .sizes import Dim, numel
 
 _INDEX_TYPES = (torch.int64, torch.int32, torch.int16, torch.int8)
@@ -65,9 +65,7 @@ def _index_tensor(im: Importer, node: Any, x: Ref, indices: list[Ref | None]) ->
     return im.emit("gather", "", [x, *operands], x.dtype, shape, map=map)
 
 
-def _advanced_index(
-    im: Importer, x: Ref, indices: list[Ref | None]
-) -> tuple[list[Ref], list[int], tuple[Dim, ...]]:
+def _advanced_index(im: Importer, x: Ref, indices: list[Ref | None]) -> tuple[list[Ref], list[int], tuple[Dim, ...]]:
     """NumPy's rule: the indices broadcast together and stand where they are, if adjacent, else in front."""
     indices = [*indices, *[None] * (len(x.shape) - len(indices))]
     positions = [d for d, i in enumerate(indices) if i is not None]
@@ -208,7 +206,5 @@ def _max_pool2d_backward(
     src = im.reshape(im.cast(grad, dtype), flat)
     at = im.reshape(indices, flat)
     map = [*range(len(lead)), -1]
-    sums = im.emit(
-        "scatter", "", [im.full(0, dtype, shape), at, src], dtype, shape, map=map, combine="add"
-    )
+    sums = im.emit("scatter", "", [im.full(0, dtype, shape), at, src], dtype, shape, map=map, combine="add")
     return im.cast(im.reshape(sums, x.shape), grad.dtype)

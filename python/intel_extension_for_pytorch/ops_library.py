@@ -24,9 +24,7 @@ def _matmul(im: Importer, a: Ref, b: Ref, bias: Ref | None = None, dtype: torch.
     shape = (*a.shape[:-1], b.shape[-1])
     if 0 in a.shape or 0 in b.shape:
         raise Unsupported("a matrix product without elements")
-    return im.emit(
-        "matmul", "", operands, dtype or a.dtype, shape, bias=bias is not None, post=[]
-    )
+    return im.emit("matmul", "", operands, dtype or a.dtype, shape, bias=bias is not None, post=[])
 
 
 @rule("mm.default", "bmm.default")
@@ -165,7 +163,9 @@ def _avg_pool(
 def _adaptive_avg_pool(im: Importer, node: Any, x: Ref, output_size: Any) -> Ref:
     """Windows of one size each: an average pooling. Others decompose or go to ATen."""
     sizes, out = x.shape[-2:], im.shape_of(node)[-2:]
-    if not all(isinstance(s, int) and isinstance(o, int) and o > 0 and s % o == 0 for s, o in zip(sizes, out, strict=True)):
+    if not all(
+        isinstance(s, int) and isinstance(o, int) and o > 0 and s % o == 0 for s, o in zip(sizes, out, strict=True)
+    ):
         raise Unsupported("adaptive pooling whose windows differ in size")
     if not x.dtype.is_floating_point:
         raise Unsupported(f"average pooling of {x.dtype}")

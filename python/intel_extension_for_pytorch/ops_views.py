@@ -11,7 +11,6 @@ from .importer import DTYPE_NAMES, Importer, Ref
 from .ops import rule
 from .sizes import Dim, add, contiguous_strides, numel, sub
 
-
 # ---- the same memory ----
 
 
@@ -55,9 +54,7 @@ def _expand(im: Importer, node: Any, x: Ref, size: Any, implicit: bool = False) 
 
 
 @rule("slice.Tensor", "slice_copy.Tensor")
-def _slice(
-    im: Importer, node: Any, x: Ref, dim: int = 0, start: Any = None, end: Any = None, step: int = 1
-) -> Ref:
+def _slice(im: Importer, node: Any, x: Ref, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Ref:
     dim %= len(x.shape)
     length = im.shape_of(node)[dim]
     return im.slice_dim(x, dim, _start(im, start, x.shape[dim]), length, step)
@@ -114,9 +111,7 @@ def _diagonal(im: Importer, node: Any, x: Ref, offset: int = 0, dim1: int = 0, d
 
 
 @rule("as_strided", "as_strided_copy")
-def _as_strided(
-    im: Importer, node: Any, x: Ref, size: Any, stride: Any, storage_offset: Any = None
-) -> Ref:
+def _as_strided(im: Importer, node: Any, x: Ref, size: Any, stride: Any, storage_offset: Any = None) -> Ref:
     """Over a dense operand of any dim order: a permuted reshape where strides spell one, else a gather from flat memory."""
     shape, strides = im.shape_of(node), im.symbols.dims(stride)
     source = node.args[0].meta["val"]
@@ -132,9 +127,7 @@ def _as_strided(
 
     inner = sorted(range(len(shape)), key=lambda d: (-strides[d], shape[d]))
     sizes = tuple(shape[d] for d in inner)
-    dense = all(
-        shape[d] == 1 or strides[d] == s for d, s in zip(inner, contiguous_strides(sizes), strict=True)
-    )
+    dense = all(shape[d] == 1 or strides[d] == s for d, s in zip(inner, contiguous_strides(sizes), strict=True))
     if dense and offset == 0 and numel(shape) <= numel(x.shape):
         whole = flat if numel(shape) == numel(x.shape) else im.slice_dim(flat, 0, 0, numel(shape))
         return im.permute(im.reshape(whole, sizes), [inner.index(d) for d in range(len(shape))])
@@ -288,5 +281,3 @@ def _arange(im: Importer, node: Any, *arguments: Any, **options: Any) -> Ref:
     scaled = im.pointwise_node("mul", [index, im.scalar(step, torch.float64)], torch.float64, shape)
     moved = im.pointwise_node("add", [scaled, im.scalar(start, torch.float64)], torch.float64, shape)
     return im.cast(moved, dtype)
-
-

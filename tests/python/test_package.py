@@ -55,7 +55,8 @@ def test_backend_by_name_without_import():
 def test_extension_exports_only_its_init():
     import intel_extension_for_pytorch._C as extension
 
-    table = subprocess.run(["nm", "-D", "--defined-only", extension.__file__], capture_output=True, text=True, check=True)
+    command = ["nm", "-D", "--defined-only", extension.__file__]
+    table = subprocess.run(command, capture_output=True, text=True, check=True)
     names = {line.split()[-1] for line in table.stdout.splitlines()}
     assert names == {"PyInit__C"}
 
