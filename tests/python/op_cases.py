@@ -183,7 +183,7 @@ def variants(op):
 
 @functools.cache
 def special_values(dtype, operands=1):
-    """Values to meet; with several operands none so large that a product of two of them overflows."""
+    """Values to meet; with several operands none so large or small that a product or quotient of two overflows."""
     if dtype == torch.bool:
         return torch.tensor([True, False])
     if not dtype.is_floating_point:
@@ -194,7 +194,8 @@ def special_values(dtype, operands=1):
     info = torch.finfo(dtype)
     values = [0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 1.5, 2.5, -2.5, 3.0, -7.25, 20.0, -20.0, 88.0, -100.0, 1e-3, -1e-3]
     large = info.max if operands == 1 else info.max**0.5 / 100
-    values += [info.tiny, large, -large, float("inf"), float("-inf"), float("nan")]
+    small = info.tiny if operands == 1 else 1 / large
+    values += [small, large, -large, float("inf"), float("-inf"), float("nan")]
     return torch.tensor(values, dtype=torch.float64).to(dtype)
 
 
@@ -207,9 +208,9 @@ def random_values(dtype, shape, generator):
     return (torch.randn(shape, generator=generator, dtype=torch.float64) * 2).to(dtype)
 
 
-def special_grid(dtypes):
+def special_grid(dtypes, operands=None):
     """One tensor per dtype; along them every pair of special values of the first two meets."""
-    pools = [special_values(dtype, len(dtypes)) for dtype in dtypes]
+    pools = [special_values(dtype, operands or len(dtypes)) for dtype in dtypes]
     counts = [len(pool) for pool in pools]
     total = counts[0] * (counts[1] if len(counts) > 1 else 1) + 5
     index = torch.arange(total)
@@ -217,12 +218,12 @@ def special_grid(dtypes):
     return [pool[pick % count] for pool, count, pick in zip(pools, counts, picks, strict=False)]
 
 
-def layouts(dtypes, seed=0):
-    """(label, one tensor per dtype): the operands of one call in each layout."""
+def layouts(dtypes, operands=None, seed=0):
+    """(label, one tensor per dtype): the operands of one call in each layout; a scalar may be an operand too."""
     generator = torch.Generator().manual_seed(seed)
     make = functools.partial(random_values, generator=generator)
     count = len(dtypes)
-    yield "special", special_grid(dtypes)
+    yield "special", special_grid(dtypes, operands)
     yield "contiguous", [make(d, (9, 67)) for d in dtypes]
     yield "transposed", [make(d, (33, 17)).t() for d in dtypes]
     yield "strided", [make(d, (6, 5, 40)).permute(1, 0, 2)[::2, 1:, 3::2] for d in dtypes]
@@ -254,7 +255,8 @@ FEW_LAYOUTS = ("special", "contiguous", "transposed", "0-d")
 def calls_of(op, dtypes, which_layouts=None):
     """Every layout with the first variant of the other arguments, a few with the rest."""
     names = [argument.name for argument in tensor_arguments(op)]
-    for layout, operands in layouts(dtypes):
+    scalars = sum(str(a.type) == "number" for a in op._schema.arguments)
+    for layout, operands in layouts(dtypes, len(dtypes) + scalars):
         if which_layouts is not None and layout not in which_layouts:
             continue
         if layout == "special" and op._schema.name.removeprefix("aten::") in UNFIXED_NAN:
@@ -290,7 +292,8 @@ def pointwise_calls(op):
     for dtype in (torch.bool, torch.int64, torch.bfloat16, torch.float32) if few else DTYPES:
         operands = (torch.bool if condition_first else dtype, *[dtype] * (count - 1))
         yield from calls_of(op, operands, FEW_LAYOUTS if few else None)
-    if count > 1 and not few:
+    # The backward forms are only ever called with one dtype; ATen and its shape functions disagree about the rest.
+    if count > 1 and not few and "_backward" not in op._schema.name:
         for first, second in MIXED:
             dtypes = (torch.bool, first, second)[:count] if condition_first else (first, *[second] * (count - 1))
             yield from calls_of(op, dtypes, ("special", "broadcast", "0-d other"))

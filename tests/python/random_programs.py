@@ -343,11 +343,14 @@ def mismatch(program):
 
 def minimised(program, failing):
     """Drops whatever the failure does not need: other outputs, then each step, replaced by an input with its value."""
-    for output in program.outputs:
-        alone = without_dead_steps(replace(program, outputs=[output]))
-        if failing(alone):
-            program = alone
-            break
+    position = 0
+    while position < len(program.outputs) and len(program.outputs) > 1:
+        fewer = program.outputs[:position] + program.outputs[position + 1 :]
+        smaller = without_dead_steps(replace(program, outputs=fewer))
+        if failing(smaller):
+            program = smaller
+        else:
+            position += 1
     position = 0
     while position < len(program.steps):
         smaller = without_dead_steps(freeze(program, position))

@@ -54,10 +54,10 @@ def test_generation_is_reproducible():
 
 
 def test_minimiser_keeps_only_what_fails():
-    """A failure that needs one op in the middle of a chain is reduced to that op on inputs."""
+    """A failure that needs one op in the middle of a chain is reduced to that op on an input."""
     aten = torch.ops.aten
     steps = [Step(op, (Ref(i),), {}) for i, op in enumerate((aten.neg.default, aten.exp.default, aten.abs.default))]
     program = Program([torch.randn(4)], [*steps, Step(aten.add.Tensor, (Ref(3), Ref(1)), {})], [4, 2])
     smallest = minimised(program, lambda p: any(s.target is aten.exp.default for s in p.steps))
-    assert [s.target for s in smallest.steps] == [aten.exp.default, aten.abs.default, aten.add.Tensor]
-    assert all(torch.isfinite(t).all() for t in smallest.eager())
+    assert [s.target for s in smallest.steps] == [aten.exp.default]
+    assert torch.equal(smallest.eager()[0], program.eager()[1])
