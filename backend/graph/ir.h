@@ -116,7 +116,7 @@ int64_t hint(const Dim& dim, const Graph& graph);  // value at the symbol hints
 //
 //   graph main(%x: f32[8,s0]{s0,1}, %w: f32[16,8] static) symbols(s0=128) {
 //     %0 = matmul(%w, %x) : f32[16,s0]
-//     %1 = constant value=0.5 : f32[]
+//     %1 = constant value=0.5 : f32[]             # value=[1,2,3], or data="<base 64>", for a tensor
 //     %2 = expand(%1) dims=[] : f32[16,s0]
 //     %3 = pointwise.mul(%0, %2) : f32[16,s0]                          # model.py:12 linear
 //     %4, %5 = reduce.max_with_index(%3) axes=[1] keepdim=false : f32[16], i64[16]

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "backend/graph/constants.h"
 #include "backend/graph/ir.h"
 #include "codegen/loop/text.h"
 
@@ -204,17 +205,47 @@ class Parser {
     return integers;
   }
 
-  std::shared_ptr<const ConstantData> data() {
-    const std::string hex = quoted();
-    if (hex.size() % 2) fail("constant data has an odd number of hex digits");
-    auto constant = std::make_shared<ConstantData>();
-    for (size_t i = 0; i < hex.size(); i += 2) {
-      unsigned value = 0;
-      auto [end, error] = std::from_chars(hex.data() + i, hex.data() + i + 2, value, 16);
-      if (error != std::errc() || end != hex.data() + i + 2) fail("bad hex digit in constant data");
-      constant->bytes.push_back(static_cast<std::byte>(value));
+  // What errors of `read` say, at a position of the text.
+  template <class Fn>
+  auto at(size_t begin, Fn read) {
+    try {
+      return read();
+    } catch (const UserError& error) {
+      at_ = begin;
+      fail(error.what());
     }
-    return constant;
+  }
+
+  std::vector<Number> numbers() {
+    std::vector<Number> result;
+    while (!accept("]")) {
+      const Attr value = number();
+      if (const double* real = std::get_if<double>(&value)) {
+        result.push_back(*real);
+      } else {
+        result.push_back(std::get<int64_t>(value));
+      }
+      accept(",");
+    }
+    return result;
+  }
+
+  // A payload as a list is in the constant's dtype, which follows it.
+  struct Payload {
+    size_t at = 0;
+    std::vector<Number> numbers;
+    std::optional<std::vector<std::byte>> bytes;
+  };
+  void set_payload(Node& node, const Payload& payload) {
+    auto constant = std::make_shared<ConstantData>();
+    if (payload.bytes) {
+      constant->bytes = *payload.bytes;
+    } else {
+      at(payload.at, [&] {
+        for (Number n : payload.numbers) encode_number(n, node.types[0].dtype, constant->bytes);
+      });
+    }
+    node.constant = std::move(constant);
   }
 
   Value look_up(const Scope& scope) {
@@ -246,11 +277,13 @@ class Parser {
       ++at_;
       node.name = word(".:");
     }
-    expect("(");
-    while (!accept(")")) {
-      node.operands.push_back(look_up(scope));
-      accept(",");
+    if (accept("(")) {
+      while (!accept(")")) {
+        node.operands.push_back(look_up(scope));
+        accept(",");
+      }
     }
+    std::optional<Payload> payload;
     skip_space();
     while (peek() != ':') {
       if (accept("graph")) {
@@ -259,8 +292,13 @@ class Parser {
       } else {
         const std::string key = word();
         expect("=");
-        if (key == "data") {
-          node.constant = data();
+        skip_space();
+        const size_t begin = at_;
+        if (node.op == Op::kConstant && key == "data") {
+          const std::string text = quoted();
+          payload = Payload{begin, {}, at(begin, [&] { return decode_base64(text); })};
+        } else if (node.op == Op::kConstant && accept("[")) {
+          payload = Payload{begin, numbers(), std::nullopt};
         } else {
           node.attrs[key] = attribute();
         }
@@ -276,6 +314,7 @@ class Parser {
       node.layouts.resize(results.size());
       node.layouts[r] = std::move(strides);
     }
+    if (payload) set_payload(node, *payload);
     while (peek() == ' ') ++at_;
     if (peek() == '#') {
       const size_t end = std::min(text_.find('\n', at_), text_.size());

@@ -1,9 +1,6 @@
 // Graph to text. Values are named by their node's position (%3, %3.1 for a second result); inputs keep their
 // names.
-#include <charconv>
-#include <cmath>
-#include <cstring>
-
+#include "backend/graph/constants.h"
 #include "backend/graph/ir.h"
 #include "backend/graph/names.h"
 #include "codegen/loop/text.h"
@@ -21,15 +18,6 @@ std::string print_strides(const Strides& strides) { return "{" + print_dims(stri
 
 std::string print_type(const Type& type) {
   return std::string(name(type.dtype)) + "[" + print_dims(type.shape) + "]";
-}
-
-std::string print_double(double value) {
-  if (std::isnan(value)) return "nan";
-  if (std::isinf(value)) return value < 0 ? "-inf" : "inf";
-  char buffer[40];
-  auto end = std::to_chars(buffer, buffer + sizeof buffer, value).ptr;
-  std::string text(buffer, end);
-  return text.find_first_of(".e") == std::string::npos ? text + ".0" : text;
 }
 
 std::string quote(const std::string& text) {
@@ -55,7 +43,7 @@ std::string list(const std::vector<T>& items, Fn print_item) {
 struct AttrPrinter {
   std::string operator()(bool value) const { return value ? "true" : "false"; }
   std::string operator()(int64_t value) const { return std::to_string(value); }
-  std::string operator()(double value) const { return print_double(value); }
+  std::string operator()(double value) const { return print_number(value); }
   std::string operator()(const std::string& value) const { return quote(value); }
   std::string operator()(const std::vector<int64_t>& value) const {
     return list(value, [](int64_t v) { return std::to_string(v); });
@@ -71,20 +59,11 @@ std::string print_graph(const Graph& graph, const std::string& indent);
 std::string print_expression(const Graph& graph, const Node& node, const std::string& indent) {
   std::string text(info(node.op).name);
   if (node.op != Op::kInput && !node.name.empty()) text += "." + node.name;
-  text += "(";
   for (size_t i = 0; i < node.operands.size(); ++i)
-    text += (i ? ", " : "") + value_name(graph, node.operands[i]);
-  text += ")";
+    text += (i ? ", " : "(") + value_name(graph, node.operands[i]);
+  if (!node.operands.empty()) text += ")";
   for (const auto& [key, value] : node.attrs) text += " " + key + "=" + std::visit(AttrPrinter{}, value);
-  if (node.constant) {
-    text += " data=\"";
-    static constexpr char kHex[] = "0123456789abcdef";
-    for (std::byte b : node.constant->bytes) {
-      text += kHex[std::to_integer<int>(b) >> 4];
-      text += kHex[std::to_integer<int>(b) & 15];
-    }
-    text += "\"";
-  }
+  if (node.constant) text += print_payload(*node.constant, node.types[0].dtype);
   if (node.body) text += " " + print_graph(*node.body, indent + "  ");
   text += " :";
   for (size_t r = 0; r < node.types.size(); ++r) {

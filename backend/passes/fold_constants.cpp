@@ -1,7 +1,6 @@
 // Constant folding through the one reference semantics, graph eval. What is folded stays small, so that no
 // kernel turns into data.
-#include <cstring>
-
+#include "backend/graph/constants.h"
 #include "backend/lower/lower.h"
 #include "backend/passes/passes.h"
 #include "codegen/loop/ir.h"
@@ -17,23 +16,15 @@ int64_t element_count(const Shape& shape) {
   return count;
 }
 
-// A 0-d result prints as value=, anything else as data.
+// A 0-d result is a literal, anything else a tensor.
 void set_constant(Node& node, HostTensor bytes) {
   node.op = Op::kConstant;
   node.name.clear();
   node.operands.clear();
   node.attrs.clear();
   const Type& type = node.types[0];
-  if (type.shape.empty() && (type.dtype == Dtype::kF32 || type.dtype == Dtype::kF64)) {
-    double value = 0;
-    if (type.dtype == Dtype::kF64) {
-      std::memcpy(&value, bytes.data(), sizeof value);
-    } else {
-      float narrow = 0;
-      std::memcpy(&narrow, bytes.data(), sizeof narrow);
-      value = narrow;
-    }
-    node.attrs["value"] = value;
+  if (type.shape.empty()) {
+    std::visit([&](auto value) { node.attrs["value"] = value; }, decode_number(bytes.data(), type.dtype));
     return;
   }
   auto data = std::make_shared<ConstantData>();

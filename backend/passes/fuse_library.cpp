@@ -1,8 +1,7 @@
 // Epilogues of matmul and convolution: a pointwise op that is the only reader of a library op's result
 // becomes a post-op of it, by the table of kernels/post_ops. A fused node takes the place of the pointwise
 // op, so every operand is already there.
-#include <charconv>
-
+#include "backend/graph/constants.h"
 #include "backend/passes/passes.h"
 #include "codegen/loop/simplify.h"
 #include "kernels/library.h"
@@ -128,14 +127,9 @@ class LibraryFuser {
     if (static_cast<int>(node.operands.size()) != 1 + row.parameters) return std::nullopt;
     std::string text(row.name);
     for (size_t i = 1; i < node.operands.size(); ++i) {
-      Value v = node.operands[i];
-      while (new_.node(v).op == Op::kExpand || new_.node(v).op == Op::kReshape) v = new_.node(v).operands[0];
-      const Node& literal = new_.node(v);
-      if (literal.op != Op::kConstant || !literal.has_attr("value")) return std::nullopt;
-      const double value =
-          literal.attr_or("value", static_cast<double>(literal.attr_or("value", int64_t{0})));
-      char buffer[40];
-      text += ":" + std::string(buffer, std::to_chars(buffer, buffer + sizeof buffer, value).ptr);
+      const auto literal = literal_value(new_, node.operands[i]);
+      if (!literal) return std::nullopt;
+      text += ":" + std::visit([](auto value) { return print_number(static_cast<double>(value)); }, *literal);
     }
     return text;
   }
