@@ -2,7 +2,6 @@
 // topological order where the two index spaces agree and no path leaves the group and comes back. What is
 // free to repeat (views, literals, widening casts) belongs to no group: each kernel that reads it has a copy.
 #include <algorithm>
-#include <functional>
 #include <numeric>
 
 #include "backend/passes/grouping.h"
@@ -24,6 +23,10 @@ constexpr int kMaxOperands = 28;
 // passes.
 constexpr int64_t kMaxCachedRow = 1 << 16;
 constexpr int64_t kMaxStridedRow = 1 << 10;
+constexpr size_t kMaxSiblingsTried = 8;
+// Too slow to compute twice where a load would do.
+constexpr std::string_view kCostly[] = {"exp",  "log",       "tanh", "erf", "pow",
+                                        "gelu", "gelu_tanh", "sin",  "cos"};
 
 // Where a node runs in its group's nest.
 enum class Role : uint8_t {
@@ -38,7 +41,6 @@ struct Unit {  // a group under construction, or a single node that is none
   bool closed = false;         // scatter, pool, scan: takes producers inlined, nothing else
   std::optional<Space> space;  // with axes once a reduction is in
   Shape shape;                 // of a pointwise group
-  int32_t last = 0;            // largest node index
 };
 
 class Grouper {
@@ -50,8 +52,9 @@ class Grouper {
     make_units();
     for (int32_t v = 0; v < node_count(); ++v)
       for (const Edge& edge : edges_[v]) try_merge(edge, v);
+    sink_cheap();
     merge_siblings();
-    return rebuild();
+    return extract_groups(graph_, partition());
   }
 
  private:
@@ -63,21 +66,30 @@ class Grouper {
     return v;
   }
 
-  // A free node computes after all when something that is no kernel reads it and strides cannot express it.
+  // Live nodes, the steps among them, and what kernels compute: a free node computes after all when something
+  // that is no kernel reads it and strides cannot express it.
   void mark_needed() {
+    is_step_.assign(node_count(), false);
     computes_.assign(node_count(), false);
+    std::vector<bool> live(node_count(), false);
     auto need = [&](Value v) {
       const Value held = holder(v);
       if (is_fusible(graph_.node(held).op)) computes_[held.node] = true;
+      live[v.node] = true;
     };
-    for (int32_t i = 0; i < node_count(); ++i) {
-      const Node& node = graph_.nodes[i];
-      if (is_fusible(node.op) && !is_free(graph_, node)) computes_[i] = true;
-      if (!is_fusible(node.op))
-        for (Value v : node.operands) need(v);
-    }
     for (const GraphOutput& output : graph_.outputs) need(output.value);
     for (const InputMutation& m : graph_.mutations) need(m.value);
+    for (int32_t i = node_count(); i-- > 0;) {
+      const Node& node = graph_.nodes[i];
+      if (!live[i] && node.op != Op::kExtern) continue;
+      if (is_fusible(node.op)) {
+        if (!is_free(graph_, node)) computes_[i] = true;
+        for (Value v : node.operands) live[v.node] = true;
+      } else {
+        is_step_[i] = node.op != Op::kInput && node.op != Op::kConstant;
+        for (Value v : node.operands) need(v);
+      }
+    }
   }
 
   Shape shape_of(int32_t v) const {
@@ -91,18 +103,22 @@ class Grouper {
     edges_.resize(node_count());
     users_.resize(node_count());
     units_.resize(node_count());
+    int32_t last_call = -1;
     for (int32_t v = 0; v < node_count(); ++v) {
       const Node& node = graph_.nodes[v];
       Unit& unit = units_[v];
       unit_of_[v] = v;
       unit.nodes = {v};
-      unit.last = v;
       unit.fusible = computes_[v];
       unit.shape = shape_of(v);
       unit.closed = node.op == Op::kScatter || node.op == Op::kPool || node.op == Op::kScan;
       if (node.op == Op::kReduce)
         unit.space = make_space(unit.shape, node.attr<std::vector<int64_t>>("axes"));
-      if (!computes_[v] && is_free(graph_, node)) continue;
+      if (!computes_[v] && !is_step_[v]) continue;
+      if (node.op == Op::kExtern) {  // ATen calls keep their order (random numbers), which is a path too
+        if (last_call >= 0) users_[last_call].push_back(v);
+        last_call = v;
+      }
       auto connect = [&](const Edge& edge) {
         edges_[v].push_back(edge);
         users_[edge.producer.node].push_back(v);
@@ -134,8 +150,9 @@ class Grouper {
 
   // ---- legality ----
 
-  // Is there a path from `from` to `to` through some third unit?
-  bool path_around(int32_t from, int32_t to) {
+  // Is there a path from `from` to `to` through some third unit? Units that begin after `horizon` cannot
+  // lead back: while merging, nodes after the consumer are units of their own.
+  bool path_around(int32_t from, int32_t to, int32_t horizon) {
     ++stamp_;
     seen_.resize(units_.size(), 0);
     std::vector<int32_t> stack;
@@ -145,7 +162,7 @@ class Grouper {
           const int32_t next = unit_of_[user];
           if (next == unit || next == from || seen_[next] == stamp_) continue;
           if (unit == from && next == to) continue;
-          if (next != to && units_[next].nodes.front() > units_[to].last) continue;
+          if (units_[next].nodes.front() > horizon) continue;
           seen_[next] = stamp_;
           stack.push_back(next);
         }
@@ -197,7 +214,7 @@ class Grouper {
         consumer_role;  // a role for every node of a pointwise unit; nullopt: keep
     if (!spaces_agree(edge, consumer, A, B, &producer_role, &consumer_role)) return;
     if (producer_role == Role::kInlined && !stays_inside(a, b)) return;
-    if (too_many_operands(a, b) || path_around(a, b)) return;
+    if (too_many_operands(a, b) || path_around(a, b, consumer)) return;
     merge(a, b, producer_role, consumer_role);
   }
 
@@ -246,14 +263,13 @@ class Grouper {
     if (consumer.op == Op::kPool || (consumer.op == Op::kCat && consumer.operands.size() > 4)) return false;
     if (consumer.op == Op::kScatter || consumer.op == Op::kScan) return true;
     if (unit.nodes.size() > 4) return false;
-    static constexpr std::string_view kCostly[] = {"exp",  "log",       "tanh", "erf", "pow",
-                                                   "gelu", "gelu_tanh", "sin",  "cos"};
-    for (int32_t v : unit.nodes) {
-      const Node& node = graph_.nodes[v];
-      if (node.op != Op::kPointwise) return false;
-      if (std::find(std::begin(kCostly), std::end(kCostly), node.name) != std::end(kCostly)) return false;
-    }
-    return true;
+    return std::all_of(unit.nodes.begin(), unit.nodes.end(), [&](int32_t v) { return is_cheap(v); });
+  }
+
+  bool is_cheap(int32_t v) const {
+    const Node& node = graph_.nodes[v];
+    return node.op == Op::kPointwise &&
+           std::find(std::begin(kCostly), std::end(kCostly), node.name) == std::end(kCostly);
   }
 
   bool too_many_operands(int32_t a, int32_t b) const {
@@ -287,9 +303,60 @@ class Grouper {
     std::vector<int32_t> nodes(A.nodes.size() + B.nodes.size());
     std::merge(A.nodes.begin(), A.nodes.end(), B.nodes.begin(), B.nodes.end(), nodes.begin());
     B.nodes = std::move(nodes);
-    B.last = B.nodes.back();
     A.nodes.clear();
     A.fusible = false;
+  }
+
+  // A cheap operation on values that are in memory anyway, read by one other group only, moves there: its
+  // result is never stored. (A layer norm's backward would otherwise store gradient * x for the column sums.)
+  void sink_cheap() {
+    for (int32_t v = node_count(); v-- > 0;) {
+      if (!computes_[v] || leaves_[v] || !is_cheap(v) || role_[v] != Role::kFull) continue;
+      const int32_t a = unit_of_[v];
+      const auto b = only_reader(v);
+      if (!b || *b == a || units_[a].nodes.size() == 1) continue;
+      if (!units_[*b].fusible || units_[*b].closed || units_[*b].nodes.size() >= kMaxNodes) continue;
+      if (!saves_traffic(v, *b)) continue;
+      std::erase(units_[a].nodes, v);
+      std::vector<int32_t>& nodes = units_[*b].nodes;
+      nodes.insert(std::upper_bound(nodes.begin(), nodes.end(), v), v);
+      unit_of_[v] = *b;
+    }
+  }
+
+  // The one unit that reads v, if it does so element by element.
+  std::optional<int32_t> only_reader(int32_t v) const {
+    std::optional<int32_t> unit;
+    for (int32_t user : users_[v]) {
+      if (role_[user] != Role::kFull || (unit && *unit != unit_of_[user])) return std::nullopt;
+      for (const Edge& edge : edges_[user])
+        if (edge.producer.node == v && edge.relation != Relation::kIdentity) return std::nullopt;
+      unit = unit_of_[user];
+    }
+    return unit;
+  }
+
+  // Loading v's operands in unit b against storing v (which loads the line first) and loading it again.
+  bool saves_traffic(int32_t v, int32_t b) const {
+    int64_t bytes = 0;
+    for (const Edge& edge : edges_[v]) {
+      const int32_t p = edge.producer.node;
+      if (edge.relation == Relation::kOther || !in_memory(p, v)) return false;
+      const auto& readers = users_[p];
+      const bool loaded = std::any_of(readers.begin(), readers.end(),
+                                      [&](int32_t user) { return user != v && unit_of_[user] == b; });
+      if (!loaded && edge.relation == Relation::kIdentity)
+        bytes += itemsize(graph_.type(edge.producer).dtype);
+    }
+    return bytes < 3 * itemsize(graph_.nodes[v].types[0].dtype);
+  }
+
+  // Is p stored even if v does not ask for it from outside?
+  bool in_memory(int32_t p, int32_t v) const {
+    const auto& readers = users_[p];
+    return unit_of_[p] != unit_of_[v] || leaves_[p] ||
+           std::any_of(readers.begin(), readers.end(),
+                       [&](int32_t user) { return unit_of_[user] != unit_of_[p]; });
   }
 
   // Independent groups that read the same large value over the same space: one pass over memory serves both.
@@ -302,11 +369,12 @@ class Grouper {
       }
       std::sort(readers.begin(), readers.end());
       readers.erase(std::unique(readers.begin(), readers.end()), readers.end());
-      for (size_t i = 0; i + 1 < readers.size(); ++i) {
-        const int32_t a = readers[i], b = readers[i + 1];
-        if (siblings(a, b, v)) {
-          merge(a, b, std::nullopt, std::nullopt);
-          readers[i] = b;
+      for (size_t i = 0; i < readers.size(); ++i) {
+        const size_t end = std::min(readers.size(), i + 1 + kMaxSiblingsTried);
+        for (size_t j = i + 1; j < end; ++j) {
+          if (!siblings(readers[i], readers[j], v)) continue;
+          merge(readers[i], readers[j], std::nullopt, std::nullopt);
+          break;
         }
       }
     }
@@ -335,152 +403,25 @@ class Grouper {
     for (int32_t v : units_[from].nodes)
       for (int32_t user : users_[v])
         if (unit_of_[user] == to) return true;
-    return path_around(from, to);
+    return path_around(from, to, node_count());
   }
 
-  // ---- the new graph ----
-
-  Graph rebuild() {
-    result_.name = graph_.name;
-    result_.symbols = graph_.symbols;
-    result_.symbol_hints = graph_.symbol_hints;
-    for (int32_t input : graph_.inputs) {
-      mapped_[{input, 0}] = result_.add(graph_.nodes[input]);
-      result_.inputs.push_back(mapped_[{input, 0}].node);
-    }
-    for (int32_t v = 0; v < node_count(); ++v)
-      if (graph_.nodes[v].op == Op::kExtern) emit({v, 0});
-    for (const GraphOutput& output : graph_.outputs)
-      result_.outputs.push_back({emit(output.value), output.strides});
-    for (const InputMutation& m : graph_.mutations) result_.mutations.push_back({m.input, emit(m.value)});
-    return std::move(result_);
-  }
-
-  // The value in the new graph, emitting what it needs first.
-  Value emit(Value v) {
-    if (auto it = mapped_.find(v); it != mapped_.end()) return it->second;
-    if (computes_[v.node] && units_[unit_of_[v.node]].fusible) {
-      emit_group(unit_of_[v.node]);
-      return mapped_.at(v);
-    }
-    Node node = graph_.node(v);
-    for (Value& operand : node.operands) operand = emit(operand);
-    const Value first = result_.add(std::move(node));
-    for (size_t r = 0; r < graph_.node(v).types.size(); ++r)
-      mapped_[{v.node, static_cast<int32_t>(r)}] = {first.node, static_cast<int32_t>(r)};
-    return mapped_.at(v);
-  }
-
-  void emit_group(int32_t unit) {
-    const std::vector<int32_t>& nodes = units_[unit].nodes;
-    auto body = std::make_shared<Graph>();
-    body->name = "group";
-    body->symbols = graph_.symbols;
-    body->symbol_hints = graph_.symbol_hints;
-    Node group;
-    group.op = Op::kGroup;
-    std::map<Value, Value> inside;
-
-    auto add_input = [&](Value outer, const Type& type) {
-      Node input;
-      input.op = Op::kInput;
-      input.name = "x" + std::to_string(body->inputs.size());
-      input.types = {type};
-      const Value inner = body->add(std::move(input));
-      body->inputs.push_back(inner.node);
-      group.operands.push_back(outer);
-      return inner;
-    };
-    // Inputs are the roots of what the group reads; free nodes on the way are copied.
-    std::function<void(Value)> declare_inputs = [&](Value v) {
-      if (inside.contains(v)) return;
-      const Node& node = graph_.node(v);
-      if (unit_of_[v.node] == unit && computes_[v.node] && units_[unit].fusible) return;
-      // A free node that also has a kernel of its own is still repeated here: its operand costs no more to
-      // read.
-      if (is_free(graph_, node)) {
-        for (Value operand : node.operands) declare_inputs(operand);
-        return;
-      }
-      inside[v] = add_input(emit(v), graph_.type(v));
-    };
-    for (int32_t v : nodes)
-      for (Value operand : graph_.nodes[v].operands) declare_inputs(operand);
-
-    std::function<Value(Value)> copy = [&](Value v) -> Value {
-      if (auto it = inside.find(v); it != inside.end()) return it->second;
-      Node node = graph_.node(v);
-      for (Value& operand : node.operands) operand = copy(operand);
-      const Value first = body->add(std::move(node));
-      for (size_t r = 0; r < graph_.node(v).types.size(); ++r)
-        inside[{v.node, static_cast<int32_t>(r)}] = {first.node, static_cast<int32_t>(r)};
-      return inside.at(v);
-    };
-    for (int32_t v : nodes) copy({v, 0});
-
-    std::vector<Value> stored;
-    for (int32_t v : nodes) {
-      const Node& node = graph_.nodes[v];
-      for (int32_t r = 0; r < static_cast<int32_t>(node.types.size()); ++r)
-        if (needed_outside({v, r}, unit)) stored.push_back({v, r});
-    }
-    for (Value v : stored) {
-      body->outputs.push_back({inside.at(v), {}});
-      group.types.push_back(graph_.type(v));
-      const Node& node = graph_.node(v);
-      group.layouts.push_back(static_cast<size_t>(v.result) < node.layouts.size() ? node.layouts[v.result]
-                                                                                  : Strides{});
-    }
-    group.body = std::move(body);
-    const Value first = result_.add(std::move(group));
-    for (size_t i = 0; i < stored.size(); ++i) mapped_[stored[i]] = {first.node, static_cast<int32_t>(i)};
-  }
-
-  // Read by another kernel, a step or the caller, directly or through free nodes.
-  bool needed_outside(Value v, int32_t unit) {
-    if (consumers_.empty()) index_consumers();
-    struct Reach {
-      Value value;
-      bool copied;  // behind a free node that has memory of its own: only kernels look through it
-    };
-    std::vector<Reach> stack = {{v, false}};
-    while (!stack.empty()) {
-      const auto [value, copied] = stack.back();
-      stack.pop_back();
-      if (!copied && outputs_.contains(value)) return true;
-      for (int32_t user : consumers_[value.node]) {
-        const Node& node = graph_.nodes[user];
-        if (std::find(node.operands.begin(), node.operands.end(), value) == node.operands.end()) continue;
-        if (computes_[user] && unit_of_[user] != unit) return true;
-        if (!copied && !is_fusible(node.op)) return true;
-        if (is_free(graph_, node)) stack.push_back({{user, 0}, copied || computes_[user]});
-      }
-    }
-    return false;
-  }
-
-  void index_consumers() {
-    consumers_.resize(node_count());
-    for (int32_t i = 0; i < node_count(); ++i)
-      for (Value v : graph_.nodes[i].operands)
-        if (consumers_[v.node].empty() || consumers_[v.node].back() != i) consumers_[v.node].push_back(i);
-    for (const GraphOutput& output : graph_.outputs) outputs_[output.value] = true;
-    for (const InputMutation& m : graph_.mutations) outputs_[m.value] = true;
+  Partition partition() {
+    Partition result{{}, is_step_};
+    for (Unit& unit : units_)
+      if (unit.fusible) result.groups.push_back(std::move(unit.nodes));
+    return result;
   }
 
   const Graph& graph_;
-  std::vector<bool> computes_, leaves_;
+  std::vector<bool> is_step_, computes_, leaves_;
   std::vector<int32_t> unit_of_;
   std::vector<Role> role_;
   std::vector<Unit> units_;
-  std::vector<std::vector<Edge>> edges_;         // of computing nodes and steps, to what they read
-  std::vector<std::vector<int32_t>> users_;      // the reverse
-  std::vector<std::vector<int32_t>> consumers_;  // direct, free nodes included
-  std::map<Value, bool> outputs_;
+  std::vector<std::vector<Edge>> edges_;     // of computing nodes and steps, to what they read
+  std::vector<std::vector<int32_t>> users_;  // the reverse
   std::vector<int> seen_;
   int stamp_ = 0;
-  Graph result_;
-  std::map<Value, Value> mapped_;
 };
 
 }  // namespace

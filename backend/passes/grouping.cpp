@@ -53,7 +53,9 @@ bool same_reduction(const Space& a, const Space& b) {
 
 bool is_free(const Graph& graph, const Node& node) {
   switch (node.op) {
-    case Op::kConstant:
+    case Op::kConstant:  // a tensor of them is read from memory
+      return !node.constant ||
+             static_cast<int64_t>(node.constant->bytes.size()) <= itemsize(node.types[0].dtype);
     case Op::kFull:
     case Op::kIota:
     case Op::kPermute:

@@ -39,4 +39,11 @@ bool is_fusible(Op op);
 // literals below.
 std::optional<Edge> trace_edge(const Graph& graph, Value operand);
 
+// Which kernel computes what. Live nodes that are neither in a group nor steps nor inputs are free.
+struct Partition {
+  std::vector<std::vector<int32_t>> groups;  // ascending nodes; empty ones count for nothing
+  std::vector<bool> is_step;                 // by node: a library or ATen call of its own
+};
+Graph extract_groups(const Graph& graph, const Partition& partition);
+
 }  // namespace ipex::graph

@@ -1,0 +1,227 @@
+// The second half of form_groups: from the decision which kernel computes what to the graph that says so.
+//
+// Kernels and steps keep the order in which the model computes them, as far as their operands allow: it is
+// the order that frees what it reads soonest. (Emitting from the outputs backwards would run the whole chain
+// of a backward pass before its first weight gradient, with every link kept alive.)
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <queue>
+#include <set>
+
+#include "backend/passes/grouping.h"
+
+namespace ipex::graph {
+namespace {
+
+class Extractor {
+ public:
+  Extractor(const Graph& graph, const Partition& partition) : graph_(graph), partition_(partition) {}
+
+  Graph run() {
+    result_.name = graph_.name;
+    result_.symbols = graph_.symbols;
+    result_.symbol_hints = graph_.symbol_hints;
+    for (int32_t input : graph_.inputs) {
+      mapped_[{input, 0}] = result_.add(graph_.nodes[input]);
+      result_.inputs.push_back(mapped_[{input, 0}].node);
+    }
+    index_readers();
+    make_items();
+    emit_in_order();
+    for (const GraphOutput& output : graph_.outputs)
+      result_.outputs.push_back({outside(output.value), output.strides});
+    for (const InputMutation& m : graph_.mutations) result_.mutations.push_back({m.input, outside(m.value)});
+    return std::move(result_);
+  }
+
+ private:
+  struct Item {  // what runs at once: a kernel, or one step
+    std::vector<int32_t> nodes;
+    int32_t group = -1;            // -1: a step
+    std::vector<int32_t> unlocks;  // items that wait for this one
+    int waits = 0;
+  };
+
+  void index_readers() {
+    readers_.resize(graph_.nodes.size());
+    for (int32_t i = 0; i < static_cast<int32_t>(graph_.nodes.size()); ++i)
+      for (Value v : graph_.nodes[i].operands)
+        if (readers_[v.node].empty() || readers_[v.node].back() != i) readers_[v.node].push_back(i);
+    for (const GraphOutput& output : graph_.outputs) outputs_.insert(output.value);
+    for (const InputMutation& m : graph_.mutations) outputs_.insert(m.value);
+  }
+
+  // ---- order ----
+
+  void make_items() {
+    item_of_.assign(graph_.nodes.size(), -1);
+    for (size_t g = 0; g < partition_.groups.size(); ++g)
+      if (!partition_.groups[g].empty()) add_item(partition_.groups[g], static_cast<int32_t>(g));
+    for (int32_t v = 0; v < static_cast<int32_t>(graph_.nodes.size()); ++v)
+      if (partition_.is_step[v]) add_item({v}, -1);
+    int32_t last_call = -1;
+    for (int32_t v = 0; v < static_cast<int32_t>(graph_.nodes.size()); ++v) {
+      if (item_of_[v] < 0) continue;
+      std::set<int32_t> seen;
+      for (Value operand : graph_.nodes[v].operands) wait_for(item_of_[v], operand, seen);
+      // ATen calls may draw random numbers: their order is part of what they compute.
+      if (graph_.nodes[v].op != Op::kExtern) continue;
+      if (last_call >= 0) unlock(item_of_[last_call], item_of_[v]);
+      last_call = v;
+    }
+  }
+
+  void add_item(std::vector<int32_t> nodes, int32_t group) {
+    for (int32_t v : nodes) item_of_[v] = static_cast<int32_t>(items_.size());
+    items_.push_back({std::move(nodes), group, {}, 0});
+  }
+
+  void unlock(int32_t first, int32_t then) {
+    items_[first].unlocks.push_back(then);
+    ++items_[then].waits;
+  }
+
+  // `item` reads v: a kernel looks through every free node, a step only through those without a kernel.
+  void wait_for(int32_t item, Value v, std::set<int32_t>& seen) {
+    if (!seen.insert(v.node).second) return;
+    const Node& node = graph_.node(v);
+    const int32_t from = item_of_[v.node];
+    if (from == item) return;
+    if (from >= 0 && (items_[item].group < 0 || !is_free(graph_, node))) return unlock(from, item);
+    for (Value operand : node.operands) wait_for(item, operand, seen);
+  }
+
+  void emit_in_order() {
+    using Entry = std::pair<int32_t, int32_t>;  // last node of the item, item
+    std::priority_queue<Entry, std::vector<Entry>, std::greater<>> ready;
+    auto enqueue = [&](int32_t item) { ready.push({items_[item].nodes.back(), item}); };
+    for (int32_t i = 0; i < static_cast<int32_t>(items_.size()); ++i)
+      if (items_[i].waits == 0) enqueue(i);
+    size_t emitted = 0;
+    for (; !ready.empty(); ++emitted) {
+      const Item& item = items_[ready.top().second];
+      ready.pop();
+      item.group < 0 ? emit_step(item.nodes[0]) : emit_group(item);
+      for (int32_t next : item.unlocks)
+        if (--items_[next].waits == 0) enqueue(next);
+    }
+    IPEX_CHECK(emitted == items_.size(), "form_groups: groups wait for each other");
+  }
+
+  // ---- nodes of the new graph ----
+
+  void emit_step(int32_t v) {
+    Node node = graph_.nodes[v];
+    for (Value& operand : node.operands) operand = outside(operand);
+    map_results(v, result_.add(std::move(node)), mapped_);
+  }
+
+  void map_results(int32_t v, Value first, std::map<Value, Value>& map) const {
+    for (int32_t r = 0; r < static_cast<int32_t>(graph_.nodes[v].types.size()); ++r)
+      map[{v, r}] = {first.node, first.result + r};
+  }
+
+  // A value in the new graph; views and literals between steps appear when they are first read.
+  Value outside(Value v) {
+    if (auto it = mapped_.find(v); it != mapped_.end()) return it->second;
+    IPEX_CHECK(item_of_[v.node] < 0, "form_groups: a value is read before its kernel runs");
+    emit_step(v.node);
+    return mapped_.at(v);
+  }
+
+  void emit_group(const Item& item) {
+    auto body = std::make_shared<Graph>();
+    body->name = "group";
+    body->symbols = graph_.symbols;
+    body->symbol_hints = graph_.symbol_hints;
+    Node group;
+    group.op = Op::kGroup;
+    std::map<Value, Value> inside;
+    const int32_t self = item_of_[item.nodes[0]];
+
+    // Inputs are the roots of what the group reads. A free node on the way is copied, even one that has a
+    // kernel of its own: its operand costs no more to read.
+    std::function<void(Value)> declare_inputs = [&](Value v) {
+      if (item_of_[v.node] == self || inside.contains(v)) return;
+      const Node& node = graph_.node(v);
+      if (is_free(graph_, node)) {
+        for (Value operand : node.operands) declare_inputs(operand);
+        return;
+      }
+      Node input;
+      input.op = Op::kInput;
+      input.name = "x" + std::to_string(body->inputs.size());
+      input.types = {graph_.type(v)};
+      inside[v] = body->add(std::move(input));
+      body->inputs.push_back(inside[v].node);
+      group.operands.push_back(outside(v));
+    };
+    for (int32_t v : item.nodes)
+      for (Value operand : graph_.nodes[v].operands) declare_inputs(operand);
+
+    std::function<Value(Value)> copy = [&](Value v) -> Value {
+      if (auto it = inside.find(v); it != inside.end()) return it->second;
+      Node node = graph_.node(v);
+      for (Value& operand : node.operands) operand = copy(operand);
+      map_results(v.node, body->add(std::move(node)), inside);
+      return inside.at(v);
+    };
+    for (int32_t v : item.nodes) copy({v, 0});
+
+    std::vector<Value> stored;
+    for (int32_t v : item.nodes) {
+      const Node& node = graph_.nodes[v];
+      for (int32_t r = 0; r < static_cast<int32_t>(node.types.size()); ++r) {
+        if (!read_outside({v, r}, self)) continue;
+        stored.push_back({v, r});
+        body->outputs.push_back({inside.at({v, r}), {}});
+        group.types.push_back(node.types[r]);
+        group.layouts.push_back(static_cast<size_t>(r) < node.layouts.size() ? node.layouts[r] : Strides{});
+      }
+    }
+    group.body = std::move(body);
+    const Value first = result_.add(std::move(group));
+    for (size_t i = 0; i < stored.size(); ++i) mapped_[stored[i]] = {first.node, static_cast<int32_t>(i)};
+  }
+
+  // Read by another kernel, a step or the caller, directly or through free nodes.
+  bool read_outside(Value v, int32_t self) const {
+    struct Reach {
+      Value value;
+      bool copied;  // behind a free node that has memory of its own: only kernels look through it
+    };
+    std::vector<Reach> stack = {{v, false}};
+    while (!stack.empty()) {
+      const auto [value, copied] = stack.back();
+      stack.pop_back();
+      if (!copied && outputs_.contains(value)) return true;
+      for (int32_t reader : readers_[value.node]) {
+        const Node& node = graph_.nodes[reader];
+        if (std::find(node.operands.begin(), node.operands.end(), value) == node.operands.end()) continue;
+        const int32_t item = item_of_[reader];
+        const bool step = item >= 0 && items_[item].group < 0;
+        if (item >= 0 && item != self && !(step && copied)) return true;
+        if (is_free(graph_, node)) stack.push_back({{reader, 0}, copied || item >= 0});
+      }
+    }
+    return false;
+  }
+
+  const Graph& graph_;
+  const Partition& partition_;
+  std::vector<Item> items_;
+  std::vector<int32_t> item_of_;               // by node; -1: an input, or free
+  std::vector<std::vector<int32_t>> readers_;  // direct ones, free nodes included
+  std::set<Value> outputs_;
+  Graph result_;
+  std::map<Value, Value> mapped_;
+};
+
+}  // namespace
+
+Graph extract_groups(const Graph& graph, const Partition& partition) {
+  return Extractor(graph, partition).run();
+}
+
+}  // namespace ipex::graph
