@@ -366,6 +366,9 @@ class Chooser {
         entry(var(vector)).tile = size;
         levels.push_back({var(vector) + "_tile", std::ceil(trips(vector) / static_cast<double>(size)),
                           tree_.extent(vector).has_value()});
+        // A nest that was reordered for this loop has its tiles around it too.
+        for (std::vector<std::string>& order : out_.order)
+          if (order.back() == var(vector)) order.insert(order.end() - 1, levels.back().name);
       }
     }
     if (levels.empty()) return;

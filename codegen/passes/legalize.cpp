@@ -60,12 +60,12 @@ Expr integer_floormod(const Expr& dividend, const Expr& divisor, Binder& binder)
 // fmod(a, b) where a / b overflows too: Sleef's needs a finite quotient. Then fmod(a, b * 2^k) has the same
 // remainder by b, and its quotients are finite.
 Expr float_rem(const Expr& a, const Expr& b) {
-  if (a->type.dtype == Dtype::kF64) return apply(Op::rem_, a, b);  // as eager, NaN there
   const Expr zero = make_const(a->type, 0);
   const Expr overflows = apply(
       Op::bitand_, make_apply(Op::isinf_, {apply(Op::div_, a, b)}),
       apply(Op::bitand_, apply(Op::ne_, b, zero), make_apply(Op::bitnot_, {make_apply(Op::isinf_, {a})})));
-  const Expr reduced = apply(Op::rem_, a, apply(Op::mul_, b, make_const(a->type, 0x1p120)));
+  const double step = a->type.dtype == Dtype::kF64 ? 0x1p1000 : 0x1p120;
+  const Expr reduced = apply(Op::rem_, a, apply(Op::mul_, b, make_const(a->type, step)));
   return apply(Op::rem_, select(overflows, reduced, a), b);
 }
 

@@ -314,7 +314,8 @@ def _hardtanh(im: Importer, node: Any, x: Ref, min_val: Any = -1, max_val: Any =
 
 @rule("threshold_backward")
 def _threshold_backward(im: Importer, node: Any, grad: Ref, x: Ref, threshold: Any) -> Ref:
-    operands = [im.cast(grad, node.meta["val"].dtype), im.cast(x, node.meta["val"].dtype)]
+    dtype = node.meta["val"].dtype
+    operands = [im.cast(grad, dtype), im.cast(x, dtype)] if dtype.is_floating_point else [grad, x]
     return pointwise(im, node, row_named("threshold_backward"), [*operands, *_in_type_of(x, threshold)])
 
 
