@@ -5,6 +5,7 @@
 // Exit codes: 0 done, 1 the input or the compiler failed, 2 the command line is wrong, 3 --run found a
 // difference.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <fstream>
@@ -13,6 +14,7 @@
 #include <sstream>
 
 #include "backend/compile.h"
+#include "backend/graph/constants.h"
 #include "backend/lower/lower.h"
 #include "codegen/loop/eval.h"
 #include "codegen/loop/text.h"
@@ -57,75 +59,21 @@ loop::Target target_of(const Settings& settings) {
   return settings.target.empty() ? loop::current_target() : loop::target_for(parse_isa(settings.target));
 }
 
-// Values that exercise signs and fractions but keep sums and products finite.
+// Values that exercise signs and fractions but keep sums and products finite, and indices in range.
 std::vector<std::byte> random_bytes(Dtype dtype, int64_t count, std::mt19937& random) {
-  std::vector<std::byte> bytes(static_cast<size_t>(count * itemsize(dtype)));
+  std::vector<std::byte> bytes;
   std::uniform_real_distribution<double> real(-2, 2);
   for (int64_t i = 0; i < count; ++i) {
-    std::byte* at = bytes.data() + i * itemsize(dtype);
     const double value = real(random);
-    switch (dtype) {
-      case Dtype::kF32: {
-        const float narrow = static_cast<float>(value);
-        std::memcpy(at, &narrow, sizeof narrow);
-        break;
-      }
-      case Dtype::kF64:
-        std::memcpy(at, &value, sizeof value);
-        break;
-      case Dtype::kBF16: {  // the upper half of an f32
-        const float wide = static_cast<float>(value);
-        std::memcpy(at, reinterpret_cast<const char*>(&wide) + 2, 2);
-        break;
-      }
-      case Dtype::kF16: {  // +-[1, 2)
-        const uint16_t bits = static_cast<uint16_t>(0x3c00 | (random() & 0x83ff));
-        std::memcpy(at, &bits, sizeof bits);
-        break;
-      }
-      default: {
-        const int64_t integer =
-            dtype == Dtype::kBool ? (value > 0) : static_cast<int64_t>(std::abs(value) * 2);
-        std::memcpy(at, &integer, static_cast<size_t>(itemsize(dtype)));
-      }
-    }
+    const auto integer = static_cast<int64_t>(dtype == Dtype::kBool ? value > 0 : std::abs(value) * 2);
+    graph::encode_number(is_float(dtype) ? graph::Number(value) : graph::Number(integer), dtype, bytes);
   }
   return bytes;
 }
 
 double element(const std::byte* data, Dtype dtype, int64_t i) {
-  const std::byte* at = data + i * itemsize(dtype);
-  switch (dtype) {
-    case Dtype::kF32: {
-      float value;
-      std::memcpy(&value, at, sizeof value);
-      return value;
-    }
-    case Dtype::kF64: {
-      double value;
-      std::memcpy(&value, at, sizeof value);
-      return value;
-    }
-    case Dtype::kBF16: {
-      const uint32_t bits = uint32_t{reinterpret_cast<const uint16_t*>(at)[0]} << 16;
-      float value;
-      std::memcpy(&value, &bits, sizeof value);
-      return value;
-    }
-    case Dtype::kF16: {
-      uint16_t bits;
-      std::memcpy(&bits, at, sizeof bits);
-      const double magnitude = (bits & 0x7c00) == 0
-                                   ? std::ldexp(bits & 0x3ff, -24)
-                                   : std::ldexp((bits & 0x3ff) | 0x400, ((bits >> 10) & 31) - 25);
-      return bits & 0x8000 ? -magnitude : magnitude;
-    }
-    default: {
-      int64_t value = 0;
-      std::memcpy(&value, at, static_cast<size_t>(itemsize(dtype)));
-      return static_cast<double>(value);
-    }
-  }
+  return std::visit([](auto value) { return static_cast<double>(value); },
+                    graph::decode_number(data + i * itemsize(dtype), dtype));
 }
 
 // Largest |a - b| relative to the largest |a|; NaN against NaN is equal.
@@ -150,36 +98,99 @@ int report(const std::string& what, double apart, Dtype dtype) {
   return bad ? 3 : 0;
 }
 
-int64_t elements(const std::vector<SizeExpr>& sizes, const std::vector<int64_t>& symbols) {
-  int64_t count = 1;
-  for (const SizeExpr& size : sizes) count *= size.eval(symbols.data());
-  return count;
+// Where the elements of a tensor are in its memory, in row-major order.
+std::vector<int64_t> positions(const std::vector<int64_t>& sizes, const std::vector<int64_t>& strides,
+                               int64_t offset) {
+  std::vector<int64_t> result = {offset};
+  for (size_t d = 0; d < sizes.size(); ++d) {
+    std::vector<int64_t> next;
+    for (int64_t base : result)
+      for (int64_t i = 0; i < sizes[d]; ++i) next.push_back(base + i * strides[d]);
+    result = std::move(next);
+  }
+  return result;
 }
 
-int run_graph(const graph::Graph& g, const CompileOptions& options) {
+graph::HostTensor gather(const std::byte* memory, const std::vector<int64_t>& at, Dtype dtype) {
+  graph::HostTensor result;
+  for (int64_t i : at)
+    result.insert(result.end(), memory + i * itemsize(dtype), memory + (i + 1) * itemsize(dtype));
+  return result;
+}
+
+std::vector<int64_t> values(const std::vector<graph::Dim>& dims, const graph::Graph& g) {
+  std::vector<int64_t> result;
+  for (const graph::Dim& dim : dims) result.push_back(graph::hint(dim, g));
+  return result;
+}
+
+std::vector<int64_t> values(const std::vector<SizeExpr>& sizes, const std::vector<int64_t>& symbols) {
+  std::vector<int64_t> result;
+  for (const SizeExpr& size : sizes) result.push_back(size.eval(symbols.data()));
+  return result;
+}
+
+std::vector<std::byte> memory_for(const std::vector<int64_t>& at, Dtype dtype) {
+  const int64_t last = at.empty() ? 0 : *std::max_element(at.begin(), at.end()) + 1;
+  return std::vector<std::byte>(static_cast<size_t>(last * itemsize(dtype)));
+}
+
+// Compiled code against the interpreter: outputs, and the inputs that the graph changes.
+int run_graph(graph::Graph g, const CompileOptions& options) {
   std::mt19937 random(0);
-  std::vector<graph::HostTensor> inputs;
+  struct Input {
+    std::vector<std::byte> memory;
+    std::vector<int64_t> at;
+    Dtype dtype;
+  };
+  std::vector<Input> inputs;
+  std::vector<graph::HostTensor> logical;
   for (int32_t input : g.inputs) {
     const graph::Type& type = g.nodes[input].types[0];
-    inputs.push_back(random_bytes(type.dtype, graph::hint(graph::numel(type.shape), g), random));
+    const auto at = positions(values(type.shape, g), values(g.layout({input, 0}), g), 0);
+    Input& placed = inputs.emplace_back(Input{memory_for(at, type.dtype), at, type.dtype});
+    const auto bytes = random_bytes(type.dtype, static_cast<int64_t>(at.size()), random);
+    for (size_t i = 0; i < at.size(); ++i)
+      std::memcpy(placed.memory.data() + at[i] * itemsize(type.dtype),
+                  bytes.data() + static_cast<int64_t>(i) * itemsize(type.dtype),
+                  static_cast<size_t>(itemsize(type.dtype)));
+    logical.push_back(gather(placed.memory.data(), at, type.dtype));
   }
-  const std::vector<graph::HostTensor> expected = graph::eval(g, inputs, g.symbol_hints);
   const CompiledGraph compiled = compile(g, options);
+  const std::vector<graph::InputMutation> mutations = std::move(g.mutations);
+  g.mutations.clear();
+  for (const graph::InputMutation& m : mutations) g.outputs.push_back({m.value, {}});
+  const std::vector<graph::HostTensor> expected = graph::eval(g, logical, g.symbol_hints);
+
   std::vector<void*> input_pointers, output_pointers;
-  for (graph::HostTensor& tensor : inputs) input_pointers.push_back(tensor.data());
-  std::vector<graph::HostTensor> outputs;
-  for (const OutputSpec& output : compiled.executable->parts().outputs)
-    outputs.emplace_back(
-        static_cast<size_t>(elements(output.spec.sizes, g.symbol_hints) * itemsize(output.spec.dtype)));
-  for (graph::HostTensor& tensor : outputs) output_pointers.push_back(tensor.data());
+  for (Input& input : inputs) input_pointers.push_back(input.memory.data());
+  const std::vector<OutputSpec>& specs = compiled.executable->parts().outputs;
+  std::vector<std::vector<int64_t>> output_at;
+  std::vector<std::vector<std::byte>> outputs;
+  for (const auto& [spec, alias] : specs) {
+    output_at.push_back(positions(values(spec.sizes, g.symbol_hints), values(spec.strides, g.symbol_hints),
+                                  spec.offset.eval(g.symbol_hints.data())));
+    outputs.push_back(memory_for(output_at.back(), spec.dtype));
+  }
+  for (size_t i = 0; i < outputs.size(); ++i) output_pointers.push_back(outputs[i].data());
   compiled.executable->run(input_pointers, output_pointers, g.symbol_hints, {});
+
   int code = 0;
-  for (size_t i = 0; i < outputs.size(); ++i) {
-    const Dtype dtype = g.type(g.outputs[i].value).dtype;
-    code = std::max(code, report("output " + std::to_string(i),
-                                 difference(expected[i].data(), outputs[i].data(), dtype,
-                                            static_cast<int64_t>(outputs[i].size()) / itemsize(dtype)),
-                                 dtype));
+  auto compare = [&](const std::string& what, const graph::HostTensor& want, const graph::HostTensor& have,
+                     Dtype dtype) {
+    const auto count = static_cast<int64_t>(want.size()) / itemsize(dtype);
+    code = std::max(code, report(what, difference(want.data(), have.data(), dtype, count), dtype));
+  };
+  for (size_t i = 0; i < specs.size(); ++i) {
+    const auto& memory =
+        specs[i].alias_input < 0 ? outputs[i] : inputs[static_cast<size_t>(specs[i].alias_input)].memory;
+    compare("output " + std::to_string(i), expected[i],
+            gather(memory.data(), output_at[i], specs[i].spec.dtype), specs[i].spec.dtype);
+  }
+  for (size_t i = 0; i < mutations.size(); ++i) {
+    const Input& input = inputs[static_cast<size_t>(mutations[i].input)];
+    compare("input " + std::to_string(mutations[i].input), expected[specs.size() + i],
+            gather(input.memory.data(), input.at, input.dtype), input.dtype);
   }
   return code;
 }
@@ -240,7 +251,7 @@ int process_graph(graph::Graph g, const Settings& settings) {
     g = graph::run_pass(std::move(g), pass);
     graph::verify(g);
   }
-  if (settings.run) return run_graph(g, options_of(settings));
+  if (settings.run) return run_graph(std::move(g), options_of(settings));
   if (settings.lower || !settings.emit.empty())
     return emit_functions(loop::parse_module(compile(g, options_of(settings)).report.loop_text), settings);
   if (settings.pipeline) g = graph::run_pipeline(std::move(g));
@@ -271,7 +282,9 @@ int main(int argc, char** argv) {
   CLI::App app{"Runs passes over a graph or loop functions and prints the result."};
   Settings settings;
   app.add_option("file", settings.file, "text file, - for standard input")->capture_default_str();
-  app.add_option("--pass", settings.passes, "passes to run, in order, comma-separated")->delimiter(',');
+  app.add_option("--pass", settings.passes, "passes to run, in order, comma-separated")
+      ->delimiter(',')
+      ->allow_extra_args(false);
   app.add_flag("--pipeline", settings.pipeline, "run the whole pipeline of the text's kind");
   app.add_flag("--lower", settings.lower, "graph: compile it and print the kernels as lowered");
   app.add_option("--emit", settings.emit, "print the kernels scheduled (loop), as LLVM IR or as assembly")
