@@ -1,4 +1,5 @@
 // The graph pipeline as a table, and the one runner that times, verifies, dumps, skips and stops.
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -48,12 +49,18 @@ class Dump {
     char name[128];
     std::snprintf(name, sizeof name, "g%03d_%02d_%.*s.graph", graph_, step_++, static_cast<int>(pass.size()),
                   pass.data());
-    std::ofstream(std::filesystem::path(directory_) / name) << text;
+    path_ = (std::filesystem::path(directory_) / name).string();
+    std::ofstream(path_) << text;
     last_ = std::move(text);
+  }
+  // How to see a pass fail again on the graph last written.
+  std::string repro(std::string_view pass) const {
+    return path_.empty() ? "; set IPEX_DUMP=<directory> for the graph it failed on"
+                         : "; again with: ipex-opt " + path_ + " --pass=" + std::string(pass);
   }
 
  private:
-  std::string directory_, last_;
+  std::string directory_, last_, path_;
   int graph_ = 0, step_ = 0;
 };
 
@@ -65,6 +72,18 @@ bool verifies() {
 #endif
 }
 
+std::string pass_names() {
+  std::string names;
+  for (const GraphPass& pass : kPipeline)
+    if (!listed(names, pass.name)) names += (names.empty() ? "" : ",") + std::string(pass.name);
+  return names;
+}
+
+void check_pass_name(std::string_view name) {
+  if (!listed(pass_names(), name))
+    throw UserError("unknown graph pass '" + std::string(name) + "': use one of " + pass_names());
+}
+
 }  // namespace
 
 std::span<const GraphPass> pipeline() { return kPipeline; }
@@ -72,20 +91,26 @@ std::span<const GraphPass> pipeline() { return kPipeline; }
 Graph run_pipeline(Graph graph, std::string_view stop_after, std::vector<PassTime>* times) {
   const std::string disabled = env::get("IPEX_DISABLE_PASS"), env_stop = env::get("IPEX_STOP_AFTER");
   const std::string_view stop = stop_after.empty() ? std::string_view(env_stop) : stop_after;
+  if (!stop.empty()) check_pass_name(stop);
   const bool verifying = verifies(), timing = env::flag("IPEX_TIME_PASSES");
   if (verifying) verify(graph);
   Dump dump(graph);
   for (const GraphPass& pass : kPipeline) {
     if (pass.optional && listed(disabled, pass.name)) continue;
-    const auto start = std::chrono::steady_clock::now();
-    graph = pass.run(std::move(graph));
-    const double ms =
-        std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+    double ms = 0;
+    try {
+      const auto start = std::chrono::steady_clock::now();
+      graph = pass.run(std::move(graph));
+      ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+      if (verifying) verify(graph);
+    } catch (const InternalError& error) {
+      throw InternalError("graph pass " + std::string(pass.name) + ": " + error.what() +
+                          dump.repro(pass.name));
+    }
     if (times) times->push_back({std::string(pass.name), ms});
     if (timing)
       std::fprintf(stderr, "ipex pass %-16.*s %8.3f ms\n", static_cast<int>(pass.name.size()),
                    pass.name.data(), ms);
-    if (verifying) verify(graph);
     dump.write(pass.name, graph);
     if (pass.name == stop) break;
   }
@@ -93,13 +118,10 @@ Graph run_pipeline(Graph graph, std::string_view stop_after, std::vector<PassTim
 }
 
 Graph run_pass(Graph graph, std::string_view name) {
-  std::string known;
-  for (const GraphPass& pass : kPipeline) {
-    if (pass.name == name) return pass.run(std::move(graph));
-    if (known.find(pass.name) == std::string::npos)
-      known += (known.empty() ? "" : ", ") + std::string(pass.name);
-  }
-  throw UserError("unknown graph pass '" + std::string(name) + "': use one of " + known);
+  check_pass_name(name);
+  const auto* pass = std::find_if(kPipeline.begin(), kPipeline.end(),
+                                  [name](const GraphPass& candidate) { return candidate.name == name; });
+  return pass->run(std::move(graph));
 }
 
 }  // namespace ipex::graph
