@@ -1,7 +1,9 @@
 // One forward walk that rebuilds the graph with every node in its simplest form, equal nodes shared, and dead
 // ones gone.
+#include <cmath>
 #include <unordered_map>
 
+#include "backend/graph/constants.h"
 #include "backend/graph/names.h"
 #include "backend/passes/passes.h"
 #include "codegen/loop/simplify.h"
@@ -42,7 +44,7 @@ class Canonicalizer {
       for (Value& v : node.operands) v = mapped_.at(v);
       const size_t results = node.types.size();
       const bool is_input = node.op == Op::kInput;
-      const Value value = add(std::move(node));
+      const Value value = add(std::move(node), escapes_[i]);
       if (is_input) position_[i] = value.node;
       for (size_t r = 0; r < results; ++r)
         mapped_[{i, static_cast<int32_t>(r)}] = {value.node, value.result + static_cast<int32_t>(r)};
@@ -58,18 +60,40 @@ class Canonicalizer {
   // Inputs and calls into ATen (they may have effects) always stay.
   void mark_live() {
     live_.assign(old_.nodes.size(), false);
-    for (const GraphOutput& output : old_.outputs) live_[output.value.node] = true;
+    escapes_.assign(old_.nodes.size(), false);
+    for (const GraphOutput& output : old_.outputs)
+      live_[output.value.node] = escapes_[output.value.node] = true;
     for (const InputMutation& m : old_.mutations) live_[m.value.node] = true;
     for (size_t i = old_.nodes.size(); i-- > 0;) {
       const Node& node = old_.nodes[i];
       if (node.op == Op::kInput || node.op == Op::kExtern) live_[i] = true;
       if (!live_[i]) continue;
-      for (Value v : node.operands) live_[v.node] = true;
+      for (Value v : node.operands) {
+        live_[v.node] = true;
+        if (is_view_op(node.op) && escapes_[i]) escapes_[v.node] = true;
+      }
     }
   }
 
-  Value add(Node node) {
-    if (auto same = simplify_node(node)) return *same;
+  static bool is_view_op(Op op) {
+    return op == Op::kPermute || op == Op::kExpand || op == Op::kReshape || op == Op::kSlice;
+  }
+
+  // The caller gets memory of its own where the model computes something, if only x * 1.
+  bool gives_away_input(Value v) const {
+    while (is_view_op(new_.node(v).op)) v = new_.node(v).operands[0];
+    return new_.node(v).op == Op::kInput;
+  }
+
+  Value add(Node node, bool escapes) {
+    const bool computes = !is_view_op(node.op);
+    if (auto same = simplify_node(node)) {
+      if (!computes || !escapes || !gives_away_input(*same)) return *same;
+      node.op = Op::kPointwise;
+      node.name = "clone";
+      node.operands = {*same};
+      node.attrs.clear();
+    }
     if (node.op == Op::kInput || node.op == Op::kExtern) return new_.add(std::move(node));
     const std::string source = std::move(node.source);
     const Value value = new_.add(std::move(node));
@@ -118,17 +142,10 @@ class Canonicalizer {
         if (keeps_shape(node)) return node.operands[0];
         return std::nullopt;
       }
-      case Op::kSlice: {
-        if (!keeps_shape(node)) return std::nullopt;
-        for (const Dim& start : node.attr<std::vector<Dim>>("starts"))
-          if (as_const_int(start) != 0) return std::nullopt;
-        for (int64_t step : node.attr<std::vector<int64_t>>("steps"))
-          if (step != 1) return std::nullopt;
-        return node.operands[0];
-      }
+      case Op::kSlice:
+        return simplify_slice(node);
       case Op::kPointwise:
-        if (node.name == "cast") return simplify_cast(node);
-        return std::nullopt;
+        return node.name == "cast" ? simplify_cast(node) : unchanged_operand(node);
       case Op::kCat:
         if (node.operands.size() == 1) return node.operands[0];
         return std::nullopt;
@@ -150,6 +167,53 @@ class Canonicalizer {
     return simplify_node(node);
   }
 
+  // A slice of a slice is one: x[a + (b + i * t) * s].
+  std::optional<Value> simplify_slice(Node& node) {
+    auto starts = node.attr<std::vector<Dim>>("starts");
+    auto steps = node.attr<std::vector<int64_t>>("steps");
+    if (const Node& below = producer(node); below.op == Op::kSlice) {
+      const auto& first = below.attr<std::vector<Dim>>("starts");
+      const auto& stride = below.attr<std::vector<int64_t>>("steps");
+      for (size_t d = 0; d < starts.size(); ++d) {
+        starts[d] = loop::simplify(first[d] + starts[d] * loop::index_const(stride[d]));
+        steps[d] *= stride[d];
+      }
+      node.operands[0] = below.operands[0];
+      node.attrs["starts"] = starts;
+      node.attrs["steps"] = steps;
+    }
+    if (!keeps_shape(node)) return std::nullopt;
+    for (size_t d = 0; d < starts.size(); ++d)
+      if (as_const_int(starts[d]) != 0 || steps[d] != 1) return std::nullopt;
+    return node.operands[0];
+  }
+
+  // x of x * 1, x / 1, x - 0 and x + 0. Floats: only -0.0 may be added, or +0.0 taken away, without changing
+  // the sign of a zero.
+  std::optional<Value> unchanged_operand(const Node& node) const {
+    if (node.operands.size() != 2 || has_layout(node)) return std::nullopt;
+    for (size_t kept = 0; kept < 2; ++kept) {
+      const Value other = node.operands[1 - kept];
+      if (new_.type(node.operands[kept]).dtype != node.types[0].dtype) continue;
+      const bool left = kept == 0;
+      const bool neutral = (node.name == "mul" && is_literal(new_, other, 1)) ||
+                           (node.name == "div" && left && is_literal(new_, other, 1)) ||
+                           (node.name == "add" && is_zero(other, true)) ||
+                           (node.name == "sub" && left && is_zero(other, false));
+      if (neutral) return node.operands[kept];
+    }
+    return std::nullopt;
+  }
+
+  bool is_zero(Value v, bool negative) const {
+    const auto literal = literal_value(new_, v);
+    if (!literal) return false;
+    if (const int64_t* integer = std::get_if<int64_t>(&*literal))
+      return *integer == 0 && !is_float(new_.type(v).dtype);
+    const double real = std::get<double>(*literal);
+    return real == 0 && std::signbit(real) == negative;
+  }
+
   std::optional<Value> simplify_cast(Node& node) {
     if (has_layout(node)) return std::nullopt;
     const Node& below = producer(node);
@@ -163,7 +227,7 @@ class Canonicalizer {
   }
 
   Graph old_, new_;
-  std::vector<bool> live_;
+  std::vector<bool> live_, escapes_;  // by old node; escapes: the caller gets it, or a view of it
   std::map<Value, Value> mapped_;
   std::map<int32_t, int32_t> position_;
   std::unordered_map<std::string, Value> known_;
