@@ -5,10 +5,13 @@
 #include "backend/graph/ir.h"
 #include "backend/graph/names.h"
 #include "backend/ops/tables.h"
-#include "codegen/loop/text.h"
+#include "codegen/loop/rewrite.h"
+#include "codegen/loop/simplify.h"
 
 namespace ipex::graph {
 namespace {
+
+constexpr std::string_view kCombines[] = {"set", "add", "mul", "min", "max"};
 
 class NodeVerifier {
  public:
@@ -25,6 +28,12 @@ class NodeVerifier {
     for (size_t r = 0; r < node_.layouts.size(); ++r)
       require(node_.layouts[r].empty() || node_.layouts[r].size() == node_.types[r].shape.size(),
               "one stride a dim");
+    for (const Type& type : node_.types) known_symbols(type.shape);
+    for (const Strides& strides : node_.layouts) known_symbols(strides);
+    for (const auto& [key, value] : node_.attrs) {
+      if (auto* dims = std::get_if<std::vector<Dim>>(&value)) known_symbols(*dims);
+      if (auto* dim = std::get_if<Dim>(&value)) known_symbols({*dim});
+    }
     by_op();
   }
 
@@ -45,6 +54,26 @@ class NodeVerifier {
   const Type& result(size_t i = 0) const { return node_.types[i]; }
   size_t rank(const Type& type) const { return type.shape.size(); }
 
+  // Sizes are over the graph's symbols.
+  void known_symbols(const std::vector<Dim>& dims) const {
+    for (const Dim& dim : dims) {
+      if (loop::as_const_int(dim)) continue;
+      for (const std::string& name : loop::free_vars(dim))
+        if (std::find(graph_.symbols.begin(), graph_.symbols.end(), name) == graph_.symbols.end())
+          fail("'" + name + "' is not among the graph's symbols");
+    }
+  }
+  static bool same(const Dim& a, const Dim& b) { return equal(Shape{a}, Shape{b}); }
+  // A claim about sizes that may be unknown: only a known contradiction is one.
+  static bool may_equal(const Dim& a, const Dim& b) {
+    const auto x = loop::as_const_int(loop::simplify(a)), y = loop::as_const_int(loop::simplify(b));
+    return !x || !y || *x == *y;
+  }
+  void axis_in_range(const Type& type) const {
+    const int64_t axis = node_.attr<int64_t>("axis");
+    require(axis >= 0 && axis < static_cast<int64_t>(rank(type)), "axis is in range");
+  }
+
   void one_result() const { require(node_.types.size() == 1, "has one result"); }
   void same_dtype() const { require(operand(0).dtype == result().dtype, "keeps the dtype"); }
 
@@ -64,6 +93,11 @@ class NodeVerifier {
       const size_t first = has_condition ? 1 : 0;
       require(opmath(operand(i).dtype) == opmath(operand(first).dtype), "operands share one compute dtype");
     }
+    const Dtype computes = operand(has_condition ? 1 : 0).dtype;
+    require(is_float(computes) ? row->floats
+            : is_int(computes) ? row->integers
+                               : row->booleans,
+            "the row accepts the compute dtype");
     if (row->promotion == ops::Promotion::kAlwaysBool) require(result().dtype == Dtype::kBool, "gives b1");
   }
 
@@ -72,7 +106,9 @@ class NodeVerifier {
     require(row != nullptr, "is a row of reduction.def");
     operands(1);
     require(static_cast<int>(node_.types.size()) == row->results, "has the row's number of results");
-    const auto& axes = node_.attr<std::vector<int64_t>>("axes");
+    auto axes = node_.attr<std::vector<int64_t>>("axes");
+    std::sort(axes.begin(), axes.end());
+    require(std::adjacent_find(axes.begin(), axes.end()) == axes.end(), "axes are distinct");
     const bool keepdim = node_.attr<bool>("keepdim");
     Shape expected;
     for (size_t d = 0; d < rank(operand(0)); ++d) {
@@ -116,10 +152,83 @@ class NodeVerifier {
     require(std::adjacent_find(dims.begin(), dims.end()) == dims.end(), "dims is a permutation");
   }
 
+  void slice() const {
+    operands(1);
+    same_dtype();
+    const auto& starts = node_.attr<std::vector<Dim>>("starts");
+    const auto& steps = node_.attr<std::vector<int64_t>>("steps");
+    require(
+        starts.size() == rank(operand(0)) && steps.size() == starts.size() && rank(result()) == starts.size(),
+        "has a start and a step a dim");
+    for (size_t d = 0; d < starts.size(); ++d) {
+      const auto start = loop::as_const_int(starts[d]), from = loop::as_const_int(operand(0).shape[d]),
+                 count = loop::as_const_int(result().shape[d]);
+      if (!start || !from || !count || *count == 0) continue;
+      const int64_t last = *start + (*count - 1) * steps[d];
+      require(*start >= 0 && *start < *from && last >= 0 && last < *from, "stays inside its operand");
+    }
+  }
+
+  void pad() const {
+    operands(2);
+    same_dtype();
+    require(operand(1).shape.empty() && operand(1).dtype == result().dtype, "value is 0-d of x's dtype");
+    const auto& low = node_.attr<std::vector<int64_t>>("low");
+    const auto& high = node_.attr<std::vector<int64_t>>("high");
+    require(low.size() == rank(result()) && high.size() == low.size() && rank(operand(0)) == low.size(),
+            "has low and high a dim");
+    for (size_t d = 0; d < low.size(); ++d)
+      require(same(operand(0).shape[d] + loop::index_const(low[d] + high[d]), result().shape[d]),
+              "a result dim is the operand's with low and high");
+  }
+
+  // Extents that a window of `kernel` has over `in`.
+  void convolution(const Shape& x, const Shape& w, const Shape& y) const {
+    const size_t n = x.size();
+    require(n >= 3 && n <= 5 && w.size() == n && y.size() == n, "is 1-d to 3-d, with batch and channels");
+    std::vector<int64_t> attrs[4];
+    static constexpr std::string_view kAttrs[] = {"stride", "padding", "dilation", "output_padding"};
+    for (size_t i = 0; i < 4; ++i) {
+      attrs[i] = node_.attr<std::vector<int64_t>>(kAttrs[i]);
+      require(attrs[i].size() == n - 2, "has stride, padding, dilation and output_padding a spatial dim");
+    }
+    const auto& [stride, padding, dilation, output_padding] = attrs;
+    const Dim groups = loop::index_const(node_.attr<int64_t>("groups"));
+    const bool transposed = node_.attr<bool>("transposed");
+    require(may_equal(x[0], y[0]), "keeps the batch");
+    require(may_equal(x[1], transposed ? w[0] : w[1] * groups), "channels of x are those of w");
+    require(may_equal(y[1], transposed ? w[1] * groups : w[0]), "channels of the result are those of w");
+    for (size_t d = 0; d < n - 2; ++d) {
+      require(stride[d] > 0 && dilation[d] > 0, "stride and dilation are positive");
+      auto k = [](int64_t value) { return loop::index_const(value); };
+      const Dim reach = (w[d + 2] - k(1)) * k(dilation[d]);
+      const Dim extent =
+          transposed ? (x[d + 2] - k(1)) * k(stride[d]) - k(2 * padding[d]) + reach + k(output_padding[d] + 1)
+                     : loop::floordiv(x[d + 2] + k(2 * padding[d]) - reach - k(1), k(stride[d])) + k(1);
+      require(may_equal(extent, y[d + 2]), "spatial dims follow from the window");
+    }
+  }
+
+  void pool() const {
+    operands(1);
+    const auto& kind = node_.attr<std::string>("kind");
+    require(kind == "max" || kind == "avg", "kind is max or avg");
+    require(node_.types.size() == (kind == "max" ? 2u : 1u), "max gives values and indices, avg values");
+    const size_t spatial = node_.attr<std::vector<int64_t>>("kernel").size();
+    require(spatial >= 1 && spatial <= 3 && rank(operand(0)) >= spatial, "is 1-d to 3-d, spatial dims last");
+    for (size_t r = 0; r < node_.types.size(); ++r) {
+      require(node_.types[r].dtype == (r ? Dtype::kI64 : operand(0).dtype),
+              "values of x's dtype, indices i64");
+      require(rank(node_.types[r]) == rank(operand(0)), "keeps the rank");
+      for (size_t d = 0; d + spatial < rank(operand(0)); ++d)
+        require(same(node_.types[r].shape[d], operand(0).shape[d]), "only spatial dims change");
+    }
+  }
+
   void cat() const {
     require(!node_.operands.empty(), "has operands");
+    axis_in_range(result());
     const auto axis = static_cast<size_t>(node_.attr<int64_t>("axis"));
-    require(axis < rank(result()), "axis is in range");
     Dim total = loop::index_const(0);
     for (size_t i = 0; i < node_.operands.size(); ++i) {
       require(operand(i).dtype == result().dtype && rank(operand(i)) == rank(result()),
@@ -170,9 +279,10 @@ class NodeVerifier {
         return reduce();
       case Op::kScan:
         operands(1);
+        one_result();
+        require(!node_.name.empty(), "names a scan");
         require(equal(operand(0).shape, result().shape), "keeps the shape");
-        require(node_.attr<int64_t>("axis") < static_cast<int64_t>(rank(result())), "axis is in range");
-        return;
+        return axis_in_range(result());
       case Op::kPermute:
         return permute();
       case Op::kExpand:
@@ -185,30 +295,17 @@ class NodeVerifier {
                 "keeps the number of elements");
         return;
       case Op::kSlice:
-        operands(1);
-        same_dtype();
-        require(node_.attr<std::vector<Dim>>("starts").size() == rank(operand(0)) &&
-                    node_.attr<std::vector<int64_t>>("steps").size() == rank(operand(0)) &&
-                    rank(result()) == rank(operand(0)),
-                "has a start and a step a dim");
-        return;
+        return slice();
       case Op::kPad:
-        operands(2);
-        same_dtype();
-        require(operand(1).shape.empty() && operand(1).dtype == result().dtype, "value is 0-d of x's dtype");
-        require(node_.attr<std::vector<int64_t>>("low").size() == rank(result()) &&
-                    node_.attr<std::vector<int64_t>>("high").size() == rank(result()),
-                "has low and high a dim");
-        return;
+        return pad();
       case Op::kCat:
         return cat();
       case Op::kIota:
         operands(0);
-        require(node_.attr<int64_t>("axis") < static_cast<int64_t>(rank(result())), "axis is in range");
-        return;
+        return axis_in_range(result());
       case Op::kFull:
         operands(0);
-        require(result().shape.empty(), "is 0-d");
+        require(result().shape.empty() && node_.has_attr("value"), "is 0-d with a value");
         return;
       case Op::kGather:
         require(!node_.operands.empty(), "has x");
@@ -218,10 +315,15 @@ class NodeVerifier {
         require(node_.operands.size() >= 2, "has x and src");
         same_dtype();
         require(equal(operand(0), result()), "result has x's type");
+        require(std::find(std::begin(kCombines), std::end(kCombines), node_.attr<std::string>("combine")) !=
+                    std::end(kCombines),
+                "combine is set, add, mul, min or max");
         require(operand(node_.operands.size() - 1).dtype == result().dtype, "src has x's dtype");
         return indexed(node_.operands.size() - 2, operand(node_.operands.size() - 1).shape);
       case Op::kMatMul: {
-        require(node_.operands.size() >= 2, "has a and b");
+        require(node_.operands.size() >= (node_.attr_or("bias", false) ? 3u : 2u), "has a, b and its bias");
+        one_result();
+        require(operand(0).dtype == operand(1).dtype, "a and b have one dtype");
         const Shape &a = operand(0).shape, &b = operand(1).shape, &c = result().shape;
         require(a.size() >= 2 && a.size() == b.size() && a.size() == c.size(),
                 "operands and result have one rank >= 2");
@@ -248,18 +350,29 @@ class NodeVerifier {
         for (size_t i = 0; i < node_.types.size(); ++i)
           require(equal(node_.body->type(node_.body->outputs[i].value), node_.types[i]),
                   "result types match");
+        for (const Node& inner : node_.body->nodes)
+          require(inner.op != Op::kMatMul && inner.op != Op::kConv && inner.op != Op::kConvBackward &&
+                      inner.op != Op::kExtern && inner.op != Op::kGroup,
+                  "holds what one kernel computes");
         verify(*node_.body);
         return;
       }
       case Op::kConv:
-        require(node_.operands.size() >= 2, "has x and w");
-        return;
-      case Op::kConvBackward:
+        require(node_.operands.size() >= (node_.attr_or("bias", false) ? 3u : 2u), "has x, w and its bias");
+        one_result();
+        require(operand(0).dtype == operand(1).dtype, "x and w have one dtype");
+        return convolution(operand(0).shape, operand(1).shape, result().shape);
+      case Op::kConvBackward: {
         operands(3);
-        return;
+        one_result();
+        const auto& which = node_.attr<std::string>("which");
+        require(which == "data" || which == "weights", "which is data or weights");
+        require(equal(result().shape, operand(which == "data" ? 1 : 2).shape),
+                "gives the shape of x or of w");
+        return convolution(operand(1).shape, operand(2).shape, operand(0).shape);
+      }
       case Op::kPool:
-        operands(1);
-        return;
+        return pool();
       case Op::kExtern:
         require(!node_.name.empty() && node_.has_attr("args"), "names an overload and its args");
         return;
