@@ -101,12 +101,28 @@ void encode_number(Number number, Dtype dtype, std::vector<std::byte>& bytes) {
   }
 }
 
-std::string print_number(double value) {
+namespace {
+
+template <class Real>
+std::string fewest_digits(Real value) {
   if (std::isnan(value)) return "nan";
   if (std::isinf(value)) return value < 0 ? "-inf" : "inf";
   char buffer[40];
   const std::string text(buffer, std::to_chars(buffer, buffer + sizeof buffer, value).ptr);
   return text.find_first_of(".e") == std::string::npos ? text + ".0" : text;
+}
+
+}  // namespace
+
+std::string print_number(double value) { return fewest_digits(value); }
+
+std::string print_number(double value, Dtype dtype) {
+  if (dtype == Dtype::kF64) return print_number(value);
+  const std::string text = fewest_digits(static_cast<float>(value));
+  // Text is read as a double: the digits of the float are enough unless that rounds twice.
+  double back = 0;
+  std::from_chars(text.data(), text.data() + text.size(), back);
+  return static_cast<float>(back) == static_cast<float>(value) ? text : print_number(value);
 }
 
 std::string print_payload(const ConstantData& data, Dtype dtype) {
@@ -117,7 +133,7 @@ std::string print_payload(const ConstantData& data, Dtype dtype) {
     const Number number = decode_number(data.bytes.data() + i * size, dtype);
     const double* real = std::get_if<double>(&number);
     listed = !real || !std::isnan(*real);
-    list += (i ? "," : "") + (real ? print_number(*real) : std::to_string(std::get<int64_t>(number)));
+    list += (i ? "," : "") + (real ? print_number(*real, dtype) : std::to_string(std::get<int64_t>(number)));
   }
   return listed ? " value=[" + list + "]" : " data=\"" + base64(data.bytes) + "\"";
 }

@@ -17,7 +17,9 @@ Number decode_number(const std::byte* bytes, Dtype dtype);
 // Appends the number in the dtype, rounded if a float; UserError when an integer type does not hold it.
 void encode_number(Number number, Dtype dtype, std::vector<std::byte>& bytes);
 
-std::string print_number(double value);  // fewest digits that read back exactly; always with a point or e
+// Fewest digits that read back exactly, with a point or an e.
+std::string print_number(double value);
+std::string print_number(double value, Dtype dtype);  // of a float dtype
 // ` value=[1,2,3]` for a few numbers, ` data="..."` in base 64 for more, or where NaNs have bits of their
 // own.
 std::string print_payload(const ConstantData& data, Dtype dtype);

@@ -53,9 +53,8 @@ class Parser {
   bool accept(std::string_view token) {
     skip_space();
     if (text_.substr(at_, token.size()) != token) return false;
-    const bool word = std::isalpha(static_cast<unsigned char>(token.front()));
     const size_t end = at_ + token.size();
-    if (word && end < text_.size() && is_word(text_[end])) return false;
+    if (is_word(token.back()) && end < text_.size() && is_word(text_[end])) return false;  // a longer word
     at_ = end;
     return true;
   }
