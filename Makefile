@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := build
-.PHONY: build test test-cpp test-python nightly run bench lint format clean
+.PHONY: build test test-cpp test-python nightly run bench figures lint format clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -55,6 +55,13 @@ nightly: build
 bench: build
 	$(BIN)/python benchmarks/bench_overhead.py
 	$(BIN)/python benchmarks/bench_models.py
+
+# The tables of README.md, measured again on this machine; nothing else should run beside it.
+figures: build
+	$(BIN)/python benchmarks/main_job.py --tables build/figures
+	$(BIN)/python benchmarks/bench_overhead.py --tables build/figures
+	$(BIN)/python benchmarks/bench_models.py --tables build/figures
+	$(BIN)/python benchmarks/tables.py build/figures README.md
 
 lint: $(VENV)/.ready
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .

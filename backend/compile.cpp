@@ -17,6 +17,7 @@
 
 #include "backend/lower/lower.h"
 #include "backend/plan_memory.h"
+#include "backend/step_info.h"
 #include "backend/views.h"
 #include "codegen/loop/simplify.h"
 #include "codegen/loop/text.h"
@@ -131,20 +132,21 @@ class Compiler {
       if (node.op == Op::kInput)
         is_static = options_.hoist && node.attr_or<bool>("static", false) && !mutated_.count(id);
       // A symbol may change from call to call without any input changing.
-      for (const graph::Type& type : node.types) is_static = is_static && graph::is_static(type.shape);
-      if (node.op == Op::kFull || node.op == Op::kIota) is_static = is_static && g_.symbols.empty();
+      is_static = is_static && names_no_symbol(node);
       for (Value v : node.operands) is_static = is_static && static_only_[v.node];
-      if (node.op == Op::kGroup && !g_.symbols.empty()) is_static = is_static && uses_no_symbol(*node.body);
       static_only_[n] = is_static;
     }
   }
 
-  static bool uses_no_symbol(const Graph& body) {
-    return std::all_of(body.nodes.begin(), body.nodes.end(), [](const Node& node) {
-      return node.op != Op::kFull && node.op != Op::kIota && node.op != Op::kSlice &&
-             std::all_of(node.types.begin(), node.types.end(),
-                         [](const graph::Type& type) { return graph::is_static(type.shape); });
-    });
+  static bool names_no_symbol(const Node& node) {
+    for (const graph::Type& type : node.types)
+      if (!graph::is_static(type.shape)) return false;
+    for (const auto& [key, attr] : node.attrs) {
+      if (const Dim* dim = std::get_if<Dim>(&attr); dim && !loop::as_const_int(*dim)) return false;
+      if (const auto* dims = std::get_if<std::vector<Dim>>(&attr); dims && !graph::is_static(*dims))
+        return false;
+    }
+    return !node.body || std::all_of(node.body->nodes.begin(), node.body->nodes.end(), names_no_symbol);
   }
 
   int add_buffer(BufferKind kind, int index, SizeExpr bytes) {
@@ -276,48 +278,11 @@ class Compiler {
     return std::any_of(g_.mutations.begin(), g_.mutations.end(), [&](const auto& m) { return m.value == v; });
   }
 
-  int64_t bytes_hint(Value v) const {
-    return graph::hint(graph::numel(g_.type(v).shape), g_) * itemsize(g_.type(v).dtype);
-  }
-
   // ---- steps ----
 
   void add_step(std::unique_ptr<Step> step, bool hoisted) {
     parts_.steps.push_back(std::move(step));
     parts_.hoisted.push_back(hoisted);
-  }
-
-  void describe(Step& step, int32_t n) const {
-    const Node& node = g_.nodes[n];
-    auto add_source = [&](const Node& from) {
-      if (!from.source.empty() && std::find(step.info.sources.begin(), step.info.sources.end(),
-                                            from.source) == step.info.sources.end())
-        step.info.sources.push_back(from.source);
-    };
-    add_source(node);
-    if (node.body)
-      for (const Node& inner : node.body->nodes) {
-        add_source(inner);
-        if (inner.op == Op::kPointwise)
-          step.info.flops += graph::hint(graph::numel(inner.types[0].shape), g_);
-        if (inner.op == Op::kReduce)
-          step.info.flops += graph::hint(graph::numel(node.body->type(inner.operands[0]).shape), g_);
-      }
-    for (Value v : node.operands) step.info.bytes += bytes_hint(v);
-    for (Value v : results_of(n)) step.info.bytes += bytes_hint(v);
-    auto elements = [&](const graph::Shape& shape) { return graph::hint(graph::numel(shape), g_); };
-    const graph::Shape& result = node.types[0].shape;
-    if (node.op == Op::kMatMul)
-      step.info.flops = 2 * elements(result) * graph::hint(g_.type(node.operands[0]).shape.back(), g_);
-    if (node.op == Op::kConv || node.op == Op::kConvBackward) {
-      // Every output element of the forward convolution meets every weight of its channel.
-      const bool transposed = node.attr_or<bool>("transposed", false);
-      const graph::Shape& x = g_.type(node.operands[node.op == Op::kConv ? 0 : 1]).shape;
-      const graph::Shape& y = node.op == Op::kConv ? result : g_.type(node.operands[0]).shape;
-      const graph::Shape& w = g_.type(node.operands[node.op == Op::kConv ? 1 : 2]).shape;
-      const graph::Shape& positions = transposed ? x : y;
-      step.info.flops = 2 * elements(positions) * elements(w) / std::max<int64_t>(1, graph::hint(w[0], g_));
-    }
   }
 
   void emit(int32_t n) {
@@ -365,27 +330,8 @@ class Compiler {
            });
   }
 
-  // k3_mul_add_gelu: a number, then what is computed, so that a profile reads as the model does.
-  std::string kernel_name(const Graph& body) {
-    constexpr size_t kLongest = 60;
-    std::vector<std::string> ops;
-    for (const Node& node : body.nodes) {
-      std::string op;
-      if (node.op == Op::kPointwise || node.op == Op::kReduce || node.op == Op::kScan)
-        op = node.name;
-      else if (node.op != Op::kInput && node.op != Op::kConstant && node.op != Op::kPermute &&
-               node.op != Op::kExpand && node.op != Op::kReshape && node.op != Op::kFull)
-        op = graph::info(node.op).name;
-      if (!op.empty() && op != "cast" && op != "clone" && std::find(ops.begin(), ops.end(), op) == ops.end())
-        ops.push_back(op);
-    }
-    std::string name = "k" + std::to_string(kernels_.size());
-    if (ops.empty()) return name + "_copy";
-    for (const std::string& op : ops) {
-      if (name.size() + 1 + op.size() > kLongest) break;
-      name += "_" + op;
-    }
-    return name;
+  std::string next_kernel_name(const Graph& body) const {
+    return "k" + std::to_string(kernels_.size()) + graph::kernel_suffix(body);
   }
 
   void emit_kernel(int32_t n, const Graph& body) {
@@ -397,7 +343,7 @@ class Compiler {
       buffers.push_back(buffer_of(graph::resolve_view(g_, v).root));
     }
     for (Value v : results_of(n)) outputs.push_back(layout_of(v));
-    loop::Function f = loop::simplify(graph::lower_group(body, inputs, outputs, kernel_name(body)));
+    loop::Function f = loop::simplify(graph::lower_group(body, inputs, outputs, next_kernel_name(body)));
     std::set<int> taken;  // operands' buffers that a result already replaces
     for (Value v : results_of(n)) {
       const std::string out = "out" + std::to_string(v.result);
@@ -412,7 +358,7 @@ class Compiler {
     auto step = std::make_unique<JitStep>(f.name, buffers);
     for (size_t k = 0; k < buffers.size(); ++k)
       (k < node.operands.size() ? step->reads : step->writes).push_back(buffers[k]);
-    describe(*step, n);
+    graph::describe(*step, g_, n);
     ++report_.kernel_steps;
     add_kernel(std::move(f), std::move(step), static_only_[n]);
   }
@@ -523,7 +469,7 @@ class Compiler {
       if (!g_.nodes[n].source.empty()) steps.pack->info.sources.push_back(g_.nodes[n].source);
       add_step(std::move(steps.pack), true);
     }
-    describe(*steps.main, n);
+    graph::describe(*steps.main, g_, n);
     ++report_.library_steps;
     add_step(std::move(steps.main), static_only_[n]);
   }
@@ -537,7 +483,7 @@ class Compiler {
     for (size_t r = 0; r < results.size(); ++r)
       if (!is_read({n, static_cast<int32_t>(r)})) results[r].buffer = -1;
     std::unique_ptr<Step> step = options_.make_extern(node, specs_of(node.operands), std::move(results));
-    describe(*step, n);
+    graph::describe(*step, g_, n);
     ++report_.extern_steps;
     report_.extern_ops.push_back(node.name + (step->info.detail.empty() ? "" : ": " + step->info.detail));
     add_step(std::move(step), false);
@@ -561,12 +507,12 @@ class Compiler {
     body.inputs = {x.node};
     body.outputs = {{x, {}}};
     const int from = buffer_of(graph::resolve_view(g_, v).root);
-    loop::Function f = loop::simplify(graph::lower_group(body, {layout_of(v)}, {to}, kernel_name(body)));
+    loop::Function f = loop::simplify(graph::lower_group(body, {layout_of(v)}, {to}, next_kernel_name(body)));
     auto step = std::make_unique<JitStep>(f.name, std::vector<int>{from, buffer});
     step->reads = {from};
     step->writes = {buffer};
     step->info.kind = StepKind::kCopy;
-    step->info.bytes = 2 * bytes_hint(v);
+    step->info.bytes = 2 * graph::bytes_hint(g_, v);
     ++report_.kernel_steps;
     add_kernel(std::move(f), std::move(step), false);
   }

@@ -4,6 +4,7 @@ python benchmarks/bench_models.py                       every case
 python benchmarks/bench_models.py --only bert_base      cases whose name contains the text
 python benchmarks/bench_models.py --first-call          first calls only; --steady: steady state only
 python benchmarks/bench_models.py --counts              native and Extern op counts only
+python benchmarks/bench_models.py --tables build/figures    also save the tables as Markdown (see tables.py)
 """
 
 from __future__ import annotations
@@ -11,13 +12,14 @@ from __future__ import annotations
 import argparse
 import json
 import tempfile
+from collections import Counter
 from dataclasses import dataclass
 
 import torch
 from models import build, loss_of
 from rich.console import Console
 from rich.progress import track
-from rich.table import Table
+from tables import ResultTable
 from timing import in_fresh_process, interleaved, machine
 
 
@@ -41,7 +43,7 @@ CASES = [
     for precision in ("fp32", "bf16")
 ] + [
     Benchmark(model, batch, "train", precision)
-    for model, batch in (("resnet50", 16), ("bert_classifier", 8))
+    for model, batch in (("resnet50", 16), ("bert_classifier", 8), ("gpt2", 4), ("vit_base", 4), ("dlrm", 256))
     for precision in ("fp32", "bf16")
 ]
 
@@ -115,40 +117,46 @@ def main() -> None:
     parser.add_argument("--counts", action="store_true")
     parser.add_argument("--no-inductor", action="store_true", help="leave Inductor out (it needs a C++ compiler)")
     parser.add_argument("--json", help="also write the results to this file")
+    parser.add_argument("--tables", help="also save the tables as Markdown in this folder")
     arguments = parser.parse_args()
     everything = not (arguments.first_call or arguments.steady or arguments.counts)
     cases = [c for c in CASES if arguments.only in c.name]
     console = Console(width=140)
-    results: dict[str, dict] = {}
+    results: dict[str, dict] = {case.name: {} for case in cases}
     peers = ["aot_eager", "ipex"] if arguments.no_inductor else ["aot_eager", "inductor", "ipex"]
 
+    def finish(table: ResultTable) -> None:
+        table.show(console)
+        table.save(arguments.tables)
+
     if arguments.counts or everything:
-        table = Table("case", "graphs", "native ops", "kernels", "oneDNN", "Extern", title="what runs natively")
+        columns = ["case", "graphs", "native ops", "kernels", "oneDNN", "Extern"]
+        table = ResultTable("counts", "What runs natively", "bench_models.py --counts", columns)
         for case in track(cases, "counting", console=console, transient=True):
             reports = counts(case)
-            externs = sorted({op for r in reports for op in r["extern_ops"]})
-            row = {
-                key: sum(r[key] for r in reports)
-                for key in ("native_ops", "kernel_steps", "library_steps", "extern_steps")
-            }
-            results.setdefault(case.name, {})["counts"] = row | {"extern_ops": externs}
-            table.add_row(case.name, str(len(reports)), str(row["native_ops"]), str(row["kernel_steps"]),
-                          str(row["library_steps"]), f"{row['extern_steps']} {', '.join(externs)}")  # fmt: skip
-        console.print(table)
+            externs = Counter(op.split(":")[0] for r in reports for op in r["extern_ops"])
+            keys = ("native_ops", "kernel_steps", "library_steps", "extern_steps")
+            row = {key: sum(r[key] for r in reports) for key in keys}
+            results[case.name]["counts"] = row | {"extern_ops": dict(externs)}
+            names = ", ".join(f"{count} {op}" for op, count in externs.items()) or "0"
+            table.add(case.name, str(len(reports)), *(str(row[key]) for key in keys[:3]), names)
+        finish(table)
 
     if arguments.first_call or everything:
-        table = Table("case", *peers, "ipex / aot_eager", title=f"cold first call, seconds\n{machine()}")
+        columns = ["case", *peers, "ipex / aot_eager"]
+        table = ResultTable("first_call", "Cold first call, seconds", "bench_models.py --first-call", columns)
         for case in track(cases, "first calls", console=console, transient=True):
             seconds = {peer: first_call(case, peer) for peer in peers}
-            results.setdefault(case.name, {})["first_call_s"] = seconds
-            table.add_row(case.name, *(f"{s:.2f}" for s in seconds.values()),
-                          f"{seconds['ipex'] / seconds['aot_eager']:.2f}")  # fmt: skip
-        console.print(table)
+            results[case.name]["first_call_s"] = seconds
+            ratio = seconds["ipex"] / seconds["aot_eager"]
+            table.add(case.name, *(f"{s:.2f}" for s in seconds.values()), f"{ratio:.2f}")
+        finish(table)
 
     if arguments.steady or everything:
         variants = ["eager", *[p for p in peers if p != "aot_eager"]]
-        table = Table("case", *variants, "eager / ipex", "inductor / ipex", "spread",
-                      title=f"steady state, ms a call (median of an interleaved run)\n{machine()}")  # fmt: skip
+        ratios = [f"{v} / ipex" for v in variants if v != "ipex"]
+        table = ResultTable("steady", "Steady state, median ms of an interleaved run", "bench_models.py --steady",
+                            ["case", *variants, *ratios, "spread"])  # fmt: skip
         for case in track(cases, "steady state", console=console, transient=True):
             torch._dynamo.reset()
             samples = interleaved(
@@ -156,11 +164,11 @@ def main() -> None:
                 rounds=9 if case.mode == "infer" else 5,
             )
             ms = {name: sample.median for name, sample in samples.items()}
-            results.setdefault(case.name, {})["steady_ms"] = ms
-            inductor = f"{ms['inductor'] / ms['ipex']:.2f}" if "inductor" in ms else "-"
-            table.add_row(case.name, *(f"{v:.2f}" for v in ms.values()), f"{ms['eager'] / ms['ipex']:.2f}", inductor,
-                          f"{max(s.spread for s in samples.values()):.0%}")  # fmt: skip
-        console.print(table)
+            results[case.name]["steady_ms"] = ms
+            table.add(case.name, *(f"{v:.2f}" for v in ms.values()),
+                      *(f"{ms[v] / ms['ipex']:.2f}" for v in variants if v != "ipex"),
+                      f"{max(s.spread for s in samples.values()):.0%}")  # fmt: skip
+        finish(table)
 
     if arguments.json:
         with open(arguments.json, "w", encoding="utf-8") as f:

@@ -7,8 +7,8 @@ import json
 
 import torch
 from rich.console import Console
-from rich.table import Table
-from timing import interleaved, machine
+from tables import ResultTable
+from timing import interleaved
 
 
 def one_kernel(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
@@ -18,6 +18,7 @@ def one_kernel(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
+    parser.add_argument("--tables", help="also save the table as Markdown in this folder")
     parser.add_argument("--rounds", type=int, default=30)
     arguments = parser.parse_args()
     x, y = torch.randn(64), torch.randn(64)
@@ -32,12 +33,12 @@ def main() -> None:
     if arguments.json:
         print(json.dumps({name: s.median * 1e3 for name, s in samples.items()}))
         return
-    table = Table(title=f"gelu(x) * y, 64 elements, microseconds a call\n{machine()}")
-    for column in ("variant", "median us", "best us", "spread"):
-        table.add_column(column, justify="left" if column == "variant" else "right")
+    table = ResultTable("overhead", "gelu(x) * y of 64 elements, microseconds a call", "bench_overhead.py",
+                        ["variant", "median", "best", "spread"])  # fmt: skip
     for name, sample in samples.items():
-        table.add_row(name, f"{sample.median * 1e3:.2f}", f"{sample.best * 1e3:.2f}", f"{sample.spread:.0%}")
-    Console(width=110).print(table)
+        table.add(name, f"{sample.median * 1e3:.2f}", f"{sample.best * 1e3:.2f}", f"{sample.spread:.0%}")
+    table.show(Console(width=110))
+    table.save(arguments.tables)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ autocast. Prints one table; exits with 1 if any check fails.
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import copy
 import re
@@ -26,6 +27,7 @@ from rich.progress import Progress
 from rich.table import Table
 from sklearn import datasets
 from sklearn.model_selection import train_test_split
+from tables import ResultTable
 from timing import interleaved, machine
 from torch.nn import functional as F
 
@@ -260,6 +262,9 @@ def training_row(epochs: int = 12) -> Row:
 
 
 def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tables", help="also save the table as Markdown in this folder")
+    arguments = parser.parse_args()
     console.print(f"[bold]ipex main job[/bold] on {machine()}")
     rows: list[Row] = []
     with Progress(console=console, transient=True) as progress:
@@ -268,13 +273,13 @@ def main() -> int:
             rows += part()
             progress.advance(task)
     rows.append(training_row())
-    table = Table(title='eager beside torch.compile(backend="ipex")')
-    for column in ("case", "eager ms", "ipex ms", "ratio", "first call s", "native/Extern", "error"):
-        table.add_column(column, justify="left" if column in ("case", "error") else "right", no_wrap=column != "error")
+    table = ResultTable("main_job", 'Eager beside `backend="ipex"`, interleaved', "make run",
+                        ["case", "eager ms", "ipex ms", "ratio", "first call s", "native/Extern", "error"])  # fmt: skip
     for row in rows:
-        table.add_row(row.case, f"{row.eager_ms:.2f}", f"{row.ipex_ms:.2f}", f"{row.eager_ms / row.ipex_ms:.2f}x",
-                      f"{row.first_call_s:.2f}", f"{row.native}/{row.extern}", row.error)  # fmt: skip
-    console.print(table)
+        table.add(row.case, f"{row.eager_ms:.2f}", f"{row.ipex_ms:.2f}", f"{row.eager_ms / row.ipex_ms:.2f}x",
+                  f"{row.first_call_s:.2f}", f"{row.native}/{row.extern}", row.error)  # fmt: skip
+    table.show(console)
+    table.save(arguments.tables)
     failures = [f"{row.case}: {f}" for row in rows for f in row.failures]
     for failure in failures:
         console.print(f"[red]FAILED[/red] {failure}")

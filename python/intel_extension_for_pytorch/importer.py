@@ -8,6 +8,7 @@ The rules are in ops.py; this file holds what they are written with.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,6 +24,8 @@ DTYPE_NAMES = {
     torch.bool: "b1", torch.uint8: "u8", torch.int8: "i8", torch.int16: "i16", torch.int32: "i32",
     torch.int64: "i64", torch.float16: "f16", torch.bfloat16: "bf16", torch.float32: "f32", torch.float64: "f64",
 }  # fmt: skip
+# What Dynamo puts before the path of a module: L['self'].layer.0, L['fn'].0
+MODULE_ROOT = re.compile(r"^L\['\w+'\]\.?")
 HALF = (torch.float16, torch.bfloat16)
 
 
@@ -374,11 +377,16 @@ def require_plain(node: fx.Node, value: Any) -> None:
 
 
 def node_source(node: fx.Node) -> str:
-    """ "file.py:12 linear": the line of the model that the op comes from."""
+    """ "file.py:12 linear": the line of the model that the op comes from; within PyTorch's own modules, which Dynamo
+    traces without lines, "encoder.0 (Linear) linear": the module."""
     name = node.target._opname if isinstance(node.target, torch._ops.OpOverload) else node.name
     trace = node.meta.get("stack_trace")
     if not trace:
-        return name
+        modules = node.meta.get("nn_module_stack") or node.meta.get("fwd_nn_module_stack")
+        if not modules:
+            return name
+        path, kind = next(reversed(modules.values()))
+        return f"{MODULE_ROOT.sub('', path)} ({getattr(kind, '__name__', kind)}) {name}"
     at = trace.rfind('  File "')
     end = trace.find("\n", at)
     file, _, rest = trace[at + 8 : end].partition('", line ')

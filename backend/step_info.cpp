@@ -1,0 +1,74 @@
+// Estimates for people: hints stand for symbols, an elementwise op counts as one operation an element.
+#include "backend/step_info.h"
+
+#include <algorithm>
+#include <vector>
+
+namespace ipex::graph {
+namespace {
+
+int64_t elements(const Graph& g, const Shape& shape) { return hint(numel(shape), g); }
+
+void add_source(Step& step, const Node& node) {
+  std::vector<std::string>& sources = step.info.sources;
+  if (!node.source.empty() && std::find(sources.begin(), sources.end(), node.source) == sources.end())
+    sources.push_back(node.source);
+}
+
+// Every output element of the forward convolution meets every weight of its channel.
+int64_t conv_flops(const Graph& g, const Node& node) {
+  const bool forward = node.op == Op::kConv;
+  const bool transposed = node.attr_or<bool>("transposed", false);
+  const Shape& x = g.type(node.operands[forward ? 0 : 1]).shape;
+  const Shape& y = forward ? node.types[0].shape : g.type(node.operands[0]).shape;
+  const Shape& w = g.type(node.operands[forward ? 1 : 2]).shape;
+  const Shape& positions = transposed ? x : y;
+  return 2 * elements(g, positions) * elements(g, w) / std::max<int64_t>(1, hint(w[0], g));
+}
+
+}  // namespace
+
+int64_t bytes_hint(const Graph& g, Value v) {
+  return elements(g, g.type(v).shape) * itemsize(g.type(v).dtype);
+}
+
+void describe(Step& step, const Graph& g, int32_t n) {
+  const Node& node = g.nodes[n];
+  add_source(step, node);
+  if (node.body)
+    for (const Node& inner : node.body->nodes) {
+      add_source(step, inner);
+      if (inner.op == Op::kPointwise) step.info.flops += elements(g, inner.types[0].shape);
+      if (inner.op == Op::kReduce) step.info.flops += elements(g, node.body->type(inner.operands[0]).shape);
+    }
+  for (Value v : node.operands) step.info.bytes += bytes_hint(g, v);
+  for (size_t r = 0; r < node.types.size(); ++r)
+    step.info.bytes += bytes_hint(g, {n, static_cast<int32_t>(r)});
+  if (node.op == Op::kMatMul)
+    step.info.flops = 2 * elements(g, node.types[0].shape) * hint(g.type(node.operands[0]).shape.back(), g);
+  if (node.op == Op::kConv || node.op == Op::kConvBackward) step.info.flops = conv_flops(g, node);
+}
+
+std::string kernel_suffix(const Graph& body) {
+  constexpr size_t kLongest = 56;
+  std::vector<std::string> ops;
+  for (const Node& node : body.nodes) {
+    std::string op;
+    if (node.op == Op::kPointwise || node.op == Op::kReduce || node.op == Op::kScan)
+      op = node.name;
+    else if (node.op != Op::kInput && node.op != Op::kConstant && node.op != Op::kPermute &&
+             node.op != Op::kExpand && node.op != Op::kReshape && node.op != Op::kFull)
+      op = info(node.op).name;
+    if (!op.empty() && op != "cast" && op != "clone" && std::find(ops.begin(), ops.end(), op) == ops.end())
+      ops.push_back(op);
+  }
+  if (ops.empty()) return "_copy";
+  std::string suffix;
+  for (const std::string& op : ops) {
+    if (suffix.size() + 1 + op.size() > kLongest) break;
+    suffix += "_" + op;
+  }
+  return suffix;
+}
+
+}  // namespace ipex::graph
