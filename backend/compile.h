@@ -14,25 +14,26 @@
 
 namespace ipex {
 
-// Makes the step of an Extern node (a result that nobody reads has buffer -1); the caller (python/) supplies it, so that backend/ does not know libtorch.
-using ExternFactory = std::function<std::unique_ptr<Step>(const graph::Node& node, std::vector<TensorSpec> operands,
-                                                          std::vector<TensorSpec> results)>;
+// Makes the step of an Extern node (a result that nobody reads has buffer -1); the caller (python/) supplies
+// it, so that backend/ does not know libtorch.
+using ExternFactory = std::function<std::unique_ptr<Step>(
+    const graph::Node& node, std::vector<TensorSpec> operands, std::vector<TensorSpec> results)>;
 
 struct CompileOptions {
   loop::Target target;
-  bool hoist = true;              // keep values that depend only on static inputs (inference)
+  bool hoist = true;  // keep values that depend only on static inputs (inference)
   ExternFactory make_extern;
-  std::string stop_after;         // graph pass
+  std::string stop_after;  // graph pass
 };
 
 struct CompileReport {
-  std::vector<graph::PassTime> times;   // graph passes, lowering, loop pipeline, LLVM, primitives
+  std::vector<graph::PassTime> times;  // graph passes, lowering, loop pipeline, LLVM, primitives
   loop::CompileStats kernels;
   int kernel_steps = 0, library_steps = 0, extern_steps = 0;
   std::vector<std::string> extern_ops;  // name and why, one an Extern node
   int64_t arena_bytes = 0, naive_bytes = 0;
-  std::string graph_text;               // after all passes
-  std::string loop_text;                // kernels as lowered
+  std::string graph_text;  // after all passes
+  std::string loop_text;   // kernels as lowered
 };
 
 struct CompiledGraph {

@@ -13,16 +13,16 @@ struct Target {
   Isa isa = Isa::kAvx2;
   int vector_bytes = 32;
   int vector_registers = 16;
-  bool masked_memory = false;       // predicated loads and stores cost nothing (AVX-512)
+  bool masked_memory = false;  // predicated loads and stores cost nothing (AVX-512)
   bool native_bf16_convert = false;
-  std::string cpu;                  // LLVM -mcpu
-  std::string features;             // LLVM feature string
+  std::string cpu;       // LLVM -mcpu
+  std::string features;  // LLVM feature string
   int64_t l1_bytes = 32 << 10, l2_bytes = 1 << 20;
-  int threads = 1;                  // hint for grains; never baked into correctness
+  int threads = 1;  // hint for grains; never baked into correctness
   int lanes(Dtype dtype) const { return vector_bytes / static_cast<int>(itemsize(opmath(dtype))); }
 };
 
 Target target_for(Isa isa);
-Target current_target();            // of runtime/cpu.h's current_isa()
+Target current_target();  // of runtime/cpu.h's current_isa()
 
 }  // namespace ipex::loop

@@ -44,7 +44,7 @@ class NodeVerifier {
                         ": " + rule + (node_.source.empty() ? "" : " (from " + node_.source + ")"));
   }
   void require(bool condition, const char* rule) const {
-    if (!condition) fail(rule);
+    if (!condition) fail(std::string("breaks the rule: ") + rule);
   }
   void operands(size_t count) const {
     if (node_.operands.size() != count)
@@ -79,7 +79,7 @@ class NodeVerifier {
 
   void pointwise() const {
     const ops::PointwiseRow* row = ops::find_pointwise(node_.name);
-    require(row != nullptr, "is a row of pointwise.def");
+    if (!row) fail("'" + node_.name + "' is no row of pointwise.def");
     operands(row->arity);
     one_result();
     const bool has_condition = row->name == "where";
@@ -103,7 +103,7 @@ class NodeVerifier {
 
   void reduce() const {
     const ops::ReductionRow* row = ops::find_reduction(node_.name);
-    require(row != nullptr, "is a row of reduction.def");
+    if (!row) fail("'" + node_.name + "' is no row of reduction.def");
     operands(1);
     require(static_cast<int>(node_.types.size()) == row->results, "has the row's number of results");
     auto axes = node_.attr<std::vector<int64_t>>("axes");

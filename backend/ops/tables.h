@@ -1,5 +1,6 @@
-// The op tables as data: one line in pointwise.def or reduction.def is the whole definition of an op. From the rows come the
-// importer's map, supported(), lowering, verifier, constant folding, the op reference, the op matrix test and the fuzzer.
+// The op tables as data: one line in pointwise.def or reduction.def is the whole definition of an op. From
+// the rows come the importer's map, supported(), lowering, verifier, constant folding, the op reference, the
+// op matrix test and the fuzzer.
 #pragma once
 
 #include <span>
@@ -19,37 +20,43 @@ using loop::Expr;
 enum class Promotion : uint8_t { kDefault, kIntToFloat, kAlwaysBool, kNoOpmath };
 
 struct PointwiseRow {
-  std::string_view name;       // in text IR: pointwise.<name>
-  std::string_view aten;       // ATen base name(s), space-separated: "gelu"; empty: reached only by the importer's own rules
+  std::string_view name;  // in text IR: pointwise.<name>
+  std::string_view
+      aten;  // ATen base name(s), space-separated: "gelu"; empty: reached only by the importer's own rules
   int arity;
   Promotion promotion;
-  bool integers, floats, booleans;   // compute types the body accepts
-  // All arguments scalar or all of one lane count, in the compute dtype (where: args[0] is b1). Returns compute dtype or b1.
+  bool integers, floats, booleans;  // compute types the body accepts
+  // All arguments scalar or all of one lane count, in the compute dtype (where: args[0] is b1). Returns
+  // compute dtype or b1.
   Expr (*body)(std::span<const Expr> args);
   std::string_view summary;
 };
 std::span<const PointwiseRow> pointwise_rows();
 const PointwiseRow* find_pointwise(std::string_view name);
 
-// In the graph, a pointwise node's operands all have one compute dtype: opmath(operand dtype) agrees (where's condition is b1),
-// so a bf16 tensor may meet an f32 constant; the body's value is cast to the node's result dtype. Row "cast" has body x.
+// In the graph, a pointwise node's operands all have one compute dtype: opmath(operand dtype) agrees (where's
+// condition is b1), so a bf16 tensor may meet an f32 constant; the body's value is cast to the node's result
+// dtype. Row "cast" has body x.
 
 struct ReductionRow {
-  std::string_view name;       // in text IR: reduce.<name>
-  std::string_view aten;       // "sum", "amax", "max.dim", ...
-  Promotion promotion;         // sum of ints is i64 (the importer casts first), mean is kIntToFloat, any is kAlwaysBool
+  std::string_view name;  // in text IR: reduce.<name>
+  std::string_view aten;  // "sum", "amax", "max.dim", ...
+  Promotion
+      promotion;  // sum of ints is i64 (the importer casts first), mean is kIntToFloat, any is kAlwaysBool
   bool integers, floats, booleans;
-  int results;                 // 1, or 2 for value and index
+  int results;  // 1, or 2 for value and index
   // Everything below is in the compute dtype `t`; `states` and `others` are Exprs of the states by position.
-  std::vector<loop::State> (*states)(Dtype t);                                   // names s0, s1, ...; init == identity
-  std::vector<Expr> (*update)(std::span<const Expr> states, Expr x, Expr index);  // index: i64 flat position in the reduced space
+  std::vector<loop::State> (*states)(Dtype t);  // names s0, s1, ...; init == identity
+  std::vector<Expr> (*update)(std::span<const Expr> states, Expr x,
+                              Expr index);  // index: i64 flat position in the reduced space
   std::vector<Expr> (*merge)(std::span<const Expr> states, std::span<const Expr> others);
-  std::vector<Expr> (*finish)(std::span<const Expr> states, Expr count, double correction);  // count: i64 elements reduced
+  std::vector<Expr> (*finish)(std::span<const Expr> states, Expr count,
+                              double correction);  // count: i64 elements reduced
   std::string_view summary;
 };
 std::span<const ReductionRow> reduction_rows();
 const ReductionRow* find_reduction(std::string_view name);
 
-std::string op_reference();    // both tables as Markdown
+std::string op_reference();  // both tables as Markdown
 
 }  // namespace ipex::ops

@@ -24,8 +24,8 @@ struct PassTime {
 Graph run_pipeline(Graph graph, std::string_view stop_after = {}, std::vector<PassTime>* times = nullptr);
 Graph run_pass(Graph graph, std::string_view name);  // UserError listing the names when unknown
 
-// canonicalize: views to normal form (permute of permute, slice of slice, identity views gone), CSE, DCE, x*1,
-// x+0 where exact, cast of cast when exact.
+// canonicalize: views to normal form (permute of permute, slice of slice, identity views gone), CSE, DCE,
+// x*1, x+0 where exact, cast of cast when exact.
 //   pre: verified; post: verified, no dead node, no two equal nodes; an output that was computed is no input
 //   %1 = permute(%0) dims=[1,0]; %2 = permute(%1) dims=[1,0]; return %2   =>   return %0
 Graph canonicalize(Graph graph);

@@ -4,9 +4,10 @@
 //            Broadcast(x) | ReduceLanes(op, x)
 //   stmt  := Block | For | Let | Store(buffer, index, value[, mask]) | Alloc | If | Call
 //
-// All values are scalars or vectors of `lanes` elements. Indices are i64 element offsets into a named buffer. There is one
-// name space per Function and every name in it is bound once. A masked-off lane of a Load gives 0 and touches no memory; a
-// masked-off lane of a Store writes nothing. The interpreter (loop/eval.h) is the meaning of all of this.
+// All values are scalars or vectors of `lanes` elements. Indices are i64 element offsets into a named buffer.
+// There is one name space per Function and every name in it is bound once. A masked-off lane of a Load gives
+// 0 and touches no memory; a masked-off lane of a Store writes nothing. The interpreter (loop/eval.h) is the
+// meaning of all of this.
 #pragma once
 
 #include <cstdint>
@@ -66,25 +67,27 @@ using Expr = std::shared_ptr<const ExprNode>;
 struct ExprNode {
   ExprKind kind;
   Type type;
-  ScalarOp op{};            // Apply, ReduceLanes
-  int64_t int_value = 0;    // Const of bool or integer type
-  double float_value = 0;   // Const of float type
-  std::string name;         // Var: its name; Load: its buffer
-  std::vector<Expr> args;   // Load: index[, mask] | Apply: operands | Cast, Broadcast, ReduceLanes: x | Ramp: base, stride
+  ScalarOp op{};           // Apply, ReduceLanes
+  int64_t int_value = 0;   // Const of bool or integer type
+  double float_value = 0;  // Const of float type
+  std::string name;        // Var: its name; Load: its buffer
+  std::vector<Expr>
+      args;  // Load: index[, mask] | Apply: operands | Cast, Broadcast, ReduceLanes: x | Ramp: base, stride
   bool is(ExprKind k) const { return kind == k; }
 };
 
-Expr make_const(Type type, double value);         // float types (an exact integer is fine for every type)
-Expr make_int(Type type, int64_t value);          // bool and integer types; float types convert
+Expr make_const(Type type, double value);  // float types (an exact integer is fine for every type)
+Expr make_int(Type type, int64_t value);   // bool and integer types; float types convert
 inline Expr index_const(int64_t value) { return make_int(kIndex, value); }
 Expr make_var(std::string name, Type type = kIndex);
 Expr make_load(std::string buffer, Dtype dtype, Expr index, Expr mask = nullptr);  // lanes from index
-Expr make_apply(ScalarOp op, std::vector<Expr> args);   // checks arity, domain, equal types; broadcasts scalars to vectors
+Expr make_apply(ScalarOp op,
+                std::vector<Expr> args);  // checks arity, domain, equal types; broadcasts scalars to vectors
 Expr make_apply_as(ScalarOp op, std::vector<Expr> args, Type type);  // bitcasts: explicit result type
-Expr make_cast(Dtype dtype, Expr x);                    // no node when x has that dtype already
-Expr make_ramp(Expr base, Expr stride, int lanes);      // base, base + stride, ...
-Expr make_broadcast(Expr x, int lanes);                 // no node when lanes is 1
-Expr make_reduce_lanes(ScalarOp op, Expr x);            // add, mul, min, max, bitand, bitor, bitxor
+Expr make_cast(Dtype dtype, Expr x);                                 // no node when x has that dtype already
+Expr make_ramp(Expr base, Expr stride, int lanes);                   // base, base + stride, ...
+Expr make_broadcast(Expr x, int lanes);                              // no node when lanes is 1
+Expr make_reduce_lanes(ScalarOp op, Expr x);  // add, mul, min, max, bitand, bitor, bitxor
 
 // Index arithmetic reads as arithmetic. Constant operands fold at once.
 Expr operator+(Expr a, Expr b);
@@ -93,8 +96,9 @@ Expr operator*(Expr a, Expr b);
 Expr floordiv(Expr a, Expr b);
 Expr floormod(Expr a, Expr b);
 
-std::optional<int64_t> as_const_int(const Expr& e);   // value of an integer or bool Const (or a Broadcast of one)
-bool equal(const Expr& a, const Expr& b);              // structural
+std::optional<int64_t> as_const_int(
+    const Expr& e);                        // value of an integer or bool Const (or a Broadcast of one)
+bool equal(const Expr& a, const Expr& b);  // structural
 
 // ---- statements ----
 
@@ -103,8 +107,9 @@ using Block = std::shared_ptr<const BlockNode>;
 
 enum class ForKind : uint8_t { kSerial, kParallel, kVector };
 
-// One loop-carried value. `init` is its value on entry (usually the identity; an enclosing loop's state when loops nest);
-// `identity` is neutral for merge, and is what a split of the loop starts from. After the loop, `name` is bound to the final value.
+// One loop-carried value. `init` is its value on entry (usually the identity; an enclosing loop's state when
+// loops nest); `identity` is neutral for merge, and is what a split of the loop starts from. After the loop,
+// `name` is bound to the final value.
 struct State {
   std::string name;
   Type type;
@@ -115,39 +120,40 @@ struct State {
 // The only reduction mechanism; tuples (Welford, argmax) are several states merged together.
 struct Reduction {
   std::vector<State> states;
-  std::vector<Expr> yield;   // next value of each state; in scope: the states, the loop variable, the body's lets
-  std::vector<Expr> merge;   // combines state `s` with another partial result named `s.other`; associative
+  std::vector<Expr>
+      yield;  // next value of each state; in scope: the states, the loop variable, the body's lets
+  std::vector<Expr> merge;  // combines state `s` with another partial result named `s.other`; associative
 };
 
 struct For {
-  std::string var;           // i64
-  Expr begin, end;           // [begin, end), step 1
+  std::string var;  // i64
+  Expr begin, end;  // [begin, end), step 1
   ForKind kind = ForKind::kSerial;
-  int64_t grain = 1;         // parallel: least iterations worth a thread
-  int lanes = 1;             // vector: elements per step, the tail is masked
-  int unroll = 1;            // vector: vectors per step with independent accumulators
+  int64_t grain = 1;  // parallel: least iterations worth a thread
+  int lanes = 1;      // vector: elements per step, the tail is masked
+  int unroll = 1;     // vector: vectors per step with independent accumulators
   std::optional<Reduction> reduction;
   Block body;
 };
-struct Let {                 // in scope to the end of the enclosing block
+struct Let {  // in scope to the end of the enclosing block
   std::string name;
   Expr value;
 };
 struct Store {
   std::string buffer;
-  Expr index, value;         // value's dtype is the buffer's
-  Expr mask;                 // may be null
+  Expr index, value;  // value's dtype is the buffer's
+  Expr mask;          // may be null
 };
-struct Alloc {               // scratch, uninitialised, in scope to the end of the enclosing block
+struct Alloc {  // scratch, uninitialised, in scope to the end of the enclosing block
   std::string buffer;
   Dtype dtype;
-  Expr extent;               // elements
+  Expr extent;  // elements
 };
 struct If {
-  Expr condition;            // scalar b1
+  Expr condition;              // scalar b1
   Block then_body, else_body;  // else_body may be null
 };
-struct Call {                // an ABI function of runtime/abi.h, or an outlined body
+struct Call {  // an ABI function of runtime/abi.h, or an outlined body
   std::string function;
   std::vector<Expr> args;
 };
@@ -165,12 +171,12 @@ struct Buffer {
   std::string name;
   Dtype dtype;
   Access access;
-  Expr extent;               // elements; may use symbols
+  Expr extent;  // elements; may use symbols
 };
 struct Function {
   std::string name;
-  std::vector<Buffer> buffers;        // parameters; distinct buffers do not overlap, except where in_place says so
-  std::vector<std::string> symbols;   // i64 parameters
+  std::vector<Buffer> buffers;  // parameters; distinct buffers do not overlap, except where in_place says so
+  std::vector<std::string> symbols;  // i64 parameters
   Block body;
 };
 

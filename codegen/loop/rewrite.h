@@ -12,22 +12,23 @@ namespace ipex::loop {
 
 using ExprFn = std::function<Expr(const Expr&)>;
 
-// The same operation on other operands, of other lanes too: types follow, scalars beside vectors are broadcast.
+// The same operation on other operands, of other lanes too: types follow, scalars beside vectors are
+// broadcast.
 Expr with_args(const Expr& e, std::vector<Expr> args);
 
 // Rebuilds e bottom-up, each node passed through fn after its children; shares what did not change.
 Expr transform(const Expr& e, const ExprFn& fn);
-// Applies fn (through transform) to every expression of a block, and optionally rewrites statements: stmt_fn gets each statement
-// after its children and returns its replacements (none, one or several); null: keep.
+// Applies fn (through transform) to every expression of a block, and optionally rewrites statements: stmt_fn
+// gets each statement after its children and returns its replacements (none, one or several); null: keep.
 using StmtFn = std::function<std::vector<Stmt>(Stmt)>;
 Block transform(const Block& b, const ExprFn& fn, const StmtFn& stmt_fn = nullptr);
 
 using Substitution = std::map<std::string, Expr>;
-Expr substitute(const Expr& e, const Substitution& s);      // variables by expressions
+Expr substitute(const Expr& e, const Substitution& s);  // variables by expressions
 Block substitute(const Block& b, const Substitution& s);
 Block rename_bound(const Block& b, const std::string& suffix);  // fresh copies of everything bound inside
 
-void visit(const Expr& e, const std::function<void(const ExprNode&)>& fn);     // pre-order
+void visit(const Expr& e, const std::function<void(const ExprNode&)>& fn);  // pre-order
 void visit(const Block& b, const std::function<void(const Stmt&)>& stmt_fn,
            const std::function<void(const ExprNode&)>& expr_fn);
 std::set<std::string> free_vars(const Expr& e);
@@ -35,7 +36,7 @@ bool uses(const Expr& e, const std::string& var);
 
 // e as  sum(coefficient * var) + rest  in the given variables, when it is affine in them.
 struct Affine {
-  std::map<std::string, Expr> coefficients;   // absent: 0
+  std::map<std::string, Expr> coefficients;  // absent: 0
   Expr rest;
 };
 std::optional<Affine> affine(const Expr& e, const std::set<std::string>& vars);
@@ -50,7 +51,7 @@ class Names {
 
  private:
   std::set<std::string, std::less<>> used_;
-  std::map<std::string, int, std::less<>> next_;   // suffix to try first, by base
+  std::map<std::string, int, std::less<>> next_;  // suffix to try first, by base
 };
 
 }  // namespace ipex::loop

@@ -4,7 +4,8 @@
 // unknown; symbols are >= 1 unless given otherwise). postcondition: equal value for every binding in range,
 // never more nodes; integer sums and products in a canonical order, so that equal() decides equality of the
 // usual shape and index expressions; floating-point values bit-identical (x*1, x+(-0.0) only).
-// Index arithmetic over variables and symbols is taken not to overflow i64; loaded values wrap, and no rule assumes otherwise.
+// Index arithmetic over variables and symbols is taken not to overflow i64; loaded values wrap, and no rule
+// assumes otherwise.
 #pragma once
 
 #include <map>

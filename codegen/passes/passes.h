@@ -1,4 +1,5 @@
-// The loop pipeline: each pass a function from Function to Function, in the order of pipeline(). One .cpp a pass.
+// The loop pipeline: each pass a function from Function to Function, in the order of pipeline(). One .cpp a
+// pass.
 #pragma once
 
 #include <span>
@@ -18,35 +19,43 @@ struct LoopPass {
 };
 std::span<const LoopPass> pipeline();
 
-// Runs the whole pipeline on a module: verifies after each pass (IPEX_VERIFY or debug), dumps what changed, times each.
-std::vector<Function> run_pipeline(std::vector<Function> module, const Target& target, std::string_view stop_after = {});
+// Runs the whole pipeline on a module: verifies after each pass (IPEX_VERIFY or debug), dumps what changed,
+// times each.
+std::vector<Function> run_pipeline(std::vector<Function> module, const Target& target,
+                                   std::string_view stop_after = {});
 
 // simplify: loop/simplify.h. Collapses perfectly nested loops whose indices allow it.
 //   pre: verified; post: same values, fewer loops
 //   for i in 0..8 { for j in 0..4 { y[i*4 + j] = x[i*4 + j] } }   =>   for i in 0..32 { y[i] = x[i] }
 Function collapse_loops(const Function& f);
 
-// choose_schedule + apply: decides order, tiles, parallel loop and grain, vector loop, lanes and accumulators, and rewrites the nest.
-//   pre: serial loops only (loops already marked parallel or vector are kept); post: marked loops, tiles split
+// choose_schedule + apply: decides order, tiles, parallel loop and grain, vector loop, lanes and
+// accumulators, and rewrites the nest.
+//   pre: serial loops only (loops already marked parallel or vector are kept); post: marked loops, tiles
+//   split
 Function apply_schedule(const Function& f, const Schedule& schedule);
 
-// tile_reduction: a reduction too long for one thread becomes per-chunk partial states and a serial merge (two stages).
+// tile_reduction: a reduction too long for one thread becomes per-chunk partial states and a serial merge
+// (two stages).
 //   pre: schedule applied; post: no parallel loop carries a Reduction
 Function tile_reduction(const Function& f, const Target& target);
 
-// vectorize: rewrites vector loops to vector expressions with a masked tail; reductions keep `unroll` vector states, merged after.
+// vectorize: rewrites vector loops to vector expressions with a masked tail; reductions keep `unroll` vector
+// states, merged after.
 //   pre: For.kind vector loops; post: none; no scalar remainder loop
 //   for vector(lanes=16) i in 0..100 { y[i] = x[i] }  =>  for i' in 0..6 {full} + one masked step
 Function vectorize(const Function& f, const Target& target);
 
-// lower_math: Apply ops without an instruction become polynomials; ops left to Sleef stay Apply (the emitter calls them).
+// lower_math: Apply ops without an instruction become polynomials; ops left to Sleef stay Apply (the emitter
+// calls them).
 Function lower_math(const Function& f, const Target& target);
 
-// legalize: bool and half-type casts the target lacks become exact integer sequences; floordiv, floormod and friends become
-// primitive operations.
+// legalize: bool and half-type casts the target lacks become exact integer sequences; floordiv, floormod and
+// friends become primitive operations.
 Function legalize(const Function& f, const Target& target);
 
-// Parallel loops become functions of their own, called through ipex_parallel_for; done by the emitter's caller.
-// The last step of the pipeline in text form keeps `for parallel`; codegen/llvm/emit outlines it while emitting.
+// Parallel loops become functions of their own, called through ipex_parallel_for; done by the emitter's
+// caller. The last step of the pipeline in text form keeps `for parallel`; codegen/llvm/emit outlines it
+// while emitting.
 
 }  // namespace ipex::loop

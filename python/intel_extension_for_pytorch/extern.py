@@ -1,4 +1,4 @@
-"""Ops that stay ATen calls: how their arguments are spelled for kernels/extern_call.cpp, and which of them are expected.
+"""Ops that stay ATen calls: how their arguments are spelled for kernels/extern_call.cpp, which of them are expected.
 
 The arguments of an Extern node are a JSON array in the order of the op's schema: {"t": i} is tensor operand i, {"dim":
 "s0*2"} a symbolic size, {"dtype": "f32"}, {"memory_format": "channels_last"}, {"device": "cpu"}, {"layout": "strided"};

@@ -225,9 +225,9 @@ class Importer:
 
     def _output(self, node: Any, keep_strides: bool, emitted: dict[fx.Node, int]) -> tuple:
         """("none",) | ("constant", value) | ("dim", text) | ("argument", position) |
-        ("tensor", graph output, sizes, strides): sizes and strides are given where the graph's output is a slice of what
-        the user sees (a broadcast dimension has stride 0 and is stored once), and where a dimension of extent 1 has a
-        stride, which the graph does not keep."""
+        ("tensor", graph output, sizes, strides): sizes and strides are given where the graph's output is a slice of
+        what the user sees (a broadcast dimension has stride 0 and is stored once), and where a dimension of extent 1
+        has a stride, which the graph does not keep."""
         value = self.env[node] if isinstance(node, fx.Node) else node
         if value is None:
             return ("none",)

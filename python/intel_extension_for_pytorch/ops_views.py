@@ -112,7 +112,7 @@ def _diagonal(im: Importer, node: Any, x: Ref, offset: int = 0, dim1: int = 0, d
 
 @rule("as_strided", "as_strided_copy")
 def _as_strided(im: Importer, node: Any, x: Ref, size: Any, stride: Any, storage_offset: Any = None) -> Ref:
-    """Over a dense operand of any dim order: a permuted reshape where strides spell one, else a gather from flat memory."""
+    """Over a dense operand of any dim order: a permuted reshape where strides spell one, else a gather."""
     shape, strides = im.shape_of(node), im.symbols.dims(stride)
     source = node.args[0].meta["val"]
     if not all(isinstance(d, int) for d in (*shape, *strides, *x.shape)):

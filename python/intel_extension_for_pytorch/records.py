@@ -15,8 +15,9 @@ _listeners: list[list[dict[str, Any]]] = []
 def record_reports() -> Iterator[list[dict[str, Any]]]:
     """Collects a dict for every graph compiled inside the context, forward, backward and inference alike.
 
-    Keys: kind, eager (why the graph runs eagerly, or None), nodes (FX calls), native_ops (those not Extern), kernel_steps,
-    library_steps, extern_steps, extern_ops, arena_bytes, naive_bytes, times, steps, graph, loops and the totals in ms.
+    Keys: kind, eager (why the graph runs eagerly, or None), nodes (FX calls), native_ops (those not Extern),
+    kernel_steps, library_steps, extern_steps, extern_ops, arena_bytes, naive_bytes, times, steps, graph,
+    loops and the totals in ms.
     """
     reports: list[dict[str, Any]] = []
     _listeners.append(reports)

@@ -1,4 +1,4 @@
-"""ipex-opt from the shell: passes by name, the whole pipeline, lowering, emission and the run against the interpreter."""
+"""ipex-opt from the shell: passes by name, the pipeline, lowering, emission and the run against the interpreter."""
 
 from __future__ import annotations
 
@@ -65,6 +65,7 @@ def test_every_listed_pass_can_be_named():
 
 def test_errors_say_what_and_where():
     assert "no_such_pass" in ipex_opt("--pass", "no_such_pass", code=1)
-    assert "2" in ipex_opt(
-        "--pipeline", text="graph main(%x: f32[4]) {\n  %y = pointwise.nothing(%x) : f32[4]\n}\n", code=1
-    )
+    misspelt = SOFTMAX.replace("pointwise.exp", "pointwise.expp")
+    message = ipex_opt("--pipeline", text=misspelt, code=1)
+    assert "'expp' is no row of pointwise.def" in message
+    assert "<stdin>: 2:" in ipex_opt("--pipeline", text=SOFTMAX.replace("(%x) :", "(%w) :"), code=1)
