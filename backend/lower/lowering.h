@@ -38,6 +38,7 @@ class Lowering {
   loop::Expr pad(const Node& node, const Index& index, const loop::Expr& mask);
   loop::Expr gather(const Node& node, const Index& index, const loop::Expr& mask);
   Index operand_index(const Node& node, const Index& index) const;  // of the views
+  Index short_index(Index index);                                   // the same, long parts named
   // Element of x that `map` selects for u; *valid becomes false where an index operand is out of range, which
   // is reported.
   Index mapped_index(const Node& node, const Shape& x, const Index& u, const loop::Expr& mask,

@@ -6,6 +6,8 @@
 
 #include "backend/lower/lowering.h"
 #include "codegen/loop/half.h"
+#include "codegen/loop/polynomial.h"
+#include "codegen/loop/simplify.h"
 
 namespace ipex::graph {
 
@@ -19,6 +21,8 @@ using loop::make_load;
 using loop::ScalarOp;
 
 namespace {
+
+constexpr int64_t kLongestIndex = 64;  // nodes; well above what views of one tensor need
 
 Expr both(const Expr& a, const Expr& b) {
   if (!a) return b;
@@ -91,7 +95,7 @@ Expr Lowering::compute(Value v, const Index& index, const Expr& mask) {
     case Op::kReshape:
     case Op::kSlice:
     case Op::kReorder:
-      return value(node.operands[0], operand_index(node, index), mask);
+      return value(node.operands[0], short_index(operand_index(node, index)), mask);
     case Op::kPad:
       return pad(node, index, mask);
     case Op::kCat:
@@ -213,6 +217,14 @@ Index Lowering::operand_index(const Node& node, const Index& index) const {
     default:
       return index;
   }
+}
+
+// A reshape whose factors do not line up mentions its whole index once a dim: through a chain of them the
+// text would grow exponentially, were long positions not named.
+Index Lowering::short_index(Index index) {
+  for (Expr& e : index)
+    if (loop::node_count(e) > kLongestIndex) e = emitter_.let("at", loop::simplify(e));
+  return index;
 }
 
 Expr Lowering::pad(const Node& node, const Index& index, const Expr& mask) {

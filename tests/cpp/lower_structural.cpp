@@ -55,6 +55,32 @@ TEST(Views, ReshapeWithoutCommonFactors) {
   for (int i = 0; i < 24; ++i) EXPECT_EQ(r[i], x[(i % 6) * 4 + i / 6] + y[i]);
 }
 
+TEST(Views, LongChainsThatDoNotLineUpStayShort) {
+  // Each permuted reshape mentions its whole index twice: 2^24 times the first one's, were it written out.
+  constexpr int kSteps = 24;
+  std::string text = "graph main(%x: f32[6,35]) {\n";
+  Floats expected = ramp(210);
+  const Floats x = expected;
+  std::string last = "x";
+  for (int step = 0, rows = 6; step < kSteps; ++step) {
+    const int columns = 210 / rows, next = rows == 6 ? 10 : 6;
+    const std::string k = std::to_string(step), from = std::to_string(rows), to = std::to_string(columns);
+    text += "  %p" + k + " = permute(%" + last + ") dims=[1,0] : f32[" + to + "," + from + "]\n";
+    last = "r" + k;
+    text += "  %" + last + " = reshape(%p" + k + ") : f32[" + std::to_string(next) + "," +
+            std::to_string(210 / next) + "]\n";
+    Floats moved(210);
+    for (int i = 0; i < 210; ++i) moved[i] = expected[i % rows * columns + i / rows];
+    expected = moved;
+    rows = next;
+  }
+  text += "  %y = pointwise.neg(%" + last + ") : f32[6,35]\n  return %y\n}";
+  const auto kernel = run_fused(graph::parse(text), {tensor(x)});
+  const Floats r = values<float>(kernel.outputs[0]);
+  for (int i = 0; i < 210; ++i) EXPECT_EQ(r[i], -expected[i]);
+  EXPECT_LT(loop::print(kernel.function).size(), 24u * 1024);
+}
+
 TEST(Views, AlignedReshapeNeedsNoDivision) {
   const Floats x = ramp(2 * 5 * 12), y = ramp(2 * 5 * 12, 0.5f);
   const auto kernel = run_fused(graph::parse(R"(graph main(%x: f32[2,5,12], %y: f32[2,3,5,4]) {
