@@ -1,5 +1,5 @@
-// The rows of pointwise.def and reduction.def, compiled: the little language their bodies are written in, and
-// lookup by name.
+// The rows of pointwise.def and reduction.def, compiled, and lookup by name. Their bodies are written in the
+// language of body_language.h.
 #include "backend/ops/tables.h"
 
 #include <cmath>
@@ -8,104 +8,17 @@
 #include <string>
 #include <unordered_map>
 
+#include "backend/ops/body_language.h"
+#include "backend/ops/special_functions.h"
 #include "codegen/loop/ir.h"
 
 namespace ipex::ops {
 namespace {
 
+using namespace body;
 using loop::as_const_int;
-using loop::ExprKind;
-using loop::make_apply;
-using loop::make_apply_as;
-using loop::make_cast;
-using loop::make_const;
-using loop::make_int;
-using loop::ScalarOp;
 using loop::State;
 using loop::Type;
-
-// ---- the language of the bodies: exp(x), max(x, y), x / y, c(x, 0.5) ----
-// Objects rather than functions, so that the unqualified calls of a body never reach std:: or the C library.
-
-template <ScalarOp op>
-struct ScalarFunction {
-  template <class... Args>
-  Expr operator()(const Args&... args) const {
-    return make_apply(op, {args...});
-  }
-};
-
-constexpr ScalarFunction<ScalarOp::rem_> rem;
-constexpr ScalarFunction<ScalarOp::floordiv_> floordiv;
-constexpr ScalarFunction<ScalarOp::floormod_> floormod;
-constexpr ScalarFunction<ScalarOp::min_> min;
-constexpr ScalarFunction<ScalarOp::max_> max;
-constexpr ScalarFunction<ScalarOp::neg_> neg;
-constexpr ScalarFunction<ScalarOp::abs_> abs;
-constexpr ScalarFunction<ScalarOp::shl_> shl;
-constexpr ScalarFunction<ScalarOp::shr_> shr;
-constexpr ScalarFunction<ScalarOp::eq_> eq;
-constexpr ScalarFunction<ScalarOp::ne_> ne;
-constexpr ScalarFunction<ScalarOp::lt_> lt;
-constexpr ScalarFunction<ScalarOp::le_> le;
-constexpr ScalarFunction<ScalarOp::gt_> gt;
-constexpr ScalarFunction<ScalarOp::ge_> ge;
-constexpr ScalarFunction<ScalarOp::select_> select;
-constexpr ScalarFunction<ScalarOp::isnan_> isnan;
-constexpr ScalarFunction<ScalarOp::isinf_> isinf;
-constexpr ScalarFunction<ScalarOp::copysign_> copysign;
-constexpr ScalarFunction<ScalarOp::floor_> floor;
-constexpr ScalarFunction<ScalarOp::ceil_> ceil;
-constexpr ScalarFunction<ScalarOp::trunc_> trunc;
-constexpr ScalarFunction<ScalarOp::round_> round;
-constexpr ScalarFunction<ScalarOp::sqrt_> sqrt;
-constexpr ScalarFunction<ScalarOp::rsqrt_> rsqrt;
-constexpr ScalarFunction<ScalarOp::exp_> exp;
-constexpr ScalarFunction<ScalarOp::exp2_> exp2;
-constexpr ScalarFunction<ScalarOp::expm1_> expm1;
-constexpr ScalarFunction<ScalarOp::log_> log;
-constexpr ScalarFunction<ScalarOp::log2_> log2;
-constexpr ScalarFunction<ScalarOp::log10_> log10;
-constexpr ScalarFunction<ScalarOp::log1p_> log1p;
-constexpr ScalarFunction<ScalarOp::pow_> pow;
-constexpr ScalarFunction<ScalarOp::sin_> sin;
-constexpr ScalarFunction<ScalarOp::cos_> cos;
-constexpr ScalarFunction<ScalarOp::tan_> tan;
-constexpr ScalarFunction<ScalarOp::asin_> asin;
-constexpr ScalarFunction<ScalarOp::acos_> acos;
-constexpr ScalarFunction<ScalarOp::atan_> atan;
-constexpr ScalarFunction<ScalarOp::atan2_> atan2;
-constexpr ScalarFunction<ScalarOp::sinh_> sinh;
-constexpr ScalarFunction<ScalarOp::cosh_> cosh;
-constexpr ScalarFunction<ScalarOp::tanh_> tanh;
-constexpr ScalarFunction<ScalarOp::asinh_> asinh;
-constexpr ScalarFunction<ScalarOp::acosh_> acosh;
-constexpr ScalarFunction<ScalarOp::atanh_> atanh;
-constexpr ScalarFunction<ScalarOp::erf_> erf;
-constexpr ScalarFunction<ScalarOp::erfc_> erfc;
-
-// + - * are Loop IR's own.
-Expr operator/(const Expr& a, const Expr& b) { return make_apply(ScalarOp::div_, {a, b}); }
-Expr operator&(const Expr& a, const Expr& b) { return make_apply(ScalarOp::bitand_, {a, b}); }
-Expr operator|(const Expr& a, const Expr& b) { return make_apply(ScalarOp::bitor_, {a, b}); }
-Expr operator^(const Expr& a, const Expr& b) { return make_apply(ScalarOp::bitxor_, {a, b}); }
-Expr operator~(const Expr& a) { return make_apply(ScalarOp::bitnot_, {a}); }
-
-constexpr double kInf = std::numeric_limits<double>::infinity();
-constexpr double kSqrtHalf = std::numbers::sqrt2 / 2;
-constexpr double kTwoOverSqrtPi = 2 * std::numbers::inv_sqrtpi;
-
-bool is_float(const Expr& x) { return ipex::is_float(x->type.dtype); }
-bool is_bool(const Expr& x) { return x->type.dtype == Dtype::kBool; }
-Expr c(const Expr& x, double value) { return make_const(x->type.with_lanes(1), value); }
-Expr no(const Expr&) { return make_int(loop::kBool1, 0); }
-Expr truth(const Expr& x) { return is_bool(x) ? x : ne(x, c(x, 0)); }
-
-std::optional<double> constant_of(const Expr& x) {
-  if (x->is(ExprKind::kBroadcast)) return constant_of(x->args[0]);
-  if (!x->is(ExprKind::kConst)) return std::nullopt;
-  return is_float(x) ? x->float_value : static_cast<double>(x->int_value);
-}
 
 // ---- bodies too long for a table row ----
 

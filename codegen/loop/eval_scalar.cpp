@@ -191,6 +191,8 @@ T float_op(ScalarOp op, T a, T b, T c) {
       return std::erf(a);
     case ScalarOp::erfc_:
       return std::erfc(a);
+    case ScalarOp::lgamma_:
+      return std::lgamma(a);
     default:
       break;
   }

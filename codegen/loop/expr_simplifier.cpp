@@ -89,6 +89,7 @@ bool folds_exactly(ScalarOp op) {
     case ScalarOp::atanh_:
     case ScalarOp::erf_:
     case ScalarOp::erfc_:
+    case ScalarOp::lgamma_:
       return false;
     default:
       return true;

@@ -291,6 +291,33 @@ def _logit(im: Importer, node: Any, x: Any, eps: Any = None) -> Ref:
     return pointwise(im, node, row_named("logit"), [x])
 
 
+@rule("celu")
+def _celu(im: Importer, node: Any, x: Any, alpha: Any = 1.0) -> Ref:
+    return pointwise(im, node, row_named("elu"), [x, alpha, 1.0, 1.0 / alpha])
+
+
+@rule("nextafter")
+def _nextafter(im: Importer, node: Any, x: Ref, y: Ref) -> Ref:
+    dtype = node.meta["val"].dtype
+    if opmath(dtype) is not dtype:
+        raise Unsupported(f"nextafter among {dtype} numbers")
+    return pointwise(im, node, row_named("nextafter"), [im.cast(x, dtype), im.cast(y, dtype)])
+
+
+@rule("frexp.Tensor")
+def _frexp(im: Importer, node: Any, x: Ref) -> list[Ref]:
+    mantissa = pointwise_as(im, row_named("frexp_mantissa"), [x], x.shape)
+    exponent = pointwise_as(im, row_named("frexp_exponent"), [x], x.shape)
+    return [mantissa, im.cast(exponent, torch.int32)]
+
+
+@rule("polygamma")
+def _polygamma(im: Importer, node: Any, n: int, x: Ref) -> Ref:
+    if n > 1:
+        raise Unsupported(f"polygamma of order {n}")
+    return pointwise(im, node, row_named("trigamma" if n else "digamma"), [x])
+
+
 @rule("maximum", "minimum", "max.other", "min.other")
 def _extreme_of_two(im: Importer, node: Any, x: Any, y: Any) -> Ref:
     row = "maximum" if node.target._schema.name[6:].startswith("max") else "minimum"
@@ -310,6 +337,11 @@ def _convert_element_type(im: Importer, node: Any, x: Ref, dtype: torch.dtype) -
 @rule("hardtanh")
 def _hardtanh(im: Importer, node: Any, x: Ref, min_val: Any = -1, max_val: Any = 1) -> Ref:
     return pointwise(im, node, row_named("hardtanh"), [x, *_in_type_of(x, min_val, max_val)])
+
+
+@rule("threshold")
+def _threshold(im: Importer, node: Any, x: Ref, threshold: Any, value: Any) -> Ref:
+    return pointwise(im, node, row_named("threshold"), [x, *_in_type_of(x, threshold, value)])
 
 
 @rule("threshold_backward")

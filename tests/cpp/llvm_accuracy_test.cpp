@@ -61,6 +61,8 @@ double reference(ScalarOp op, double a, double b) {
       return std::erf(a);
     case ScalarOp::erfc_:
       return std::erfc(a);
+    case ScalarOp::lgamma_:
+      return std::lgamma(a);
     case ScalarOp::rem_:
       return std::fmod(a, b);
     default:

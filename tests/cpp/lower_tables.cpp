@@ -52,6 +52,11 @@ double round_even(double x) { return std::nearbyint(x); }
 double gelu_cdf(double x) { return 0.5 * (1 + std::erf(x / sqrt2)); }
 double gelu_inner(double x) { return std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x); }
 
+double log_of_sum(double a, double b, double base) {
+  if (std::isinf(a) && a == b) return a;
+  return propagate(a, b, std::max(a, b)) + std::log1p(std::pow(base, -std::fabs(a - b))) / std::log(base);
+}
+
 const std::map<std::string, Reference>& references() {
   using V = const std::vector<double>&;
   static const std::map<std::string, Reference> map = {
@@ -98,6 +103,29 @@ const std::map<std::string, Reference>& references() {
       {"xlogy", [](V a) { return std::isnan(a[1]) ? kNan
                                  : a[0] == 0      ? 0
                                                   : a[0] * std::log(a[1]); }},
+      {"xlog1py", [](V a) { return std::isnan(a[1]) ? kNan
+                                   : a[0] == 0      ? 0
+                                                    : a[0] * std::log1p(a[1]); }},
+      {"logaddexp", [](V a) { return log_of_sum(a[0], a[1], M_E); }},
+      {"logaddexp2", [](V a) { return log_of_sum(a[0], a[1], 2); }},
+      {"heaviside", [](V a) { return a[0] == 0 ? a[1] : static_cast<double>(a[0] > 0); }},
+      {"nextafter", [](V a) { return std::nextafter(float(a[0]), float(a[1])); }},
+      {"frexp_mantissa",
+       [](V a) {
+         int exponent = 0;
+         return std::frexp(a[0], &exponent);
+       }},
+      {"frexp_exponent",
+       [](V a) {
+         int exponent = 0;
+         std::frexp(a[0], &exponent);
+         return double(exponent);
+       }},
+      {"rad2deg", [](V a) { return a[0] * (180 / M_PI); }},
+      {"deg2rad", [](V a) { return a[0] * (M_PI / 180); }},
+      {"angle", [](V a) { return std::isnan(a[0]) ? kNan
+                                 : a[0] < 0       ? M_PI
+                                                  : 0; }},
       {"floor", [](V a) { return std::floor(a[0]); }},
       {"ceil", [](V a) { return std::ceil(a[0]); }},
       {"trunc", [](V a) { return std::trunc(a[0]); }},
@@ -128,6 +156,21 @@ const std::map<std::string, Reference>& references() {
       {"atanh", [](V a) { return std::atanh(a[0]); }},
       {"erf", [](V a) { return std::erf(a[0]); }},
       {"erfc", [](V a) { return std::erfc(a[0]); }},
+      {"lgamma", [](V a) { return std::lgamma(a[0]); }},
+      {"digamma", nullptr},
+      {"trigamma", nullptr},
+      {"erfinv", nullptr},
+      {"erfcx", nullptr},
+      {"ndtri", nullptr},
+      {"log_ndtr", nullptr},
+      {"entr", [](V a) { return a[0] == 0  ? 0
+                                : a[0] < 0 ? -kInf
+                                           : -a[0] * std::log(a[0]); }},
+      {"sinc", [](V a) { return a[0] == 0 ? 1 : std::sin(M_PI * a[0]) / (M_PI * a[0]); }},
+      {"i0", nullptr},
+      {"i0e", nullptr},
+      {"i1", nullptr},
+      {"i1e", nullptr},
       {"relu", [](V a) { return propagate(a[0], 0, std::max(a[0], 0.0)); }},
       {"relu6", [](V a) { return clamp(a[0], 0, 6); }},
       {"hardtanh", [](V a) { return clamp(a[0], a[1], a[2]); }},
@@ -144,6 +187,8 @@ const std::map<std::string, Reference>& references() {
       {"mish", [](V a) { return a[0] * std::tanh(std::log1p(std::exp(a[0]))); }},
       {"softplus", [](V a) { return a[0] * a[1] > a[2] ? a[0] : std::log1p(std::exp(a[0] * a[1])) / a[1]; }},
       {"logit", [](V a) { return std::log(a[0] / (1 - a[0])); }},
+      {"threshold", [](V a) { return a[0] <= a[1] ? a[2] : a[0]; }},
+      {"prelu", [](V a) { return a[0] > 0 ? a[0] : a[0] * a[1]; }},
       {"sigmoid_backward", [](V a) { return a[0] * (1 - a[1]) * a[1]; }},
       {"tanh_backward", [](V a) { return a[0] * (1 - a[1] * a[1]); }},
       {"silu_backward", [](V a) { return a[0] * sigmoid(a[1]) * (1 + a[1] * (1 - sigmoid(a[1]))); }},
@@ -164,6 +209,7 @@ const std::map<std::string, Reference>& references() {
                                               : a[1] >= 3 ? a[0]
                                                           : a[0] * (a[1] / 3 + 0.5); }},
       {"leaky_relu_backward", [](V a) { return a[1] > 0 ? a[0] : a[0] * a[2]; }},
+      {"shrink_backward", [](V a) { return std::fabs(a[1]) > a[2] ? a[0] : 0; }},
       {"elu_backward",
        [](V a) { return a[4] <= 0 ? a[0] * a[3] * a[1] * a[2] * std::exp(a[4] * a[3]) : a[0] * a[2]; }},
       {"elu_backward_result",
@@ -193,6 +239,8 @@ const std::map<std::string, Reference>& references() {
       {"isnan", [](V a) { return double(std::isnan(a[0])); }},
       {"isinf", [](V a) { return double(std::isinf(a[0])); }},
       {"isfinite", [](V a) { return double(std::isfinite(a[0])); }},
+      {"isposinf", [](V a) { return double(a[0] == kInf); }},
+      {"isneginf", [](V a) { return double(a[0] == -kInf); }},
       {"signbit", [](V a) { return double(std::signbit(a[0])); }},
       {"bitwise_and", nullptr},
       {"bitwise_or", nullptr},
@@ -202,9 +250,10 @@ const std::map<std::string, Reference>& references() {
       {"bitwise_right_shift", nullptr},
       {"where", nullptr},
       {"nan_to_num",
-       [](V a) {
-         return std::isnan(a[0]) ? a[1] : a[0] == kInf ? a[2] : a[0] == -kInf ? a[3] : a[0];
-       }},
+       [](V a) { return std::isnan(a[0]) ? a[1]
+                        : a[0] == kInf   ? a[2]
+                        : a[0] == -kInf  ? a[3]
+                                         : a[0]; }},
       {"cast", [](V a) { return a[0]; }},
       {"clone", [](V a) { return a[0]; }},
       {"fill", [](V a) { return a[1]; }},

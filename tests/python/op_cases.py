@@ -54,11 +54,13 @@ VARIANTS = {
 # Results that eager itself does not fix to the sign of a zero (it depends on its own vector path).
 UNFIXED_ZERO_SIGN = {
     "maximum", "minimum", "clamp", "clamp_min", "clamp_max", "fmax", "fmin", "relu", "relu6", "hardtanh", "remainder",
-    "pow", "div", "lerp", "log_sigmoid_backward",
+    "pow", "div", "lerp", "log_sigmoid_backward", "logaddexp2",
 }  # fmt: skip
 
 # Eager's vector and scalar paths answer a NaN or an infinity in these differently.
-UNFIXED_SPECIALS = {"hardswish_backward", "hardtanh_backward", "gelu"}
+UNFIXED_SPECIALS = {
+    "hardswish_backward", "hardtanh_backward", "hardshrink_backward", "softshrink_backward", "gelu",
+}  # fmt: skip
 
 DIVISION = {"div", "remainder", "fmod", "floor_divide", "true_divide"}
 

@@ -1,0 +1,69 @@
+"""Which of ATen's pointwise ops have neither a row, nor a rule, nor a decomposition that leads to rows: printed, and
+listed here with the reason. An op that joins or leaves the list fails the test until the list says so."""
+
+import pytest
+import torch
+from op_cases import is_functional, overload
+
+pytestmark = pytest.mark.needs_ipex
+
+POLYNOMIALS = "its degree is data: a loop of its own for every element"
+BESSEL = "no model uses it"
+STAYS_IN_ATEN = {
+    "_conj_physical": "complex only",
+    "gcd": "a loop of its own for every element",
+    "igamma": "series whose length depends on the element",
+    "igammac": "series whose length depends on the element",
+    "special_zeta": "series whose length depends on the element",
+    "special_airy_ai": BESSEL,
+    "special_bessel_j0": BESSEL,
+    "special_bessel_j1": BESSEL,
+    "special_bessel_y0": BESSEL,
+    "special_bessel_y1": BESSEL,
+    "special_modified_bessel_k0": BESSEL,
+    "special_modified_bessel_k1": BESSEL,
+    "special_scaled_modified_bessel_k0": BESSEL,
+    "special_scaled_modified_bessel_k1": BESSEL,
+    "special_spherical_bessel_j0": BESSEL,
+    "special_chebyshev_polynomial_t": POLYNOMIALS,
+    "special_chebyshev_polynomial_u": POLYNOMIALS,
+    "special_chebyshev_polynomial_v": POLYNOMIALS,
+    "special_chebyshev_polynomial_w": POLYNOMIALS,
+    "special_hermite_polynomial_h": POLYNOMIALS,
+    "special_hermite_polynomial_he": POLYNOMIALS,
+    "special_laguerre_polynomial_l": POLYNOMIALS,
+    "special_legendre_polynomial_p": POLYNOMIALS,
+    "special_shifted_chebyshev_polynomial_t": POLYNOMIALS,
+    "special_shifted_chebyshev_polynomial_u": POLYNOMIALS,
+    "special_shifted_chebyshev_polynomial_v": POLYNOMIALS,
+    "special_shifted_chebyshev_polynomial_w": POLYNOMIALS,
+}
+
+
+def pointwise_overloads():
+    """Functional overloads that torch tags as pointwise."""
+    found = []
+    for qualified in sorted(torch._C._dispatch_get_all_op_names()):
+        try:
+            op = overload(qualified.removeprefix("aten::")) if qualified.startswith("aten::") else None
+        except AttributeError:
+            continue
+        if op is not None and torch.Tag.pointwise in op.tags and is_functional(op):
+            found.append(op)
+    return found
+
+
+def is_lowered(op):
+    from intel_extension_for_pytorch.decompose import decompositions
+    from intel_extension_for_pytorch.ops import rule_for
+
+    composite = op.has_kernel_for_dispatch_key(torch.DispatchKey.CompositeImplicitAutograd)
+    return composite or op in decompositions() or rule_for(op) is not None
+
+
+def test_every_pointwise_op_is_lowered_or_listed(record_property):
+    ops = pointwise_overloads()
+    missing = [op for op in ops if not is_lowered(op)]
+    record_property("summary", f"{len(ops) - len(missing)} of {len(ops)} pointwise overloads of ATen lowered natively")
+    print(f"{len(missing)} pointwise overloads stay in ATen:", *missing, sep="\n  ")
+    assert {op._schema.name.removeprefix("aten::") for op in missing} == STAYS_IN_ATEN.keys()
