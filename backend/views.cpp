@@ -82,6 +82,7 @@ std::optional<Placement> apply_view(const Graph& graph, const Node& node, const 
       Strides result;
       Dim start = offset;
       for (size_t d = 0; d < strides.size(); ++d) {
+        if (steps[d] < 0) return std::nullopt;  // neither ATen nor oneDNN knows negative strides
         result.push_back(loop::simplify(strides[d] * index_const(steps[d])));
         start = start + starts[d] * strides[d];
       }

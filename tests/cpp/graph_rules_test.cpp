@@ -101,7 +101,7 @@ std::string placed(const std::string& nodes, const std::string& input = "%x: f32
 
 TEST(Views, ComposeToStrides) {
   EXPECT_EQ(placed("%y = permute(%x) dims=[1,0] : f32[6,4]"), "1 6 + 0");
-  EXPECT_EQ(placed("%y = slice(%x) starts=(3,1) steps=[-1,2] : f32[4,2]"), "-6 2 + 19");
+  EXPECT_EQ(placed("%y = slice(%x) starts=(1,1) steps=[2,2] : f32[2,2]"), "12 2 + 7");
   EXPECT_EQ(placed("%y = reshape(%x) : f32[2,2,1,6]"), "12 6 1 1 + 0");
   EXPECT_EQ(placed("%y = expand(%x) dims=[0,2] : f32[4,5,6]"), "6 0 1 + 0");
   EXPECT_EQ(placed("%a = slice(%x) starts=(0,2) steps=[1,1] : f32[4,4]\n%y = reshape(%a) : f32[2,2,2,2]"),
@@ -113,6 +113,7 @@ TEST(Views, StopWhereDataMoves) {
   EXPECT_EQ(placed("%a = permute(%x) dims=[1,0] : f32[6,4]\n%y = reshape(%a) : f32[24]"), "copy 1 + 0");
   EXPECT_EQ(placed("%a = slice(%x) starts=(0,0) steps=[1,1] : f32[4,5]\n%y = reshape(%a) : f32[20]"),
             "copy 1 + 0");
+  EXPECT_EQ(placed("%y = slice(%x) starts=(3,1) steps=[-1,2] : f32[4,2]"), "copy 2 1 + 0");
 }
 
 TEST(Views, SymbolicShapes) {

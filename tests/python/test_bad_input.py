@@ -173,6 +173,11 @@ def test_non_contiguous_input(make, compiled):
     check(compiled, lambda x: (x.relu() + 1, x.sum(-1), (x * 2).transpose(0, -1)), make())
 
 
+def test_reversed_operand_of_an_aten_call(compiled):
+    """ATen has no negative strides: what is flipped is copied first."""
+    check(compiled, lambda x: torch.linalg.det(x.flip(0)) + x.flip(1)[0], torch.randn(3, 3))
+
+
 def test_misaligned_input(compiled):
     """Vector loads must not assume more than the element's own alignment."""
     base = torch.randn(1000)
