@@ -22,6 +22,7 @@
 #include "codegen/loop/simplify.h"
 #include "codegen/loop/text.h"
 #include "kernels/library.h"
+#include "runtime/hoisting.h"
 
 namespace ipex {
 namespace {
@@ -356,11 +357,18 @@ class Compiler {
       buffers.push_back(buffer_of(v));
     }
     auto step = std::make_unique<JitStep>(f.name, buffers);
+    if (static_only_[n]) step->recipe = recipe_of(f);
     for (size_t k = 0; k < buffers.size(); ++k)
       (k < node.operands.size() ? step->reads : step->writes).push_back(buffers[k]);
     graph::describe(*step, g_, n);
     ++report_.kernel_steps;
     add_kernel(std::move(f), std::move(step), static_only_[n]);
+  }
+
+  // The kernel's text under a name that does not depend on its place in the graph.
+  std::string recipe_of(loop::Function f) const {
+    f.name = "hoisted";
+    return loop::print(f);
   }
 
   void add_kernel(loop::Function f, std::unique_ptr<JitStep> step, bool hoisted) {
@@ -622,6 +630,7 @@ class Compiler {
 }  // namespace
 
 CompiledGraph compile(graph::Graph graph, const CompileOptions& options) {
+  Hoisting::release_dead();
   return Compiler(std::move(graph), options).run();
 }
 

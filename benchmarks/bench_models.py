@@ -134,7 +134,7 @@ def main() -> None:
         table = ResultTable("counts", "What runs natively", "bench_models.py --counts", columns)
         for case in track(cases, "counting", console=console, transient=True):
             reports = counts(case)
-            externs = Counter(op.split(":")[0] for r in reports for op in r["extern_ops"])
+            externs = Counter(op.split(": ")[0] for r in reports for op in r["extern_ops"])
             keys = ("native_ops", "kernel_steps", "library_steps", "extern_steps")
             row = {key: sum(r[key] for r in reports) for key in keys}
             results[case.name]["counts"] = row | {"extern_ops": dict(externs)}

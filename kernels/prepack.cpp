@@ -1,9 +1,26 @@
 // See prepack.h. A pack step is a plan of one reorder; padding that the format needs is zeroed by it.
 #include "kernels/prepack.h"
 
+#include "kernels/descriptors.h"
 #include "kernels/planned_step.h"
 
 namespace ipex::kernels {
+namespace {
+
+// All that says where an element lies.
+std::string layout_text(const dnnl::memory::desc& desc) {
+  std::string text = std::to_string(static_cast<int>(desc.get_data_type())) + "/" +
+                     std::to_string(static_cast<int>(desc.get_format_kind())) + "/" +
+                     std::to_string(desc.get_size());
+  for (const Dims& numbers : {desc.get_dims(), desc.get_padded_dims(), desc.get_padded_offsets(),
+                              desc.get_strides(), desc.get_inner_blks(), desc.get_inner_idxs()}) {
+    text += "/";
+    for (const auto n : numbers) text += std::to_string(n) + ",";
+  }
+  return text;
+}
+
+}  // namespace
 
 TensorSpec packed_operand(int buffer, const dnnl::memory::desc& packed) {
   TensorSpec spec;
@@ -23,6 +40,9 @@ std::unique_ptr<Step> make_pack_step(const TensorSpec& weights, const dnnl::memo
         plan.detail = packed_text(packed);
         return plan;
       });
+  if (weights.offset.is_const())
+    step->recipe = "pack " + layout_text(given) + " at " + std::to_string(weights.offset.constant()) +
+                   " to " + layout_text(packed);
   step->info.bytes = static_cast<int64_t>(given.get_size() + packed.get_size());
   return step;
 }

@@ -38,12 +38,19 @@ bool same_layout(const at::Tensor& tensor, const TensorSpec& spec, const int64_t
   return true;
 }
 
-// Keeps a storage's address from being given to another one: the weak reference outlives the storage's
-// contents.
-std::shared_ptr<void> pin_storage(const void* storage) {
-  auto* impl = static_cast<c10::StorageImpl*>(const_cast<void*>(storage));
-  auto strong = c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(impl);
-  return std::make_shared<c10::weak_intrusive_ptr<c10::StorageImpl>>(strong);
+class WeakStorage final : public StoragePin {
+ public:
+  explicit WeakStorage(const void* storage)
+      : weak_(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(
+            static_cast<c10::StorageImpl*>(const_cast<void*>(storage)))) {}
+  bool alive() const override { return !weak_.expired(); }
+
+ private:
+  c10::weak_intrusive_ptr<c10::StorageImpl> weak_;
+};
+
+std::shared_ptr<const StoragePin> pin_storage(const void* storage) {
+  return std::make_shared<WeakStorage>(storage);
 }
 
 InputVersion version_of(const at::Tensor& tensor) {

@@ -8,6 +8,7 @@
 #include <mutex>
 
 #include "runtime/error.h"
+#include "runtime/hoisting.h"
 #include "runtime/parallel.h"
 
 namespace ipex {
@@ -33,45 +34,29 @@ void RunContext::provide(int buffer, void* data, std::shared_ptr<void> owner) {
   owners_[buffer] = std::move(owner);
 }
 
-struct Executable::HoistedSet {
-  std::vector<InputVersion> versions;       // of static_inputs, in order
-  std::vector<std::shared_ptr<void>> pins;  // keep the identities in `versions` unique
-  std::vector<void*> pointers;              // by buffer; null: not hoisted
-  std::vector<CachedBlock> blocks;
-  std::vector<std::shared_ptr<void>> owners;  // of kProvided buffers
-};
-
 struct Executable::Frame {
   RunContext context;
+  IndexFault fault;  // of the step that runs
   MemoryPlan plan;
   std::vector<int64_t> plan_symbols;  // symbols the plan was made for
   bool planned = false;
 };
 
 struct Executable::State {
-  std::mutex mutex;  // guards both members
+  std::mutex mutex;  // guards frames
   std::vector<std::unique_ptr<Frame>> frames;
-  std::shared_ptr<const HoistedSet> hoisted;
-  std::mutex hoisting;                    // one thread computes hoisted values, others wait
   std::vector<std::vector<int>> release;  // by step: provided buffers whose last step it is
-  std::vector<int> hoisted_buffers;       // written by hoisted steps
-  bool any_hoisted = false;
+  std::unique_ptr<Hoisting> hoisting;
 };
 
 Executable::Executable(Parts parts) : parts_(std::move(parts)), state_(std::make_unique<State>()) {
   const size_t step_count = parts_.steps.size();
   IPEX_CHECK(parts_.hoisted.empty() || parts_.hoisted.size() == step_count, "one hoisted flag a step");
   parts_.hoisted.resize(step_count, false);
+  state_->hoisting = std::make_unique<Hoisting>(parts_);
   state_->release.resize(step_count);
-  for (size_t i = 0; i < step_count; ++i) {
-    if (!parts_.hoisted[i]) continue;
-    state_->any_hoisted = true;
-    for (int buffer : parts_.steps[i]->writes) state_->hoisted_buffers.push_back(buffer);
-  }
-  std::vector<bool> kept(parts_.buffers.size(), false);
-  for (int buffer : state_->hoisted_buffers) kept[buffer] = true;
   for (const Lifetime& life : parts_.lifetimes)
-    if (parts_.buffers[life.buffer].kind == BufferKind::kProvided && !kept[life.buffer])
+    if (parts_.buffers[life.buffer].kind == BufferKind::kProvided && !state_->hoisting->keeps(life.buffer))
       state_->release[life.last_step].push_back(life.buffer);
 }
 
@@ -89,57 +74,14 @@ MemoryPlan Executable::plan(std::span<const int64_t> symbols) const {
   return plan_arena(lifetimes, bytes, static_cast<int>(bytes.size()));
 }
 
-void Executable::run_steps(Frame& frame, bool hoisted) const {
-  IndexFault fault;
-  IndexFaultScope scope(&fault);
-  for (size_t i = 0; i < parts_.steps.size(); ++i) {
-    if (parts_.hoisted[i] != hoisted) continue;
-    parts_.steps[i]->run(frame.context);
-    if (fault.set)
-      throw IndexError("index " + std::to_string(fault.index) + " is out of bounds for dimension with size " +
-                       std::to_string(fault.size) + " (in " + parts_.steps[i]->info.name + ")");
-    for (int buffer : state_->release[i]) frame.context.owners_[buffer].reset();
-  }
-}
-
-std::shared_ptr<const Executable::HoistedSet> Executable::hoisted_values(Frame& frame) const {
-  const std::span<const InputVersion> all = frame.context.versions_;
-  const bool versioned = !all.empty();
-  auto current = [&](const HoistedSet& set) {
-    if (!versioned) return false;
-    for (size_t i = 0; i < parts_.static_inputs.size(); ++i)
-      if (const InputVersion& v = all[parts_.static_inputs[i]]; !v.trackable || v != set.versions[i])
-        return false;
-    return true;
-  };
-  auto latest = [&] {
-    std::lock_guard lock(state_->mutex);
-    return state_->hoisted;
-  };
-  if (auto set = latest(); set && current(*set)) return set;
-
-  std::lock_guard hoisting(state_->hoisting);
-  if (auto set = latest(); set && current(*set)) return set;
-  auto set = std::make_shared<HoistedSet>();
-  for (int input : parts_.static_inputs) {
-    const InputVersion version = versioned ? all[input] : InputVersion{};
-    set->versions.push_back(version);
-    if (version.pin) set->pins.push_back(version.pin(version.storage));
-  }
-  set->pointers.assign(parts_.buffers.size(), nullptr);
-  for (int buffer : state_->hoisted_buffers) {
-    if (parts_.buffers[buffer].kind == BufferKind::kProvided) continue;
-    set->blocks.push_back(allocate_block(parts_.buffers[buffer].bytes.eval(frame.context.symbols_)));
-    frame.context.buffers_[buffer] = set->blocks.back().get();
-  }
-  run_steps(frame, true);
-  for (int buffer : state_->hoisted_buffers) {
-    set->pointers[buffer] = frame.context.buffers_[buffer];
-    if (frame.context.owners_[buffer]) set->owners.push_back(std::move(frame.context.owners_[buffer]));
-  }
-  std::lock_guard lock(state_->mutex);
-  state_->hoisted = set;
-  return set;
+void Executable::run_step(Frame& frame, int index) const {
+  const Step& step = *parts_.steps[index];
+  step.run(frame.context);
+  if (frame.fault.set)
+    throw IndexError("index " + std::to_string(frame.fault.index) +
+                     " is out of bounds for dimension with size " + std::to_string(frame.fault.size) +
+                     " (in " + step.info.name + ")");
+  for (int buffer : state_->release[index]) frame.context.owners_[buffer].reset();
 }
 
 void Executable::run(std::span<void* const> inputs, std::span<void* const> outputs,
@@ -192,12 +134,13 @@ void Executable::run(std::span<void* const> inputs, std::span<void* const> outpu
         break;
     }
   }
-  std::shared_ptr<const HoistedSet> hoisted;  // holds what this run reads, even if another run replaces it
-  if (state_->any_hoisted) {
-    hoisted = hoisted_values(*frame);
-    for (int buffer : state_->hoisted_buffers) context.buffers_[buffer] = hoisted->pointers[buffer];
-  }
-  run_steps(*frame, false);
+  frame->fault = {};
+  IndexFaultScope scope(&frame->fault);
+  std::shared_ptr<const void> hoisted;  // what this run reads, even if another run replaces it
+  if (state_->hoisting->any())
+    hoisted = state_->hoisting->bind(context, [&](int step) { run_step(*frame, step); });
+  for (size_t i = 0; i < parts_.steps.size(); ++i)
+    if (!parts_.hoisted[i]) run_step(*frame, static_cast<int>(i));
   for (auto& owner : context.owners_) owner.reset();
   std::lock_guard lock(state_->mutex);
   state_->frames.push_back(std::move(frame));

@@ -36,6 +36,13 @@ struct Lifetime {
       -1;  // buffer that may share this memory: its last step is our first, same bytes; -1: none
 };
 
+// A weak reference to a storage: reserves its identity, not its contents.
+class StoragePin {
+ public:
+  virtual ~StoragePin() = default;
+  virtual bool alive() const = 0;  // somebody still holds the contents
+};
+
 // The version of one static input (a parameter or buffer): changes when its storage or contents may have
 // changed.
 struct InputVersion {
@@ -43,9 +50,8 @@ struct InputVersion {
   const void* data = nullptr;
   uint64_t version = 0;
   bool trackable = false;  // false: no version counter; nothing derived from it may be kept
-  // Keeps `storage`'s identity from being reused (a weak reference), for as long as the result lives; may be
-  // null.
-  std::shared_ptr<void> (*pin)(const void* storage) = nullptr;
+  // Makes a weak reference, so that `storage`'s identity is not reused while the result lives; may be null.
+  std::shared_ptr<const StoragePin> (*pin)(const void* storage) = nullptr;
   bool operator==(const InputVersion&) const = default;
 };
 
@@ -67,6 +73,7 @@ class RunContext {
 
  private:
   friend class Executable;
+  friend class Hoisting;
   std::vector<void*> buffers_;
   std::vector<std::shared_ptr<void>> owners_;  // by buffer; only kProvided have one
   const int64_t* symbols_ = nullptr;
@@ -94,6 +101,9 @@ class Step {
   StepInfo info;
   std::vector<int> reads;   // buffers
   std::vector<int> writes;  // buffers
+  // What a hoisted step computes, as text that names no buffer: equal recipes make equal values of equal
+  // operands. Empty: unlike any other step.
+  std::string recipe;
 };
 
 struct OutputSpec {
@@ -138,9 +148,7 @@ class Executable {
  private:
   struct State;
   struct Frame;
-  struct HoistedSet;
-  std::shared_ptr<const HoistedSet> hoisted_values(Frame& frame) const;
-  void run_steps(Frame& frame, bool hoisted) const;
+  void run_step(Frame& frame, int index) const;
   Parts parts_;
   std::unique_ptr<State> state_;
 };

@@ -10,6 +10,7 @@
 #include "runtime/abi.h"
 #include "runtime/error.h"
 #include "runtime/executable.h"
+#include "runtime/hoisting.h"
 
 namespace ipex {
 namespace {
@@ -154,11 +155,11 @@ TEST(ExecutableRun, WrongCountsAreBugs) {
 }
 
 // y = x + 100 * w, where 100 * w is hoisted; counts how often.
-struct Hoisting {
+struct HoistedTimes100 {
   std::atomic<int> computed{0};
   std::unique_ptr<Executable> executable;
 
-  Hoisting() {
+  HoistedTimes100() {
     Builder b;
     const int x = b.input(), w = b.input(true), y = b.output(), h = b.buffer(BufferKind::kHoisted);
     b.step(
@@ -177,7 +178,7 @@ struct Hoisting {
 };
 
 TEST(ExecutableHoisting, ComputedOncePerVersion) {
-  Hoisting h;
+  HoistedTimes100 h;
   EXPECT_EQ(h.run(1, 2, {version(0), version(7)}), 201);
   EXPECT_EQ(h.run(5, 2, {version(1), version(7)}), 205) << "only versions of static inputs count";
   EXPECT_EQ(h.computed, 1);
@@ -188,7 +189,7 @@ TEST(ExecutableHoisting, ComputedOncePerVersion) {
 }
 
 TEST(ExecutableHoisting, AnyPartOfAVersionCounts) {
-  Hoisting h;
+  HoistedTimes100 h;
   int a = 0, b = 0;
   h.run(0, 1, {version(0), {&a, &a, 1, true}});
   h.run(0, 1, {version(0), {&b, &a, 1, true}});
@@ -199,7 +200,7 @@ TEST(ExecutableHoisting, AnyPartOfAVersionCounts) {
 }
 
 TEST(ExecutableHoisting, UntrackableInputsAreNeverKept) {
-  Hoisting h;
+  HoistedTimes100 h;
   for (int64_t w = 1; w <= 3; ++w) EXPECT_EQ(h.run(0, w, {version(0), version(7, false)}), 100 * w);
   EXPECT_EQ(h.computed, 3);
   for (int64_t w = 1; w <= 3; ++w) EXPECT_EQ(h.run(0, w), 100 * w);
@@ -207,13 +208,19 @@ TEST(ExecutableHoisting, UntrackableInputsAreNeverKept) {
 }
 
 std::atomic<int> pins{0};
+std::atomic<bool> storage_alive{true};
+
+struct CountedPin final : StoragePin {
+  CountedPin() { ++pins; }
+  ~CountedPin() override { --pins; }
+  bool alive() const override { return storage_alive; }
+};
 
 TEST(ExecutableHoisting, PinsLiveAsLongAsTheValue) {
-  Hoisting h;
+  HoistedTimes100 h;
   InputVersion pinned = version(1);
-  pinned.pin = [](const void*) {
-    ++pins;
-    return std::shared_ptr<void>(&pins, [](void*) { --pins; });
+  pinned.pin = [](const void*) -> std::shared_ptr<const StoragePin> {
+    return std::make_shared<CountedPin>();
   };
   h.run(0, 1, {version(0), pinned});
   EXPECT_EQ(pins, 1);
@@ -222,6 +229,22 @@ TEST(ExecutableHoisting, PinsLiveAsLongAsTheValue) {
   EXPECT_EQ(pins, 1);
   h.executable.reset();
   EXPECT_EQ(pins, 0);
+}
+
+TEST(ExecutableHoisting, FreedOnceTheWeightIsGone) {
+  HoistedTimes100 h;
+  InputVersion pinned = version(1);
+  pinned.pin = [](const void*) -> std::shared_ptr<const StoragePin> {
+    return std::make_shared<CountedPin>();
+  };
+  h.run(0, 1, {version(0), pinned});
+  Hoisting::release_dead();
+  EXPECT_EQ(pins, 1);
+  storage_alive = false;
+  Hoisting::release_dead();
+  EXPECT_EQ(pins, 0);
+  storage_alive = true;
+  EXPECT_EQ(h.run(0, 1, {version(0), pinned}), 100) << "and made again if it comes back";
 }
 
 TEST(ExecutableHoisting, AFailedComputationIsNotKept) {
@@ -243,7 +266,7 @@ TEST(ExecutableHoisting, AFailedComputationIsNotKept) {
 }
 
 TEST(ExecutableHoisting, RunsSeeTheirOwnVersion) {
-  Hoisting h;
+  HoistedTimes100 h;
   std::vector<std::thread> threads;
   for (int64_t t = 1; t <= 4; ++t)
     threads.emplace_back([&h, t] {
@@ -251,6 +274,87 @@ TEST(ExecutableHoisting, RunsSeeTheirOwnVersion) {
         ASSERT_EQ(h.run(i, t, {version(0), version(static_cast<uint64_t>(t))}), i + 100 * t);
     });
   for (std::thread& thread : threads) thread.join();
+}
+
+// y = x + (w + 1) * 10 + (v + 1) * 10 in two hoisted steps each: the first one's value is needed by the
+// second only.
+struct SharedHoisting {
+  int added = 0, multiplied = 0;
+  std::unique_ptr<Executable> executable;
+
+  explicit SharedHoisting(const std::string& recipe) {
+    Builder b;
+    const int x = b.input(), w = b.input(true), v = b.input(true), y = b.output();
+    std::vector<int> tens;
+    for (const int from : {w, v}) {
+      const int one = b.buffer(BufferKind::kHoisted), ten = b.buffer(BufferKind::kHoisted);
+      b.step(
+          {from}, {one},
+          [=, this](RunContext& c) {
+            ++added;
+            number(c, one) = number(c, from) + 1;
+          },
+          true);
+      b.parts.steps.back()->recipe = recipe.empty() ? "" : recipe + " add 1";
+      b.step(
+          {one}, {ten},
+          [=, this](RunContext& c) {
+            ++multiplied;
+            number(c, ten) = number(c, one) * 10;
+          },
+          true);
+      b.parts.steps.back()->recipe = recipe.empty() ? "" : recipe + " times 10";
+      tens.push_back(ten);
+    }
+    b.step({x, tens[0], tens[1]}, {y},
+           [=](RunContext& c) { number(c, y) = number(c, x) + number(c, tens[0]) + number(c, tens[1]); });
+    executable = std::make_unique<Executable>(std::move(b.parts));
+  }
+  int64_t run(int64_t w, int64_t v, InputVersion of_w, InputVersion of_v) {
+    return ipex::run(*executable, {0, w, v}, {}, {version(0), of_w, of_v});
+  }
+};
+
+InputVersion tensor_version(const int64_t& tensor, uint64_t version) {
+  return {&tensor, &tensor, version, true};
+}
+
+TEST(ExecutableHoisting, OnlyWhatChangedIsRecomputed) {
+  const int64_t w = 0, v = 0;
+  SharedHoisting h("changed");
+  EXPECT_EQ(h.run(1, 2, tensor_version(w, 1), tensor_version(v, 1)), 50);
+  EXPECT_EQ(h.run(1, 4, tensor_version(w, 1), tensor_version(v, 2)), 70);
+  EXPECT_EQ(h.added, 3);
+  EXPECT_EQ(h.multiplied, 3);
+}
+
+TEST(ExecutableHoisting, ExecutablesShareEqualWork) {
+  const int64_t w = 0, v = 0;
+  SharedHoisting first("shared"), second("shared"), other("other"), unknown("");
+  const auto run = [&](SharedHoisting& h) { return h.run(1, 2, tensor_version(w, 1), tensor_version(v, 1)); };
+  EXPECT_EQ(run(first), 50);
+  EXPECT_EQ(run(second), 50);
+  EXPECT_EQ(second.added + second.multiplied, 0) << "not even what only leads there";
+  first.executable.reset();
+  EXPECT_EQ(run(second), 50) << "values outlive the executable that made them";
+  EXPECT_EQ(run(other), 50);
+  EXPECT_EQ(other.multiplied, 2);
+  EXPECT_EQ(run(unknown), 50);
+  EXPECT_EQ(unknown.multiplied, 2) << "without a recipe nothing is known to be equal";
+  second.executable.reset();
+  SharedHoisting third("shared");
+  EXPECT_EQ(run(third), 50);
+  EXPECT_EQ(third.multiplied, 2) << "freed with the last executable that holds them";
+}
+
+TEST(ExecutableHoisting, ValuesOnTheWayAreFreed) {
+  const int64_t w = 0, v = 0;
+  const size_t before = CachingAllocator::instance().live_bytes();
+  SharedHoisting h("way");
+  h.run(1, 2, tensor_version(w, 1), tensor_version(v, 1));
+  const size_t kept = CachingAllocator::instance().live_bytes() - before;
+  const CachedBlock one = allocate_block(sizeof(int64_t));
+  EXPECT_EQ(kept, 2 * (CachingAllocator::instance().live_bytes() - before - kept));
 }
 
 TEST(ExecutableProvided, OwnersAreDroppedAfterTheLastStep) {

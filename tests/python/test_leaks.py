@@ -9,6 +9,7 @@ import psutil
 import pytest
 import torch
 from comparison import assert_close_to_eager
+from intel_extension_for_pytorch import _C
 from zoo_handwritten import MODELS
 
 CALLS = 10_000
@@ -46,6 +47,21 @@ def test_training_memory_is_flat(compiled):
         run(x).square().sum().backward()
 
     assert growth_over(CALLS // 4, step) < ALLOWED_GROWTH
+
+
+def test_packed_weights_are_shared_and_freed_with_the_weight(compiled):
+    live = lambda: _C.memory()["live_bytes"]  # noqa: E731
+    layer = torch.nn.Linear(512, 512)
+    run = compiled(layer, dynamic=False)
+    with torch.no_grad():
+        run(torch.randn(32, 512))
+        packed = live()
+        run(torch.randn(64, 512))
+        assert live() < packed + layer.weight.nbytes // 2, "the second batch size packed the weights again"
+        del layer, run
+        gc.collect()
+        compiled(torch.sin)(torch.randn(3))  # whatever is compiled or recomputed next
+    assert live() < packed - 512 * 512 * 2
 
 
 def test_mutated_weights_do_not_pile_up(compiled):

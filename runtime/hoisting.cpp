@@ -1,0 +1,278 @@
+// See hoisting.h. Two levels: the executable's latest set, found again by comparing version counters, which
+// is what every call pays; and below it the process-wide map from keys to values, asked only when one
+// changed.
+#include "runtime/hoisting.h"
+
+#include <algorithm>
+#include <atomic>
+#include <map>
+#include <set>
+
+#include "runtime/error.h"
+
+namespace ipex {
+namespace {
+
+// What one operand of a hoisted step is, at the head of its part of the key.
+enum KeyTag : uint64_t { kFromInput, kFromHoisted, kFromConstant };
+
+uint64_t bits(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer); }
+
+// Values that somebody holds, by key. Entries of dead ones are swept when the map has doubled.
+class SharedValues {
+ public:
+  static SharedValues& instance() {
+    static SharedValues* values = new SharedValues;  // outlives executables that die at exit
+    return *values;
+  }
+  std::shared_ptr<const HoistedValue> find(const std::vector<uint64_t>& key) {
+    std::lock_guard lock(mutex_);
+    const auto it = values_.find(key);
+    return it == values_.end() ? nullptr : it->second.lock();
+  }
+  void insert(const std::vector<uint64_t>& key, const std::shared_ptr<const HoistedValue>& value) {
+    std::lock_guard lock(mutex_);
+    values_[key] = value;
+    if (values_.size() < sweep_at_) return;
+    std::erase_if(values_, [](const auto& entry) { return entry.second.expired(); });
+    sweep_at_ = std::max<size_t>(1024, 2 * values_.size());
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<std::vector<uint64_t>, std::weak_ptr<const HoistedValue>> values_;
+  size_t sweep_at_ = 1024;
+};
+
+}  // namespace
+
+// One text, one id, for as long as a holder lives; ids are never given twice.
+struct Hoisting::Recipe {
+  uint64_t id;
+};
+
+std::shared_ptr<const Hoisting::Recipe> Hoisting::intern(const std::string& text) {
+  static std::atomic<uint64_t> next{0};
+  if (text.empty()) return std::make_shared<Recipe>(Recipe{++next});  // equal to no other
+  static std::mutex mutex;
+  static auto* recipes = new std::map<std::string, std::weak_ptr<const Recipe>>;
+  static size_t sweep_at = 1024;
+  std::lock_guard lock(mutex);
+  std::weak_ptr<const Recipe>& slot = (*recipes)[text];
+  std::shared_ptr<const Recipe> recipe = slot.lock();
+  if (!recipe) slot = recipe = std::make_shared<Recipe>(Recipe{++next});
+  if (recipes->size() >= sweep_at) {
+    std::erase_if(*recipes, [](const auto& entry) { return entry.second.expired(); });
+    sweep_at = std::max<size_t>(1024, 2 * recipes->size());
+  }
+  return recipe;
+}
+
+struct Hoisting::Set {
+  std::vector<InputVersion> versions;                       // of inputs_, in order
+  std::vector<std::shared_ptr<const HoistedValue>> values;  // of kept_, in order
+
+  bool outlived() const {
+    return std::any_of(values.begin(), values.end(), [](const auto& value) {
+      return std::any_of(value->pins.begin(), value->pins.end(),
+                         [](const auto& pin) { return !pin->alive(); });
+    });
+  }
+};
+
+// Every Hoisting of the process.
+class Hoisting::Registry {
+ public:
+  static Registry& instance() {
+    static Registry* registry = new Registry;
+    return *registry;
+  }
+  void add(Hoisting* hoisting) {
+    std::lock_guard lock(mutex_);
+    all_.insert(hoisting);
+  }
+  void remove(Hoisting* hoisting) {
+    std::lock_guard lock(mutex_);
+    all_.erase(hoisting);
+  }
+  void release_dead() {
+    std::vector<std::shared_ptr<const Set>> dead;  // freed when the locks are given back
+    std::lock_guard lock(mutex_);
+    for (Hoisting* hoisting : all_) {
+      std::lock_guard latest(hoisting->mutex_);
+      if (hoisting->latest_ && hoisting->latest_->outlived()) dead.push_back(std::move(hoisting->latest_));
+    }
+  }
+
+ private:
+  std::mutex mutex_;
+  std::set<Hoisting*> all_;
+};
+
+void Hoisting::release_dead() { Registry::instance().release_dead(); }
+
+Hoisting::Hoisting(const Executable::Parts& parts) : parts_(parts) {
+  std::vector<bool> made(parts.buffers.size(), false), read(parts.buffers.size(), false);
+  for (size_t i = 0; i < parts.steps.size(); ++i) {
+    const Step& step = *parts.steps[i];
+    if (!parts.hoisted[i]) {
+      for (int buffer : step.reads) read[buffer] = true;
+      continue;
+    }
+    makers_.push_back({static_cast<int>(i), intern(step.recipe)});
+    for (int buffer : step.writes) made[buffer] = true;
+    for (int buffer : step.reads) {
+      const BufferInfo& info = parts.buffers[buffer];
+      if (info.kind == BufferKind::kInput &&
+          std::find(inputs_.begin(), inputs_.end(), info.index) == inputs_.end())
+        inputs_.push_back(info.index);
+    }
+  }
+  for (size_t buffer = 0; buffer < made.size(); ++buffer)
+    if (made[buffer] && read[buffer]) kept_.push_back(static_cast<int>(buffer));
+  Registry::instance().add(this);
+}
+
+Hoisting::~Hoisting() { Registry::instance().remove(this); }
+
+bool Hoisting::keeps(int buffer) const {
+  return std::any_of(makers_.begin(), makers_.end(), [&](const Maker& maker) {
+    const std::vector<int>& writes = parts_.steps[maker.step]->writes;
+    return std::find(writes.begin(), writes.end(), buffer) != writes.end();
+  });
+}
+
+std::shared_ptr<const void> Hoisting::bind(RunContext& context, const std::function<void(int)>& run_step) {
+  const std::span<const InputVersion> all = context.versions_;
+  auto current = [&](const std::shared_ptr<const Set>& set) {
+    if (!set || all.empty()) return false;
+    for (size_t i = 0; i < inputs_.size(); ++i)
+      if (const InputVersion& v = all[inputs_[i]]; !v.trackable || v != set->versions[i]) return false;
+    return true;
+  };
+  auto latest = [&] {
+    std::lock_guard lock(mutex_);
+    return latest_;
+  };
+  std::shared_ptr<const Set> set = latest();
+  if (!current(set)) {
+    std::lock_guard computing(computing_);
+    set = latest();
+    if (!current(set)) {
+      set = compute(context, run_step, std::move(set));
+      std::lock_guard lock(mutex_);
+      latest_ = set;
+    }
+  }
+  for (size_t i = 0; i < kept_.size(); ++i) context.buffers_[kept_[i]] = set->values[i]->data;
+  return set;
+}
+
+// By buffer; empty: no key, because an operand cannot be told from its other versions.
+std::vector<Hoisting::Key> Hoisting::keys(std::span<const InputVersion> versions) const {
+  std::vector<Key> keys(parts_.buffers.size());
+  for (const Maker& maker : makers_) {
+    const Step& step = *parts_.steps[maker.step];
+    Key key = {maker.recipe->id};
+    bool known = true;
+    for (int buffer : step.reads) {
+      const BufferInfo& info = parts_.buffers[buffer];
+      if (info.kind == BufferKind::kInput) {
+        const InputVersion version = versions.empty() ? InputVersion{} : versions[info.index];
+        known = known && version.trackable;
+        key.insert(key.end(), {kFromInput, bits(version.storage), bits(version.data), version.version});
+      } else if (info.kind == BufferKind::kConstant) {
+        // A recipe says nothing of constants: only this executable's own value is known to be the same.
+        key.insert(key.end(), {kFromConstant, bits(info.constant.get())});
+      } else {
+        known = known && !keys[buffer].empty();
+        key.insert(key.end(), {kFromHoisted, keys[buffer].size()});
+        key.insert(key.end(), keys[buffer].begin(), keys[buffer].end());
+      }
+    }
+    for (size_t w = 0; known && w < step.writes.size(); ++w) {
+      keys[step.writes[w]] = key;
+      keys[step.writes[w]].push_back(w);
+    }
+  }
+  return keys;
+}
+
+std::shared_ptr<const Hoisting::Set> Hoisting::compute(RunContext& context,
+                                                       const std::function<void(int)>& run_step,
+                                                       std::shared_ptr<const Set> outdated) {
+  const std::span<const InputVersion> versions = context.versions_;
+  release_dead();
+  const std::vector<Key> keys = this->keys(versions);
+  std::vector<std::shared_ptr<const HoistedValue>> found(parts_.buffers.size());
+  std::vector<bool> needed(parts_.buffers.size(), false);
+  for (int buffer : kept_) needed[buffer] = true;
+
+  // Backwards: what is at hand needs neither its step nor that step's operands.
+  std::vector<int> due;
+  for (auto maker = makers_.rbegin(); maker != makers_.rend(); ++maker) {
+    const Step& step = *parts_.steps[maker->step];
+    bool missing = false;
+    for (int buffer : step.writes) {
+      if (!needed[buffer]) continue;
+      if (!keys[buffer].empty()) found[buffer] = SharedValues::instance().find(keys[buffer]);
+      missing = missing || !found[buffer];
+    }
+    if (!missing) continue;
+    due.push_back(maker->step);
+    for (int buffer : step.reads) needed[buffer] = true;
+  }
+  std::reverse(due.begin(), due.end());
+
+  // What was not found again is of no use: its memory serves the new values.
+  outdated.reset();
+  {
+    std::lock_guard lock(mutex_);
+    latest_.reset();
+  }
+
+  std::vector<std::shared_ptr<const StoragePin>> pins;
+  for (int input : inputs_)
+    if (!versions.empty() && versions[input].pin)
+      pins.push_back(versions[input].pin(versions[input].storage));
+  std::vector<std::shared_ptr<const void>> constants;
+  for (const BufferInfo& buffer : parts_.buffers)
+    if (buffer.kind == BufferKind::kConstant) constants.push_back(buffer.constant);
+
+  for (size_t buffer = 0; buffer < found.size(); ++buffer)
+    if (found[buffer]) context.buffers_[buffer] = found[buffer]->data;
+  for (int index : due) {
+    const Step& step = *parts_.steps[index];
+    std::vector<std::shared_ptr<HoistedValue>> values;
+    for (int buffer : step.writes) {
+      auto value = std::make_shared<HoistedValue>();
+      value->pins = pins;
+      value->constants = constants;
+      if (parts_.buffers[buffer].kind != BufferKind::kProvided) {
+        value->block = allocate_block(parts_.buffers[buffer].bytes.eval(context.symbols_));
+        context.buffers_[buffer] = value->data = value->block.get();
+      }
+      values.push_back(std::move(value));
+    }
+    run_step(index);
+    for (size_t w = 0; w < values.size(); ++w) {
+      const int buffer = step.writes[w];
+      if (parts_.buffers[buffer].kind == BufferKind::kProvided) {
+        values[w]->data = context.buffers_[buffer];
+        values[w]->owner = std::move(context.owners_[buffer]);
+      }
+      if (!keys[buffer].empty()) SharedValues::instance().insert(keys[buffer], values[w]);
+      found[buffer] = std::move(values[w]);
+    }
+  }
+
+  auto set = std::make_shared<Set>();
+  for (int input : inputs_) set->versions.push_back(versions.empty() ? InputVersion{} : versions[input]);
+  for (int buffer : kept_) {
+    IPEX_CHECK(found[buffer] != nullptr, "a hoisted buffer has a step that makes it");
+    set->values.push_back(found[buffer]);
+  }
+  return set;
+}
+
+}  // namespace ipex

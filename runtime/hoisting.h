@@ -1,0 +1,69 @@
+// Hoisted values: packed weights, casts and whatever else depends only on parameters and buffers. Computed on
+// first use, kept while what they were computed from stays the same, and shared by all executables of the
+// process that compute the same thing from the same tensors (a model compiled for two batch sizes packs its
+// weights once).
+//
+// Identity is exact: a value's key is the text of the step that makes it and, for each operand, the storage,
+// address and version counter of the tensor, or the key of the hoisted value it is. A change to one weight
+// recomputes what was made from that weight and nothing else.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "runtime/executable.h"
+
+namespace ipex {
+
+struct HoistedValue {
+  void* data = nullptr;
+  CachedBlock block;                                    // holds data, unless a step provided it
+  std::shared_ptr<void> owner;                          // of provided data
+  std::vector<std::shared_ptr<const StoragePin>> pins;  // of the storages that its key names
+  std::vector<std::shared_ptr<const void>> constants;   // that its key names
+};
+
+class Hoisting {
+ public:
+  explicit Hoisting(const Executable::Parts& parts);
+  ~Hoisting();
+
+  bool any() const { return !kept_.empty(); }
+  // Points the context's hoisted buffers at their values, running `run_step` for what is not at hand. The
+  // result keeps the values alive; hold it while the context is in use. Thread-safe.
+  std::shared_ptr<const void> bind(RunContext& context, const std::function<void(int)>& run_step);
+  // Drops, in every executable of the process, what was made from storages that are gone: nobody can ask for
+  // it again. Cheap; called whenever something is compiled or recomputed.
+  static void release_dead();
+  // A provided buffer that outlives the run: not to be released after its last step.
+  bool keeps(int buffer) const;
+
+ private:
+  struct Set;
+  class Registry;
+  struct Recipe;
+  struct Maker {  // a hoisted step
+    int step;
+    std::shared_ptr<const Recipe> recipe;
+  };
+  using Key = std::vector<uint64_t>;
+
+  static std::shared_ptr<const Recipe> intern(const std::string& text);
+  // `outdated`: the set to replace, dropped as soon as what it still holds of use was found.
+  std::shared_ptr<const Set> compute(RunContext& context, const std::function<void(int)>& run_step,
+                                     std::shared_ptr<const Set> outdated);
+  std::vector<Key> keys(std::span<const InputVersion> versions) const;
+
+  const Executable::Parts& parts_;
+  std::vector<Maker> makers_;  // in order
+  std::vector<int> kept_;      // buffers that later steps read
+  std::vector<int> inputs_;    // positions of the static inputs that hoisted steps read
+  std::mutex mutex_;           // guards latest_
+  std::shared_ptr<const Set> latest_;
+  std::mutex computing_;  // one thread computes, others wait for its result
+};
+
+}  // namespace ipex
