@@ -1,7 +1,7 @@
 """Which ATen ops PyTorch takes apart before the importer sees them.
 
-PyTorch's core table and the entries below, minus every op that the importer knows whole: a row or a rule of ours rounds
-once where a decomposition rounds at each step, and random ops must stay the ones eager runs.
+PyTorch's core table, the entries below and those of formulas.py, minus every op that the importer knows whole: a row or
+a rule of ours rounds once where a decomposition rounds at each step, and random ops must stay the ones eager runs.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import torch
 
 from . import compat
 from .extern import EXPECTED
+from .formulas import FORMULAS
 from .ops import native_names
 
 # Not in the core table, but without a rule of ours: into pointwise ops, reductions and views.
@@ -41,6 +42,7 @@ def decompositions() -> dict[Any, Callable]:
     table = compat.core_decompositions()
     packets = [getattr(torch.ops.aten, name) for name in _EXTRA if hasattr(torch.ops.aten, name)]
     table.update(compat.registered_decompositions(packets))
+    table.update(FORMULAS)
     kept = native_names() | _WHOLE
     return {op: function for op, function in table.items() if not _is_kept(op, kept)}
 

@@ -361,6 +361,11 @@ def _zero_tensor(im: Importer, node: Any, size: Any, **options: Any) -> Ref:
     return im.copy(im.full(0, node.meta["val"].dtype, im.shape_of(node)))
 
 
+@rule("copy")
+def _copy(im: Importer, node: Any, x: Ref, src: Ref, non_blocking: bool = False) -> Ref:
+    return im.copy(im.expand(im.cast(src, x.dtype), x.shape))
+
+
 @rule("fill")
 def _fill(im: Importer, node: Any, x: Ref, value: Any) -> Ref:
     filling = im.cast(value, x.dtype) if isinstance(value, Ref) else im.scalar(value, x.dtype)

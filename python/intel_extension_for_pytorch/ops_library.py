@@ -22,8 +22,8 @@ def _matmul(im: Importer, a: Ref, b: Ref, bias: Ref | None = None, dtype: torch.
     if any(r.dtype is not a.dtype for r in operands) or a.dtype not in _MATMUL_TYPES:
         raise Unsupported(f"a matrix product of {a.dtype} and {b.dtype}")
     shape = (*a.shape[:-1], b.shape[-1])
-    if 0 in a.shape or 0 in b.shape:
-        raise Unsupported("a matrix product without elements")
+    if 0 in a.shape or 0 in b.shape:  # an empty sum: 0, or what is added to it
+        return im.copy(im.full(0, dtype or a.dtype, shape) if bias is None else im.expand(bias, shape))
     return im.emit("matmul", "", operands, dtype or a.dtype, shape, bias=bias is not None, post=[])
 
 

@@ -99,3 +99,14 @@ def gradient_infos():
 def test_gradients(info, strict):
     calls = list(samples(info, torch.float32, GRADIENT_SAMPLES, requires_grad=True))
     assert_all(calls, functools.partial(difference, strides=True, scale=10.0), gradients=True)
+
+
+# What formulas.py takes apart.
+FORMULAS = {"addbmm", "cdist", "nn.functional.bilinear", "nn.functional.pdist"}
+
+
+@pytest.mark.parametrize("info", [i for i in op_db if i.name in FORMULAS], ids=label)
+def test_formulas(info, strict):
+    compare = functools.partial(difference, strides=True, scale=10.0)
+    assert_all(list(samples(info, torch.float32, None)), compare)
+    assert_all(list(samples(info, torch.float32, None, requires_grad=True)), compare, gradients=True)

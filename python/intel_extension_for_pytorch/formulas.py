@@ -1,0 +1,110 @@
+"""Decompositions that PyTorch does not have: ATen ops as pointwise ops, reductions and matrix products."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+aten = torch.ops.aten
+Tensor = torch.Tensor
+
+FORMULAS: dict[Any, Callable] = {}
+
+
+def formula(op: Any) -> Callable[[Callable], Callable]:
+    """Registers a function as what an ATen overload is made of."""
+
+    def register(function: Callable) -> Callable:
+        FORMULAS[op] = function
+        return function
+
+    return register
+
+
+@formula(aten._weight_norm_interface_backward.default)
+def _weight_norm_backward(gradient: Tensor, v: Tensor, g: Tensor, norms: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+    """Of v * g / norms: along v the norm cancels, across it the gradient is scaled."""
+    axes = [d for d in range(v.dim()) if d != dim % v.dim()]
+    wide = torch.promote_types(v.dtype, torch.float32)
+    gradient, direction, scale, norm = (t.to(wide) for t in (gradient, v, g, norms))
+    direction = direction / norm
+    along = (gradient * direction).sum(axes, keepdim=True)
+    return ((gradient - direction * along) * (scale / norm)).to(v.dtype), along.to(g.dtype)
+
+
+# ---- distances between the rows of matrices ----
+
+_MATRIX_ROWS = 25  # above it ATen takes euclidean distances from a matrix product
+
+
+@formula(aten._cdist_forward.default)
+def _cdist(x: Tensor, y: Tensor, p: float, compute_mode: int | None) -> Tensor:
+    """[..., P, M] and [..., R, M] give [..., P, R]."""
+    many = x.shape[-2] > _MATRIX_ROWS or y.shape[-2] > _MATRIX_ROWS
+    if p == 2 and (compute_mode == 1 or (not compute_mode and many)):
+        batch = torch.broadcast_shapes(x.shape[:-2], y.shape[:-2])
+        return aten._euclidean_dist(x.expand(*batch, *x.shape[-2:]), y.expand(*batch, *y.shape[-2:]))
+    return torch.linalg.vector_norm(x.unsqueeze(-2) - y.unsqueeze(-3), p, dim=-1)
+
+
+@formula(aten._cdist_backward.default)
+def _cdist_backward(gradient: Tensor, x: Tensor, y: Tensor, p: float, distance: Tensor) -> Tensor:
+    difference = x.unsqueeze(-2) - y.unsqueeze(-3)
+    return _distance_gradient(gradient.unsqueeze(-1), difference, distance.unsqueeze(-1), p).sum(-2)
+
+
+@formula(aten._pdist_forward.default)
+def _pdist(x: Tensor, p: float = 2) -> Tensor:
+    """[N, M] gives the distances of rows i < j, in that order."""
+    i, j = torch.triu_indices(x.shape[0], x.shape[0], 1)
+    return torch.linalg.vector_norm(x[i] - x[j], p, dim=-1)
+
+
+@formula(aten._pdist_backward.default)
+def _pdist_backward(gradient: Tensor, x: Tensor, p: float, distance: Tensor) -> Tensor:
+    i, j = torch.triu_indices(x.shape[0], x.shape[0], 1)
+    change = _distance_gradient(gradient.unsqueeze(-1), x[i] - x[j], distance.unsqueeze(-1), p)
+    return torch.zeros_like(x).index_add(0, i, change).index_add(0, j, change, alpha=-1)
+
+
+def _distance_gradient(gradient: Tensor, difference: Tensor, distance: Tensor, p: float) -> Tensor:
+    """Of the p-norm of `difference`; 0 where the norm has no slope."""
+    if p == 0:
+        return gradient * torch.zeros_like(difference)
+    if p == 1:
+        return gradient * difference.sign()
+    if math.isinf(p):
+        return gradient * torch.where(difference.abs() == distance, difference.sign(), 0.0)
+    slope = difference.sign() * (difference.abs() / distance).pow(p - 1)
+    flat = distance == 0
+    if p < 1:
+        flat = flat | (difference == 0)
+    return torch.where(flat, 0.0, gradient * slope)
+
+
+# ---- sums of products ----
+
+
+@formula(aten.addbmm.default)
+def _addbmm(x: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+    """The sum over the batch is part of the inner dimension of one product."""
+    wide, high = a.permute(1, 0, 2).reshape(a.shape[1], -1), b.reshape(-1, b.shape[2])
+    return torch.addmm(x, wide, high, beta=beta, alpha=alpha)
+
+
+@formula(aten._trilinear.default)
+def _trilinear(
+    x: Tensor, y: Tensor, z: Tensor, expand_x: list[int], expand_y: list[int], expand_z: list[int], sumdim: list[int],
+    unroll_dim: int = 1,
+) -> Tensor:  # fmt: skip
+    x, y, z = _unsqueezed(x, expand_x), _unsqueezed(y, expand_y), _unsqueezed(z, expand_z)
+    return (x * y * z).sum(sumdim) if sumdim else x * y * z
+
+
+def _unsqueezed(x: Tensor, dims: list[int]) -> Tensor:
+    for d in dims:
+        x = x.unsqueeze(d)
+    return x

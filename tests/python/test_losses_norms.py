@@ -1,0 +1,207 @@
+"""Every loss and normalisation of torch.nn, native (strict): values and gradients in fp32 against eager, and in bf16
+against an fp64 reference, where our error by norm is at most 1.1 times eager's."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from comparison import assert_close_to_eager, assert_near_in_norm, relative_error
+from torch import nn
+
+CLASSES = 11
+DRAWS = 8
+
+
+def scores(*shape):
+    return lambda: torch.randn(*shape)
+
+
+def chances(*shape):
+    return lambda: torch.rand(*shape) * 0.98 + 0.01
+
+
+def labels(*shape, ignored=False):
+    def draw():
+        values = torch.randint(0, CLASSES, shape)
+        return torch.where(torch.rand(shape) < 0.2, -100, values) if ignored else values
+
+    return draw
+
+
+def signs(*shape):
+    return Fixed(lambda: torch.randint(0, 2, shape) * 2.0 - 1.0)
+
+
+class Fixed:
+    """An argument that the loss has no gradient for."""
+
+    def __init__(self, draw):
+        self.draw = draw
+
+    def __call__(self):
+        return self.draw()
+
+
+ROW, GRID = (9, 37), (4, CLASSES, 5, 6)
+WEIGHT = torch.linspace(0.2, 2.0, CLASSES)
+PAIR = (scores(*ROW), scores(*ROW))
+
+
+def reductions(label, function, inputs, **options):
+    return [
+        (f"{label}-{r}", lambda *a, r=r: function(*a, reduction=r, **options), inputs) for r in ("mean", "sum", "none")
+    ]
+
+
+def weighted(function):
+    """With the class weights as an operand of the arguments' dtype."""
+    return lambda x, *rest, **options: function(x, *rest, weight=WEIGHT.to(x.dtype), **options)
+
+
+LOSSES = [
+    *reductions("mse", F.mse_loss, PAIR),
+    *reductions("l1", F.l1_loss, PAIR),
+    *reductions("smooth_l1", F.smooth_l1_loss, PAIR, beta=0.7),
+    *reductions("smooth_l1_beta_0", F.smooth_l1_loss, PAIR, beta=0.0),
+    *reductions("huber", F.huber_loss, PAIR, delta=0.6),
+    *reductions("bce", F.binary_cross_entropy, (chances(*ROW), chances(*ROW))),
+    *reductions("bce_logits", F.binary_cross_entropy_with_logits, (scores(*ROW), chances(*ROW))),
+    ("bce_logits-weights", lambda x, y, w: F.binary_cross_entropy_with_logits(x, y, w, pos_weight=w[0]),
+     (scores(*ROW), chances(*ROW), Fixed(chances(*ROW)))),
+    *reductions("nll", F.nll_loss, (scores(9, CLASSES), labels(9, ignored=True))),
+    *reductions("nll_weighted", weighted(F.nll_loss), (scores(9, CLASSES), labels(9))),
+    *reductions("nll_2d", F.nll_loss, (scores(*GRID), labels(4, 5, 6, ignored=True))),
+    *reductions("nll_2d_weighted", weighted(F.nll_loss), (scores(*GRID), labels(4, 5, 6))),
+    *reductions("cross_entropy", F.cross_entropy, (scores(9, CLASSES), labels(9, ignored=True))),
+    *reductions("cross_entropy_smooth", weighted(F.cross_entropy), (scores(9, CLASSES), labels(9)),
+                label_smoothing=0.1),
+    *reductions("cross_entropy_2d", F.cross_entropy, (scores(*GRID), labels(4, 5, 6)), ignore_index=3),
+    *reductions("cross_entropy_soft", F.cross_entropy, (scores(9, CLASSES), chances(9, CLASSES)), label_smoothing=0.2),
+    *reductions("kl_div", F.kl_div, (scores(*ROW), chances(*ROW))),
+    *reductions("kl_div_log", F.kl_div, PAIR, log_target=True),
+    *reductions("poisson_nll", F.poisson_nll_loss, (scores(*ROW), chances(*ROW)), full=True),
+    *reductions("soft_margin", F.soft_margin_loss, (scores(*ROW), signs(*ROW))),
+    *reductions("hinge_embedding", F.hinge_embedding_loss, (scores(*ROW), signs(*ROW))),
+    *reductions("margin_ranking", F.margin_ranking_loss, (*PAIR, signs(*ROW)), margin=0.3),
+    *reductions("cosine_embedding", F.cosine_embedding_loss, (*PAIR, signs(9)), margin=0.1),
+    *reductions("triplet_margin", F.triplet_margin_loss, (*PAIR, scores(*ROW))),
+    *reductions("multi_margin", F.multi_margin_loss, (scores(9, CLASSES), labels(9))),
+    *reductions("multi_margin_weighted", weighted(F.multi_margin_loss), (scores(9, CLASSES), labels(9)), p=2),
+    *reductions("multilabel_margin", F.multilabel_margin_loss, (scores(9, CLASSES), labels(9, CLASSES))),
+    *reductions("multilabel_soft_margin", F.multilabel_soft_margin_loss, (scores(*ROW), chances(*ROW))),
+]  # fmt: skip
+
+# Module and shape of its argument.
+NORMS = {
+    "batch_norm_1d": (lambda: nn.BatchNorm1d(13), (6, 13)),
+    "batch_norm_1d_length": (lambda: nn.BatchNorm1d(13, momentum=None), (6, 13, 17)),
+    "batch_norm_2d": (lambda: nn.BatchNorm2d(8), (4, 8, 9, 7)),
+    "batch_norm_2d_plain": (lambda: nn.BatchNorm2d(8, affine=False, track_running_stats=False), (4, 8, 9, 7)),
+    "batch_norm_3d": (lambda: nn.BatchNorm3d(3), (2, 3, 4, 5, 6)),
+    "instance_norm_1d": (lambda: nn.InstanceNorm1d(5, affine=True), (3, 5, 33)),
+    "instance_norm_2d": (lambda: nn.InstanceNorm2d(5, track_running_stats=True), (3, 5, 8, 9)),
+    "group_norm": (lambda: nn.GroupNorm(4, 12), (3, 12, 7, 5)),
+    "group_norm_plain": (lambda: nn.GroupNorm(3, 12, affine=False), (3, 12, 19)),
+    "layer_norm": (lambda: nn.LayerNorm(65), (6, 9, 65)),
+    "layer_norm_2d": (lambda: nn.LayerNorm((9, 16), bias=False), (6, 9, 16)),
+    "rms_norm": (lambda: nn.RMSNorm(65), (6, 9, 65)),
+    "rms_norm_eps": (lambda: nn.RMSNorm((9, 16), eps=1e-3, elementwise_affine=False), (6, 9, 16)),
+    "weight_norm": (lambda: nn.utils.parametrizations.weight_norm(nn.Linear(16, 8)), (5, 16)),
+    "normalize": (lambda: Normalize(), (6, 33)),
+}
+
+
+class Normalize(nn.Module):
+    def forward(self, x):
+        return F.normalize(x, dim=1)
+
+
+def cast(value, dtype):
+    return value.to(dtype) if value.is_floating_point() else value
+
+
+def results_and_gradients(function, inputs, dtype, parameters=()):
+    """[result, gradients...] of the result times fixed numbers, for what requires them."""
+    inputs = [cast(v, dtype).detach().clone().requires_grad_(v.requires_grad) for v in inputs]
+    result = function(*inputs)
+    weights = torch.linspace(0.5, 1.5, result.numel()).reshape(result.shape).to(result.dtype)
+    wanted = [v for v in inputs if v.requires_grad] + list(parameters)
+    gradients = torch.autograd.grad((result * weights).sum(), wanted, allow_unused=True)
+    return [result, *(g for g in gradients if g is not None)]
+
+
+def draw(makers, dtype):
+    inputs = [cast(make(), dtype) for make in makers]
+    for value, make in zip(inputs, makers, strict=True):
+        value.requires_grad_(value.is_floating_point() and not isinstance(make, Fixed))
+    return inputs
+
+
+def assert_bf16_error(cases):
+    """cases: (ours, eager, exact), each a list of tensors. One rounding more or less decides over a single number, so
+    the error is taken over all draws, each tensor in units of its own norm."""
+    ours, eager = 0.0, 0.0
+    for tensors in zip(*(zip(*case, strict=True) for case in cases), strict=True):
+        for a, b, _ in tensors:
+            assert a.dtype is b.dtype and a.shape == b.shape
+        ours += relative_error([a for a, _, _ in tensors], [c for _, _, c in tensors]) ** 2
+        eager += relative_error([b for _, b, _ in tensors], [c for _, _, c in tensors]) ** 2
+    assert ours**0.5 <= 1.1 * eager**0.5, f"error {ours**0.5:.3e} against fp64, eager {eager**0.5:.3e}"
+
+
+@pytest.mark.parametrize("name, function, makers", LOSSES, ids=[case[0] for case in LOSSES])
+def test_loss(name, function, makers, compiled, strict):
+    inputs = draw(makers, torch.float32)
+    eager = results_and_gradients(function, inputs, torch.float32)
+    ours = results_and_gradients(compiled(function), inputs, torch.float32)
+    assert_close_to_eager(ours[0], eager[0], strides=True)
+    assert_near_in_norm(ours[1:], eager[1:], bound=1e-5)
+
+
+@pytest.mark.parametrize("name, function, makers", LOSSES, ids=[case[0] for case in LOSSES])
+def test_loss_bf16(name, function, makers, compiled, strict):
+    optimised = compiled(function)
+    cases = []
+    for _ in range(DRAWS):
+        inputs = draw(makers, torch.bfloat16)
+        try:
+            eager = results_and_gradients(function, inputs, torch.bfloat16)
+        except NotImplementedError:
+            pytest.skip("eager has no bf16 form")
+        ours = results_and_gradients(optimised, inputs, torch.bfloat16)
+        cases.append((ours, eager, results_and_gradients(function, inputs, torch.float64)))
+    assert_bf16_error(cases)
+
+
+def norm_run(name, training, dtype, x, wrap):
+    """[result, gradients..., running statistics...] of one step."""
+    make, _ = NORMS[name]
+    torch.manual_seed(1)
+    module = make().train(training)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.copy_(torch.randn_like(parameter) * 0.3 + 1)
+    module.to(dtype)
+    values = results_and_gradients(wrap(module), [x], dtype, module.parameters())
+    return values + [b.clone() for b in module.buffers() if b.is_floating_point()]
+
+
+@pytest.mark.parametrize("training", [True, False], ids=["training", "inference"])
+@pytest.mark.parametrize("name", NORMS)
+def test_norm(name, training, compiled, strict):
+    x = torch.randn(NORMS[name][1], requires_grad=True)
+    eager = norm_run(name, training, torch.float32, x, lambda m: m)
+    ours = norm_run(name, training, torch.float32, x, compiled)
+    assert_close_to_eager(ours[0], eager[0], strides=True)
+    assert_near_in_norm(ours[1:], eager[1:], bound=1e-5)
+
+
+@pytest.mark.parametrize("training", [True, False], ids=["training", "inference"])
+@pytest.mark.parametrize("name", NORMS)
+def test_norm_bf16(name, training, compiled, strict):
+    cases = []
+    for _ in range(2):
+        x = torch.randn(NORMS[name][1]).bfloat16().requires_grad_()
+        eager = norm_run(name, training, torch.bfloat16, x, lambda m: m)
+        exact = norm_run(name, training, torch.float64, x, lambda m: m)
+        cases.append((norm_run(name, training, torch.bfloat16, x, compiled), eager, exact))
+    assert_bf16_error(cases)
