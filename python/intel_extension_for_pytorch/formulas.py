@@ -47,7 +47,8 @@ def _cdist(x: Tensor, y: Tensor, p: float, compute_mode: int | None) -> Tensor:
     if p == 2 and (compute_mode == 1 or (not compute_mode and many)):
         batch = torch.broadcast_shapes(x.shape[:-2], y.shape[:-2])
         return aten._euclidean_dist(x.expand(*batch, *x.shape[-2:]), y.expand(*batch, *y.shape[-2:]))
-    return torch.linalg.vector_norm(x.unsqueeze(-2) - y.unsqueeze(-3), p, dim=-1)
+    difference = x.unsqueeze(-2) - y.unsqueeze(-3)
+    return torch.linalg.vector_norm(difference, p, dim=-1) if x.shape[-1] else difference.sum(-1)
 
 
 @formula(aten._cdist_backward.default)
