@@ -1,5 +1,5 @@
 // The table of fused epilogues. A row is a name, the pointwise op it equals, how many numbers follow the name
-// in text form, and the oneDNN algorithm with its two parameters as functions of those numbers.
+// in text form, and the oneDNN algorithm with its two parameters as a function of those numbers.
 #include "kernels/post_ops.h"
 
 #include <array>
@@ -15,46 +15,58 @@ namespace {
 
 using dnnl::algorithm;
 
-struct Scale {
-  float alpha, beta;
+struct Form {
+  algorithm kind;
+  float alpha = 0, beta = 0;
 };
 
 struct Rule {
   PostOpRow row;
-  algorithm kind;
-  Scale (*scale)(const PostOp& op);
+  Form (*form)(const PostOp& op);
 };
 
-constexpr Scale none(const PostOp&) { return {0, 0}; }
-constexpr Scale as_given(const PostOp& op) { return {op.alpha, op.beta}; }
-constexpr Scale one(const PostOp&) { return {1, 0}; }
-constexpr Scale sixth_and_half(const PostOp&) { return {1.0f / 6.0f, 0.5f}; }
-// x * clamp(x * huge, 0, 1): oneDNN's own relu is max(x, 0) and loses NaN. -inf becomes NaN here, which is at
-// least loud.
-constexpr Scale huge(const PostOp&) { return {std::numeric_limits<float>::max(), 0}; }
+template <algorithm kind>
+constexpr Form plain(const PostOp&) {
+  return {kind};
+}
+template <algorithm kind>
+constexpr Form as_given(const PostOp& op) {
+  return {kind, op.alpha, op.beta};
+}
+constexpr Form swish(const PostOp&) { return {algorithm::eltwise_swish, 1}; }
+constexpr Form hardswish(const PostOp&) { return {algorithm::eltwise_hardswish, 1.0f / 6.0f, 0.5f}; }
+
+// x > 0 ? x : 0 * expm1(x). oneDNN's own relu is max(x, 0), which loses NaN; the cheaper x * clamp(x * huge,
+// 0, 1) turns -inf into NaN.
+constexpr Form relu(const PostOp&) { return {algorithm::eltwise_elu, 0}; }
+// With a slope of 0 oneDNN takes max(x, 0), where eager still multiplies: NaN of NaN and of -inf.
+constexpr Form leaky_relu(const PostOp& op) {
+  if (op.alpha == 0) return {algorithm::eltwise_hardswish, std::numeric_limits<float>::max()};
+  return {algorithm::eltwise_relu, op.alpha};
+}
 
 // clang-format off
 constexpr Rule kRules[] = {
     // name          pointwise      numbers operand  NaN
-    {{"relu",        "relu",        0, false, true},  algorithm::eltwise_hardswish,  huge},
-    {{"leaky_relu",  "leaky_relu",  1, false, true},  algorithm::eltwise_relu,       as_given},
-    {{"elu",         "elu",         1, false, true},  algorithm::eltwise_elu,        as_given},
-    {{"gelu",        "gelu",        0, false, true},  algorithm::eltwise_gelu_erf,   none},
-    {{"gelu_tanh",   "gelu_tanh",   0, false, true},  algorithm::eltwise_gelu_tanh,  none},
-    {{"silu",        "silu",        0, false, true},  algorithm::eltwise_swish,      one},
-    {{"sigmoid",     "sigmoid",     0, false, true},  algorithm::eltwise_logistic,   none},
-    {{"tanh",        "tanh",        0, false, true},  algorithm::eltwise_tanh,       none},
-    {{"hardswish",   "hardswish",   0, false, true},  algorithm::eltwise_hardswish,  sixth_and_half},
-    {{"mish",        "mish",        0, false, true},  algorithm::eltwise_mish,       none},
-    {{"hardtanh",    "hardtanh",    2, false, false}, algorithm::eltwise_clip,       as_given},
-    {{"clip",        "hardtanh",    2, false, false}, algorithm::eltwise_clip,       as_given},
-    {{"square",      "square",      0, false, true},  algorithm::eltwise_square,     none},
-    {{"abs",         "abs",         0, false, true},  algorithm::eltwise_abs,        none},
-    {{"sqrt",        "sqrt",        0, false, true},  algorithm::eltwise_sqrt,       none},
-    {{"add",         "add",         0, true,  true},  algorithm::binary_add,         none},
-    {{"sub",         "sub",         0, true,  true},  algorithm::binary_sub,         none},
-    {{"mul",         "mul",         0, true,  true},  algorithm::binary_mul,         none},
-    {{"sum",         "",            0, true,  true},  algorithm::binary_add,         none},
+    {{"relu",        "relu",        0, false, true}, relu},
+    {{"leaky_relu",  "leaky_relu",  1, false, true}, leaky_relu},
+    {{"elu",         "elu",         1, false, true}, as_given<algorithm::eltwise_elu>},
+    {{"gelu",        "gelu",        0, false, true}, plain<algorithm::eltwise_gelu_erf>},
+    {{"gelu_tanh",   "gelu_tanh",   0, false, true}, plain<algorithm::eltwise_gelu_tanh>},
+    {{"silu",        "silu",        0, false, true}, swish},
+    {{"sigmoid",     "sigmoid",     0, false, true}, plain<algorithm::eltwise_logistic>},
+    {{"tanh",        "tanh",        0, false, true}, plain<algorithm::eltwise_tanh>},
+    {{"hardswish",   "hardswish",   0, false, true}, hardswish},
+    {{"mish",        "mish",        0, false, true}, plain<algorithm::eltwise_mish>},
+    {{"hardtanh",    "hardtanh",    2, false, false}, as_given<algorithm::eltwise_clip>},
+    {{"clip",        "hardtanh",    2, false, false}, as_given<algorithm::eltwise_clip>},
+    {{"square",      "square",      0, false, true}, plain<algorithm::eltwise_square>},
+    {{"abs",         "abs",         0, false, true}, plain<algorithm::eltwise_abs>},
+    {{"sqrt",        "sqrt",        0, false, true}, plain<algorithm::eltwise_sqrt>},
+    {{"add",         "add",         0, true,  true}, plain<algorithm::binary_add>},
+    {{"sub",         "sub",         0, true,  true}, plain<algorithm::binary_sub>},
+    {{"mul",         "mul",         0, true,  true}, plain<algorithm::binary_mul>},
+    {{"sum",         "",            0, true,  true}, plain<algorithm::binary_add>},
 };
 // clang-format on
 
@@ -118,16 +130,16 @@ Epilogue::Epilogue(std::span<const BoundPostOp> post, const TensorView& dst, Ope
   const std::vector<int> order = row_major_order(static_cast<int>(dst.sizes.size()));
   for (const BoundPostOp& bound : post) {
     const Rule& rule = rule_of(bound.op);
+    const Form as = rule.form(bound.op);
     if (!rule.row.takes_operand) {
-      const Scale scale = rule.scale(bound.op);
-      post_ops_.append_eltwise(rule.kind, scale.alpha, scale.beta);
+      post_ops_.append_eltwise(as.kind, as.alpha, as.beta);
       continue;
     }
     const TensorView given = with_plain_strides(without_repeats(bound.view), order);
     const bool full = given.sizes == dst.sizes;
     const bool same_strides = full && strides_agree(given, dst);
     if (bound.shares_result && !form.copy && same_strides && bound.view.dtype == dst.dtype &&
-        rule.kind == algorithm::binary_add) {
+        as.kind == algorithm::binary_add) {
       post_ops_.append_sum();
       continue;
     }
@@ -144,7 +156,7 @@ Epilogue::Epilogue(std::span<const BoundPostOp> post, const TensorView& dst, Ope
       operand.used = describe_dense(given, order, what);
     }
     operand.copy = bound.shares_result || operand.given != operand.used;
-    post_ops_.append_binary(rule.kind, operand.used);
+    post_ops_.append_binary(as.kind, operand.used);
     operands_.push_back(std::move(operand));
   }
 }

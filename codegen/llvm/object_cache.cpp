@@ -44,8 +44,11 @@ uint64_t checksum(std::string_view object) { return llvm::xxh3_64bits(llvm::Stri
 void warn_once(const std::string& subject, const std::string& message) {
   static std::mutex mutex;
   static std::set<std::string> warned;
-  std::lock_guard lock(mutex);
-  if (warned.insert(subject).second) log(LogLevel::kWarning, message);
+  {
+    std::lock_guard lock(mutex);
+    if (!warned.insert(subject).second) return;
+  }
+  log(LogLevel::kWarning, message);  // its sink may wait for another lock: Python's
 }
 
 // mkdir -p where only the last component is ours to protect.

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdlib>
@@ -25,6 +26,9 @@ class TestEnvironment : public ::testing::Environment {
 };
 [[maybe_unused]] const auto* const kTestEnvironment =
     ::testing::AddGlobalTestEnvironment(new TestEnvironment);
+
+constexpr size_t kGuardBytes = 64;
+constexpr std::byte kGuard{0xA5};
 
 template <typename T>
 T load(const Array& a, int64_t i) {
@@ -50,6 +54,14 @@ double ulp_distance(double expected, double actual, Dtype dtype) {
 }
 
 }  // namespace
+
+Array::Array(Dtype dtype, int64_t size) : dtype(dtype), size(size), bytes(size * itemsize(dtype)) {
+  bytes.resize(bytes.size() + kGuardBytes, kGuard);
+}
+
+bool Array::guard_is_intact() const {
+  return std::all_of(bytes.end() - kGuardBytes, bytes.end(), [](std::byte b) { return b == kGuard; });
+}
 
 Array Array::of_ints(Dtype dtype, const std::vector<int64_t>& values) {
   Array a(dtype, static_cast<int64_t>(values.size()));
@@ -191,9 +203,12 @@ void expect_same(const Function& f, const std::vector<Array>& arrays, const std:
     const Target target = target_for(isa);
     std::vector<Array> actual = arrays;
     run(*jit_compile({lowered(f, target)}, target), f.name, pointers(actual), symbols);
-    for (size_t i = 0; i < arrays.size(); ++i)
-      EXPECT_EQ(difference(expected[i], actual[i], ulps), "")
-          << f.name << " on " << ipex::name(isa) << ", buffer " << f.buffers[i].name;
+    for (size_t i = 0; i < arrays.size(); ++i) {
+      const std::string where =
+          f.name + " on " + std::string(ipex::name(isa)) + ", buffer " + f.buffers[i].name;
+      EXPECT_EQ(difference(expected[i], actual[i], ulps), "") << where;
+      EXPECT_TRUE(actual[i].guard_is_intact()) << where;
+    }
   }
 }
 

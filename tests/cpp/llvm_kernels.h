@@ -12,9 +12,10 @@
 
 namespace ipex::loop::testing {
 
-// Elements of one dtype in memory, written and read as the widest C++ type of its kind.
+// Elements of one dtype in memory, written and read as the widest C++ type of its kind; behind them a guard
+// that nobody may write.
 struct Array {
-  Array(Dtype dtype, int64_t size) : dtype(dtype), size(size), bytes(size * itemsize(dtype) + 64) {}
+  Array(Dtype dtype, int64_t size);
   static Array of_ints(Dtype dtype, const std::vector<int64_t>& values);
   static Array of_floats(Dtype dtype, const std::vector<double>& values);
   void set_int(int64_t i, int64_t value);
@@ -22,6 +23,7 @@ struct Array {
   int64_t get_int(int64_t i) const;  // half types: their bits
   double get_float(int64_t i) const;
   void* data() { return bytes.data(); }
+  bool guard_is_intact() const;
 
   Dtype dtype;
   int64_t size;

@@ -83,6 +83,45 @@ TEST(Memory, ArbitraryMask) {
   })"));
 }
 
+// y[to] = x[from] narrowed, where the constant mask says so; the elements around stay.
+TEST(Memory, ConstantMaskOfNarrowedValues) {
+  const std::pair<Dtype, Dtype> narrowings[] = {
+      {Dtype::kI64, Dtype::kI32}, {Dtype::kI64, Dtype::kI16}, {Dtype::kI64, Dtype::kI8},
+      {Dtype::kI32, Dtype::kI16}, {Dtype::kI32, Dtype::kU8},  {Dtype::kI16, Dtype::kI8},
+      {Dtype::kF64, Dtype::kF32}, {Dtype::kF32, Dtype::kF16}, {Dtype::kF32, Dtype::kBF16}};
+  for (auto [from, to] : narrowings)
+    for (int lanes : {4, 8, 16, 32})
+      for (const std::string condition : {"< 1", "< 2", "< 3", "== 0", "== 3", "!= 1"}) {
+        const std::string n = std::to_string(lanes), ramp = "ramp(0, 1, " + n + ")";
+        const size_t space = condition.find(' ');
+        const std::string mask =
+            ramp + condition.substr(0, space) + " broadcast(" + condition.substr(space) + ", " + n + ")";
+        const std::string source = "func narrow(in x: " + std::string(name(from)) + "[" + n +
+                                   "], inout y: " + std::string(name(to)) + "[" + n + "]) {\n  y[" + ramp +
+                                   "] = cast." + std::string(name(to)) + "(x[" + ramp + "]) if " + mask +
+                                   "\n}\n";
+        SCOPED_TRACE(source);
+        Array x(from, lanes);  // every byte of a wide element tells
+        for (int i = 0; i < lanes; ++i) is_float(from) ? x.set_float(i, i + 1.5) : x.set_int(i, -100 - i);
+        expect_same(parse_function(source), {x, counting(to, lanes)});
+      }
+}
+
+// Only the last element of y is written: a wider access would touch the guard behind it.
+TEST(Memory, LastLaneStaysInside) {
+  for (Dtype to : {Dtype::kI8, Dtype::kI16, Dtype::kI32}) {
+    const std::string source = "func last(in x: i64[8], inout y: " + std::string(name(to)) + R"([1]) {
+  y[ramp(-7, 1, 8)] = cast.)" + std::string(name(to)) +
+                               R"((x[ramp(0, 1, 8)]) if ramp(0, 1, 8) == broadcast(7, 8)
+}
+)";
+    SCOPED_TRACE(source);
+    Array x(Dtype::kI64, 8);
+    for (int i = 0; i < 8; ++i) x.set_int(i, -2 - i);
+    expect_same(parse_function(source), {x, Array(to, 1)});
+  }
+}
+
 TEST(Memory, ScalarMask) {
   expect_copies(copy_kernel("for i in 0..64 { y[i] = x[i + 20 if i < 44] }"));
   expect_copies(copy_kernel("for i in 0..100 { y[i] = x[63 - i if i < 10] if i < 60 }"));

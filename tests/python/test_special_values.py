@@ -1,0 +1,45 @@
+"""Do infinities, NaN and signs of zero come through fused epilogues as eager's operators give them?"""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from comparison import assert_close_to_eager
+
+SPECIALS = (float("inf"), -float("inf"), float("nan"), 0.0, -0.0, 1.0, -1.0, 3e38, -3e38, 2.5, -100.0, 100.0)
+ACTIVATIONS = {
+    "relu": torch.relu,
+    "relu6": F.relu6,
+    "hardtanh": F.hardtanh,
+    "leaky_relu": F.leaky_relu,
+    "leaky_relu_0": lambda x: F.leaky_relu(x, 0.0),
+    "elu": F.elu,
+    "silu": F.silu,
+    "sigmoid": torch.sigmoid,
+    "tanh": torch.tanh,
+    "relu_of_sum": lambda x: torch.relu(x + x.new_ones(x.shape)),
+}
+
+
+@pytest.mark.parametrize("dtype", (torch.float32, torch.bfloat16), ids=("fp32", "bf16"))
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_epilogues(name, dtype, compiled, strict):
+    """The bias brings the values into the sum, and so do activations: a row of inf, a pixel of NaN."""
+    activation, channels = ACTIVATIONS[name], len(SPECIALS)
+    linear = torch.nn.Linear(8, channels)
+    conv = torch.nn.Conv2d(4, channels, 3, padding=1)
+    for layer in (linear, conv):
+        torch.nn.init.zeros_(layer.weight)
+        layer.bias.data = torch.tensor(SPECIALS)
+        layer.to(dtype)
+    positive = torch.nn.Linear(8, channels, bias=False).to(dtype)
+    torch.nn.init.constant_(positive.weight, 0.5)
+
+    def run(x, image, rows):
+        return activation(linear(x)), activation(conv(image)), activation(positive(rows))
+
+    rows = torch.ones(3, 8, dtype=dtype)
+    for row, value in enumerate((float("inf"), -float("inf"), float("nan"))):
+        rows[row, 3] = value
+    inputs = torch.randn(5, 8, dtype=dtype), torch.randn(2, 4, 6, 6, dtype=dtype), rows
+    with torch.no_grad():
+        assert_close_to_eager(compiled(run)(*inputs), run(*inputs))
