@@ -48,7 +48,9 @@ def _cdist(x: Tensor, y: Tensor, p: float, compute_mode: int | None) -> Tensor:
         batch = torch.broadcast_shapes(x.shape[:-2], y.shape[:-2])
         return aten._euclidean_dist(x.expand(*batch, *x.shape[-2:]), y.expand(*batch, *y.shape[-2:]))
     difference = x.unsqueeze(-2) - y.unsqueeze(-3)
-    return torch.linalg.vector_norm(difference, p, dim=-1) if x.shape[-1] else difference.sum(-1)
+    if x.shape[-1] == 0:
+        return difference.sum(-1)
+    return difference.abs().amax(-1) if math.isinf(p) else torch.linalg.vector_norm(difference, p, dim=-1)
 
 
 @formula(aten._cdist_backward.default)
