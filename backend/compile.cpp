@@ -507,6 +507,7 @@ class Compiler {
     Graph body;
     body.symbols = g_.symbols;
     body.symbol_hints = g_.symbol_hints;
+    body.symbol_lows = g_.symbol_lows;
     Node input;
     input.op = Op::kInput;
     input.name = "x";

@@ -74,9 +74,10 @@ void GraphBuilder::add_types(Node& node, const py::list& types) {
 
 GraphBuilder::Handle GraphBuilder::append(Node node) { return graph_.add(std::move(node)).node; }
 
-void GraphBuilder::symbol(const std::string& name, int64_t hint) {
+void GraphBuilder::symbol(const std::string& name, int64_t hint, int64_t low) {
   graph_.symbols.push_back(name);
   graph_.symbol_hints.push_back(hint);
+  if (low < 1) graph_.symbol_lows[name] = low;
 }
 
 GraphBuilder::Handle GraphBuilder::input(const std::string& name, const std::string& dtype,

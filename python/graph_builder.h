@@ -16,7 +16,7 @@ class GraphBuilder {
  public:
   using Handle = int64_t;
 
-  void symbol(const std::string& name, int64_t hint);
+  void symbol(const std::string& name, int64_t hint, int64_t low);
   Handle input(const std::string& name, const std::string& dtype, const pybind11::tuple& shape,
                const pybind11::object& strides, bool is_static);
   Handle constant(const pybind11::object& value, const std::string& dtype);

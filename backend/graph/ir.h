@@ -92,8 +92,10 @@ class Graph {
   std::string name = "main";
   std::vector<std::string> symbols;   // i64, values given per run
   std::vector<int64_t> symbol_hints;  // one each, for cost decisions only
-  std::vector<Node> nodes;            // topological order; an index is a node's identity
-  std::vector<int32_t> inputs;        // node indices of Op::kInput, in order
+  // Least values of symbols that may be below 1: a size that may be 0, an integer that is no size.
+  std::map<std::string, int64_t> symbol_lows;
+  std::vector<Node> nodes;      // topological order; an index is a node's identity
+  std::vector<int32_t> inputs;  // node indices of Op::kInput, in order
   std::vector<GraphOutput> outputs;
   std::vector<InputMutation> mutations;
 
@@ -114,7 +116,7 @@ int64_t hint(const Dim& dim, const Graph& graph);  // value at the symbol hints
 
 // ---- the text form ----
 //
-//   graph main(%x: f32[8,s0]{s0,1}, %w: f32[16,8] static) symbols(s0=128) {
+//   graph main(%x: f32[8,s0]{s0,1}, %w: f32[16,8] static) symbols(s0=128, u0=8 >= 0) {
 //     %0 = matmul(%w, %x) : f32[16,s0]
 //     %1 = constant value=0.5 : f32[]             # value=[1,2,3], or data="<base 64>", for a tensor
 //     %2 = expand(%1) dims=[] : f32[16,s0]

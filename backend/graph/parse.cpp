@@ -352,6 +352,7 @@ class Parser {
       while (!accept(")")) {
         graph.symbols.push_back(word());
         graph.symbol_hints.push_back(accept("=") ? integer() : 64);
+        if (accept(">=")) graph.symbol_lows[graph.symbols.back()] = integer();
         accept(",");
       }
     }

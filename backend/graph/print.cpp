@@ -97,6 +97,8 @@ std::string print_graph(const Graph& graph, const std::string& indent) {
     for (size_t i = 0; i < graph.symbols.size(); ++i) {
       text += (i ? ", " : "") + graph.symbols[i];
       if (i < graph.symbol_hints.size()) text += "=" + std::to_string(graph.symbol_hints[i]);
+      if (auto low = graph.symbol_lows.find(graph.symbols[i]); low != graph.symbol_lows.end())
+        text += " >= " + std::to_string(low->second);
     }
     text += ")";
   }

@@ -94,9 +94,9 @@ void Emitter::loop(const std::string& base, const Dim& extent, int depth,
   loop.end = extent;
   open();
   bind(loop.var, this->depth());
-  extents_[loop.var] = extent;
+  ranges_[loop.var] = {loop.begin, extent};
   body(make_var(loop.var));
-  extents_.erase(loop.var);
+  ranges_.erase(loop.var);
   loop.body = loop::make_block(close());
   emit(std::move(loop), depth);
 }
@@ -121,7 +121,7 @@ Exprs Emitter::reduce_level(const ReductionSpec& spec, size_t level, Exprs vars,
   open();
   const int inside = this->depth();
   bind(loop.var, inside);
-  extents_[loop.var] = loop.end;
+  ranges_[loop.var] = {loop.begin, loop.end};
   loop::Reduction reduction;
   Exprs states, others;
   for (size_t k = 0; k < spec.states.size(); ++k) {
@@ -136,7 +136,7 @@ Exprs Emitter::reduce_level(const ReductionSpec& spec, size_t level, Exprs vars,
   vars.push_back(make_var(loop.var));
   reduction.yield = reduce_level(spec, level + 1, std::move(vars), states, inside);
   reduction.merge = spec.merge(states, others);
-  extents_.erase(loop.var);
+  ranges_.erase(loop.var);
   loop.reduction = std::move(reduction);
   loop.body = loop::make_block(close());
   emit(std::move(loop), depth);

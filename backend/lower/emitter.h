@@ -21,14 +21,14 @@ using Exprs = std::vector<loop::Expr>;
 
 class Emitter {
  public:
-  explicit Emitter(const std::vector<std::string>& reserved) : scopes_(1) {
-    for (const std::string& name : reserved) uses_[name] = 1;
+  explicit Emitter(loop::Ranges symbols) : scopes_(1), ranges_(std::move(symbols)) {
+    for (const auto& [name, range] : ranges_) uses_[name] = 1;
   }
 
   int depth() const { return static_cast<int>(scopes_.size()) - 1; }
   int depth_of(const loop::Expr& e) const;  // of the innermost scope that binds one of its variables
   int depth_of(const Index& index, const loop::Expr& mask) const;
-  const Extents& extents() const { return extents_; }
+  const loop::Ranges& ranges() const { return ranges_; }  // of symbols and of the loops being written
   std::string unique(const std::string& base);
 
   // Names e, once, as far out as possible; constants and variables stay themselves. Subexpressions that e
@@ -69,7 +69,7 @@ class Emitter {
   std::vector<std::vector<loop::Stmt>> scopes_;
   std::map<std::string, int> bound_;  // name: depth of its scope; symbols are not here
   std::map<std::string, int> uses_;   // base name: how often handed out
-  Extents extents_;
+  loop::Ranges ranges_;
 };
 
 }  // namespace ipex::graph

@@ -79,6 +79,7 @@ Graph body_of(const Graph& graph, int32_t node) {
   Graph body;
   body.symbols = graph.symbols;
   body.symbol_hints = graph.symbol_hints;
+  body.symbol_lows = graph.symbol_lows;
   Node copy = graph.nodes[node];
   for (Value& operand : copy.operands) {
     Node input;

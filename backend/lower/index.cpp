@@ -27,18 +27,12 @@ std::vector<int> without_ones(const Shape& shape) {
   return dims;
 }
 
-loop::Ranges ranges_of(const Extents& extents) {
-  loop::Ranges ranges;
-  for (const auto& [var, extent] : extents) ranges[var] = {index_const(0), extent};
-  return ranges;
-}
-
 // c / n when n divides c for every binding.
-Expr exact_quotient(const Expr& c, const Dim& n) {
+Expr exact_quotient(const Expr& c, const Dim& n, const loop::Ranges& ranges) {
   auto x = as_const_int(c), y = as_const_int(n);
   if (x && y) return *y != 0 && *x % *y == 0 ? index_const(*x / *y) : nullptr;
-  if (as_const_int(loop::simplify(loop::floormod(c, n))) != 0) return nullptr;
-  return loop::simplify(loop::floordiv(c, n));
+  if (as_const_int(loop::simplify(loop::floormod(c, n), ranges)) != 0) return nullptr;
+  return loop::simplify(loop::floordiv(c, n), ranges);
 }
 
 }  // namespace
@@ -73,23 +67,23 @@ Expr flatten(const Index& index, const Shape& shape) {
   return flat;
 }
 
-std::pair<Expr, Expr> div_mod(const Expr& e, const Dim& n, const Extents& extents) {
+std::pair<Expr, Expr> div_mod(const Expr& e, const Dim& n, const loop::Ranges& ranges) {
   if (is_one(n)) return {e, index_const(0)};
   std::set<std::string> vars;
   for (const std::string& v : loop::free_vars(e))
-    if (extents.count(v)) vars.insert(v);
+    if (auto it = ranges.find(v); it != ranges.end() && it->second.high) vars.insert(v);  // a loop's
   if (std::optional<loop::Affine> form = loop::affine(e, vars)) {
     Expr quotient = index_const(0), remainder = index_const(0), most = index_const(0);
     bool separates = true;
     for (const auto& [var, coefficient] : form->coefficients) {
       Expr v = loop::make_var(var);
-      if (Expr q = exact_quotient(coefficient, n)) {
+      if (Expr q = exact_quotient(coefficient, n, ranges)) {
         quotient = quotient + q * v;
       } else {
         auto c = as_const_int(coefficient);
         separates = separates && c && *c > 0;
         remainder = remainder + coefficient * v;
-        most = most + coefficient * (extents.at(var) - index_const(1));
+        most = most + coefficient * (ranges.at(var).high - index_const(1));
       }
     }
     if (auto rest = as_const_int(form->rest)) {
@@ -102,19 +96,18 @@ std::pair<Expr, Expr> div_mod(const Expr& e, const Dim& n, const Extents& extent
       } else {
         separates = separates && *rest == 0;
       }
-    } else if (Expr q = exact_quotient(form->rest, n)) {
+    } else if (Expr q = exact_quotient(form->rest, n, ranges)) {
       quotient = quotient + q;
     } else {
       separates = false;
     }
-    if (separates && loop::provably_less(loop::simplify(most), loop::simplify(n)))
+    if (separates && loop::provably_less(loop::simplify(most), loop::simplify(n), ranges))
       return {quotient, remainder};
   }
-  const loop::Ranges ranges = ranges_of(extents);
   return {loop::simplify(loop::floordiv(e, n), ranges), loop::simplify(loop::floormod(e, n), ranges)};
 }
 
-Index reshape_index(const Index& index, const Shape& from, const Shape& to, const Extents& extents) {
+Index reshape_index(const Index& index, const Shape& from, const Shape& to, const loop::Ranges& ranges) {
   Index out(to.size(), index_const(0));
   for (const FactorRun& run : match_factors(from, to)) {
     Index part;
@@ -125,7 +118,7 @@ Index reshape_index(const Index& index, const Shape& from, const Shape& to, cons
     }
     Expr flat = flatten(part, shape);
     for (size_t k = run.b.size(); k-- > 1;) {
-      auto [high, low] = div_mod(flat, to[run.b[k]], extents);
+      auto [high, low] = div_mod(flat, to[run.b[k]], ranges);
       out[run.b[k]] = low;
       flat = high;
     }

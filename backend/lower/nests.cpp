@@ -20,7 +20,7 @@ Lowering::Lowering(const Graph& body, const std::vector<OperandLayout>& inputs,
       input_layouts_(inputs),
       output_layouts_(outputs),
       axes_(body),
-      emitter_(body.symbols),
+      emitter_(loop::symbol_ranges(body.symbols, body.symbol_lows)),
       memos_(1) {
   IPEX_CHECK(inputs.size() == body.inputs.size() && outputs.size() == body.outputs.size(),
              "lower_group: one layout an input and an output");
@@ -65,6 +65,7 @@ loop::Function Lowering::run(const std::string& name) {
   loop::Function f;
   f.name = name;
   f.symbols = body_.symbols;
+  f.symbol_lows = body_.symbol_lows;
   for (size_t k = 0; k < body_.inputs.size(); ++k)
     f.buffers.push_back({"in" + std::to_string(k), body_.nodes[body_.inputs[k]].types[0].dtype,
                          loop::Access::kIn, input_layouts_[k].extent});

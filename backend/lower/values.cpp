@@ -208,7 +208,7 @@ Index Lowering::operand_index(const Node& node, const Index& index) const {
       return out;
     }
     case Op::kReshape:
-      return reshape_index(index, result, shape, emitter_.extents());
+      return reshape_index(index, result, shape, emitter_.ranges());
     case Op::kSlice: {
       const std::vector<Dim> starts = dims_attr(node, "starts"), steps = dims_attr(node, "steps");
       for (size_t d = 0; d < shape.size(); ++d) out[d] = starts[d] + index[d] * steps[d];

@@ -22,6 +22,7 @@ class Extractor {
     result_.name = graph_.name;
     result_.symbols = graph_.symbols;
     result_.symbol_hints = graph_.symbol_hints;
+    result_.symbol_lows = graph_.symbol_lows;
     for (int32_t input : graph_.inputs) {
       mapped_[{input, 0}] = result_.add(graph_.nodes[input]);
       result_.inputs.push_back(mapped_[{input, 0}].node);
@@ -135,6 +136,7 @@ class Extractor {
     body->name = "group";
     body->symbols = graph_.symbols;
     body->symbol_hints = graph_.symbol_hints;
+    body->symbol_lows = graph_.symbol_lows;
     Node group;
     group.op = Op::kGroup;
     std::map<Value, Value> inside;

@@ -51,7 +51,8 @@ class FunctionEmitter {
     llvm::Function* function = nullptr;
     std::map<std::string, llvm::Value*> names;  // symbols, loop variables, lets, states
     std::map<std::string, BufferRef> buffers;
-    std::map<std::string, Expr> index_lets;  // i64 vectors bound by a let, to see strides through names
+    std::map<std::string, Expr> index_lets;        // i64 vectors bound by a let, to see strides through names
+    std::map<std::string, llvm::Value*> acquired;  // scratch memory of the loops being emitted, by buffer
     int64_t stack_bytes = 0;
     bool parallel_body = false;
   };
@@ -70,6 +71,10 @@ class FunctionEmitter {
   void emit_if(const If& branch);
   void emit_store(const Store& store);
   void emit_alloc(const Alloc& alloc, std::vector<llvm::Value*>& scratch);
+  bool fits_stack(const Alloc& alloc) const;
+  llvm::Value* acquire(const Alloc& alloc);
+  void acquire_all(const Block& body, std::vector<llvm::Value*>& scratch);
+  void release(const std::vector<llvm::Value*>& scratch);
   void emit_call(const Call& call);
   llvm::CallInst* call_abi(llvm::StringRef name, llvm::Type* result, llvm::ArrayRef<llvm::Value*> args);
 
@@ -197,6 +202,10 @@ void FunctionEmitter::emit(const Block& block, Then at_end) {
     for (const Stmt& stmt : block->stmts) emit(stmt, scratch);
   emitted_.clear();
   if (at_end) at_end();
+  release(scratch);
+}
+
+void FunctionEmitter::release(const std::vector<llvm::Value*>& scratch) {
   for (size_t i = scratch.size(); i-- > 0;) call_abi("ipex_scratch_release", ir_.getVoidTy(), {scratch[i]});
 }
 
@@ -231,6 +240,8 @@ void FunctionEmitter::emit_loop(const For& loop) {
 
 void FunctionEmitter::emit_counted(const std::string& var, llvm::Value* begin, llvm::Value* end,
                                    const Reduction* reduction, const Block& body) {
+  std::vector<llvm::Value*> scratch;
+  acquire_all(body, scratch);
   std::vector<llvm::Value*> initial;
   if (reduction)
     for (const State& state : reduction->states) initial.push_back(emit(state.init));
@@ -270,6 +281,7 @@ void FunctionEmitter::emit_counted(const std::string& var, llvm::Value* begin, l
     result->addIncoming(next[i], latch);
     frame_.names[reduction->states[i].name] = result;
   }
+  release(scratch);
 }
 
 void FunctionEmitter::emit_parallel(const For& loop) {
@@ -364,24 +376,56 @@ void FunctionEmitter::emit_store(const Store& store) {
   memory_.store(buffer(store.buffer), index, value, mask);
 }
 
-void FunctionEmitter::emit_alloc(const Alloc& alloc, std::vector<llvm::Value*>& scratch) {
+bool FunctionEmitter::fits_stack(const Alloc& alloc) const {
   const auto extent = as_const_int(alloc.extent);
   const int64_t item = itemsize(alloc.dtype);
+  return extent && *extent >= 0 && *extent <= kStackBytes / item &&
+         frame_.stack_bytes + *extent * item <= kStackBytes;
+}
+
+llvm::Value* FunctionEmitter::acquire(const Alloc& alloc) {
+  llvm::Value* bytes = ir_.CreateMul(emit(alloc.extent), ir_.getInt64(itemsize(alloc.dtype)));
+  llvm::CallInst* call = call_abi("ipex_scratch_acquire", ir_.getPtrTy(), {bytes});
+  call->addRetAttr(llvm::Attribute::NoAlias);
+  return call;
+}
+
+// Memory for the scratch buffers of a loop's body whose size is known before the loop: once, not once an
+// iteration. Those of a parallel loop inside belong to its threads.
+void FunctionEmitter::acquire_all(const Block& body, std::vector<llvm::Value*>& scratch) {
+  if (!body) return;
+  for (const Stmt& stmt : body->stmts) {
+    if (const auto* inner = std::get_if<Block>(&stmt)) {
+      acquire_all(*inner, scratch);
+    } else if (const auto* loop = std::get_if<For>(&stmt)) {
+      if (loop->kind != ForKind::kParallel) acquire_all(loop->body, scratch);
+    } else if (const auto* branch = std::get_if<If>(&stmt)) {
+      acquire_all(branch->then_body, scratch);
+      acquire_all(branch->else_body, scratch);
+    } else if (const auto* alloc = std::get_if<Alloc>(&stmt)) {
+      const std::set<std::string> names = free_vars(alloc->extent);
+      const bool known = std::all_of(names.begin(), names.end(),
+                                     [&](const std::string& name) { return frame_.names.count(name) > 0; });
+      if (!known || fits_stack(*alloc) || frame_.acquired.count(alloc->buffer)) continue;
+      scratch.push_back(frame_.acquired[alloc->buffer] = acquire(*alloc));
+    }
+  }
+}
+
+void FunctionEmitter::emit_alloc(const Alloc& alloc, std::vector<llvm::Value*>& scratch) {
   llvm::Value* pointer = nullptr;
-  if (extent && *extent >= 0 && *extent <= kStackBytes / item &&
-      frame_.stack_bytes + *extent * item <= kStackBytes) {
-    frame_.stack_bytes += (*extent * item + kScratchAlignment - 1) / kScratchAlignment * kScratchAlignment;
+  if (const auto it = frame_.acquired.find(alloc.buffer); it != frame_.acquired.end()) {
+    pointer = it->second;
+  } else if (fits_stack(alloc)) {
+    const int64_t extent = *as_const_int(alloc.extent), item = itemsize(alloc.dtype);
+    frame_.stack_bytes += (extent * item + kScratchAlignment - 1) / kScratchAlignment * kScratchAlignment;
     auto& entry = frame_.function->getEntryBlock();
-    auto* storage = llvm::ArrayType::get(values_.memory_type({alloc.dtype, 1}), *extent);
+    auto* storage = llvm::ArrayType::get(values_.memory_type({alloc.dtype, 1}), extent);
     auto* slot = llvm::IRBuilder<>(&entry, entry.begin()).CreateAlloca(storage, nullptr, alloc.buffer);
     slot->setAlignment(llvm::Align(kScratchAlignment));
     pointer = slot;
   } else {
-    llvm::Value* bytes = ir_.CreateMul(emit(alloc.extent), ir_.getInt64(item));
-    llvm::CallInst* call = call_abi("ipex_scratch_acquire", ir_.getPtrTy(), {bytes});
-    call->addRetAttr(llvm::Attribute::NoAlias);
-    scratch.push_back(call);
-    pointer = call;
+    scratch.push_back(pointer = acquire(alloc));
   }
   frame_.buffers[alloc.buffer] = buffer_ref(alloc.buffer, alloc.dtype, pointer);
 }

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -178,6 +179,8 @@ struct Function {
   std::vector<Buffer> buffers;  // parameters; distinct buffers do not overlap, except where in_place says so
   std::vector<std::string> symbols;  // i64 parameters
   Block body;
+  // Least values of the symbols that may be below 1: a size that may be 0, an integer that is no size.
+  std::map<std::string, int64_t> symbol_lows = {};
 };
 
 }  // namespace ipex::loop

@@ -58,8 +58,14 @@ class Parser {
     symbol(")");
     if (accept("symbols")) {
       symbol("(");
-      do f.symbols.push_back(name("a symbol"));
-      while (accept(","));
+      do {
+        f.symbols.push_back(name("a symbol"));
+        if (accept(">=")) {
+          const bool negative = accept("-");
+          const int64_t low = integer("the symbol's least value");
+          f.symbol_lows[f.symbols.back()] = negative ? -low : low;
+        }
+      } while (accept(","));
       symbol(")");
     }
     unknown_is_index_ = false;

@@ -101,7 +101,11 @@ class Printer {
     out_ += ") ";
     if (!f.symbols.empty()) {
       out_ += "symbols(";
-      for (size_t i = 0; i < f.symbols.size(); ++i) out_ += (i ? ", " : "") + f.symbols[i];
+      for (size_t i = 0; i < f.symbols.size(); ++i) {
+        out_ += (i ? ", " : "") + f.symbols[i];
+        if (auto low = f.symbol_lows.find(f.symbols[i]); low != f.symbol_lows.end())
+          out_ += " >= " + std::to_string(low->second);
+      }
       out_ += ") ";
     }
     block(f.body);

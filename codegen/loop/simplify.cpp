@@ -20,7 +20,8 @@ bool is_trivial(const Expr& e) {
 class Forward {
  public:
   explicit Forward(const Function& f) : function_(f) {
-    for (const std::string& s : f.symbols) exprs_.bounds.set_range(s, index_const(1), nullptr);
+    for (const auto& [name, range] : symbol_ranges(f.symbols, f.symbol_lows))
+      exprs_.bounds.set_range(name, range.low, range.high);
   }
 
   Function run() {
@@ -341,6 +342,15 @@ bool provably_less(const Expr& a, const Expr& b, const Ranges& ranges) {
   set_ranges(exprs, ranges);
   Polynomial x = canonical(exprs, a), y = canonical(exprs, b);
   return exprs.bounds.is_exact(x) && exprs.bounds.is_exact(y) && exprs.bounds.is_less(x, y);
+}
+
+Ranges symbol_ranges(const std::vector<std::string>& symbols, const std::map<std::string, int64_t>& lows) {
+  Ranges ranges;
+  for (const std::string& symbol : symbols) {
+    const auto low = lows.find(symbol);
+    ranges[symbol] = {index_const(low == lows.end() ? 1 : low->second), nullptr};
+  }
+  return ranges;
 }
 
 }  // namespace ipex::loop

@@ -10,6 +10,7 @@
 
 #include <map>
 #include <string>
+#include <vector>
 
 #include "codegen/loop/ir.h"
 
@@ -19,6 +20,8 @@ struct Range {
   Expr low, high;  // null: unknown
 };
 using Ranges = std::map<std::string, Range>;
+// Symbols are at least 1, or what `lows` says.
+Ranges symbol_ranges(const std::vector<std::string>& symbols, const std::map<std::string, int64_t>& lows);
 
 Expr simplify(const Expr& e, const Ranges& ranges = {});
 Function simplify(const Function& f);  // also drops unused lets, dead ifs, empty and single-trip loops

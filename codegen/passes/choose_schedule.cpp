@@ -21,7 +21,8 @@ namespace ipex::loop {
 
 namespace {
 
-constexpr double kAssumedExtent = 128;    // of a loop whose bounds are symbols
+constexpr double kAssumedExtent = 256;  // of a symbol
+constexpr double kLeastExtent = 4;      // of a loop over symbols, where too little parallelism would be dear
 constexpr double kSerialWork = 32 << 10;  // element operations not worth a second thread
 constexpr double kGrainWork = 16 << 10;   // the least one thread is woken for
 constexpr double kSplitWork = 256 << 10;  // a reduction worth two stages
@@ -58,7 +59,16 @@ class Chooser {
            std::all_of(children.begin(), children.end(), [&](int c) { return all_serial(c); });
   }
 
-  double trips(int loop) const { return static_cast<double>(tree_.extent(loop).value_or(kAssumedExtent)); }
+  double trips(int loop) const {
+    if (const auto extent = tree_.extent(loop)) return static_cast<double>(*extent);
+    const Expr& extent = tree_.at(loop).extent;
+    if (!extent) return kAssumedExtent;
+    std::map<std::string, Expr> assumed;
+    for (const std::string& name : free_vars(extent))
+      assumed[name] = index_const(static_cast<int64_t>(kAssumedExtent));
+    const auto value = as_const_int(simplify(substitute(extent, assumed)));
+    return value ? static_cast<double>(std::max<int64_t>(*value, 1)) : kAssumedExtent;
+  }
 
   template <typename Fn>
   void for_each_below(int loop, const Fn& fn) const {  // the loop itself included
@@ -152,6 +162,17 @@ class Chooser {
     return cost;
   }
 
+  // Executions of a reduction that its lanes are merged after: those of the reductions it is the inside of.
+  double merged_after(int loop) const {
+    double n = 1;
+    for (int outer = tree_.at(loop).parent; outer >= 0; loop = outer, outer = tree_.at(outer).parent) {
+      if (!tree_.at(outer).node->reduction || !passes_through(*tree_.at(outer).node, *tree_.at(loop).node))
+        break;
+      n *= trips(outer);
+    }
+    return n;
+  }
+
   double vector_cost(int loop, const std::string& var, int below) const {
     double cost = own_cost(below, &var);
     for (int child : tree_.at(below).children) cost += vector_cost(loop, var, child);
@@ -159,7 +180,8 @@ class Chooser {
     if (below == loop) {
       n = std::ceil(n / fitting_lanes(loop)) *
           lanes(loop);  // a vector costs the same however few lanes it has
-      if (tree_.at(loop).node->reduction) cost += (simple_merge(loop) ? 1 : kTupleMerge) * kLaneMergeCost / n;
+      if (tree_.at(loop).node->reduction)
+        cost += (simple_merge(loop) ? 1 : kTupleMerge) * kLaneMergeCost / (n * merged_after(loop));
     }
     return n * cost + kLoopCost;
   }
@@ -354,7 +376,7 @@ class Chooser {
   void parallelise(int root, std::vector<Level> levels, int vector) {
     const double total = work(root), wanted = 4.0 * std::max(target_.threads, 1);
     double available = 1;
-    for (const Level& l : levels) available *= l.is_constant ? l.trips : 1;
+    for (const Level& l : levels) available *= l.is_constant ? l.trips : kLeastExtent;
     // Too few iterations around a long vector loop: cut it as well.
     if (vector >= 0 && entry(var(vector)).tile == 0 && available < wanted) {
       const LoopSchedule& s = entry(var(vector));
@@ -376,7 +398,7 @@ class Chooser {
     double iterations = 1, certain = 1;
     while (count < levels.size() && (count == 0 || certain < wanted)) {
       iterations *= levels[count].trips;
-      certain *= levels[count].is_constant ? levels[count].trips : 1;
+      certain *= levels[count].is_constant ? levels[count].trips : kLeastExtent;
       ++count;
     }
     std::string name = levels[0].name;

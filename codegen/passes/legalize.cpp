@@ -1,7 +1,9 @@
 // Operations without an instruction of their own, as operations that have one: Python's floor division and
 // remainder on integers and floats. Casts need nothing here: the emitter has exact instructions or sequences
 // for every pair of dtypes.
+#include "codegen/loop/simplify.h"
 #include "codegen/passes/expand.h"
+#include "codegen/passes/loop_nest.h"
 #include "codegen/passes/passes.h"
 
 namespace ipex::loop {
@@ -18,6 +20,12 @@ Expr is_negative(const Expr& x) { return apply(Op::lt_, x, make_int(x->type, 0))
 int log2_exact(int64_t value) {
   if (value <= 0 || (value & (value - 1))) return -1;
   return __builtin_ctzll(static_cast<unsigned long long>(value));
+}
+
+// An index that is proved not to be negative, by a size that is proved positive: floor is truncation.
+bool truncates(const Expr& dividend, const Expr& divisor, const Ranges& ranges) {
+  return dividend->type == kIndex && !as_const_int(divisor) &&
+         provably_less(index_const(-1), dividend, ranges) && provably_less(index_const(0), divisor, ranges);
 }
 
 // Signed integers. By 2^k: a shift, a mask. By another positive constant c: a and ~a count from the two sides
@@ -107,7 +115,8 @@ Expr float_floormod(const Expr& dividend, const Expr& divisor, Binder& binder) {
 }  // namespace
 
 Function legalize(const Function& f, const Target&) {
-  return expand(f, [](const Expr& e, Binder& binder) -> Expr {
+  const Ranges ranges = variable_ranges(f);
+  return expand(f, [&](const Expr& e, Binder& binder) -> Expr {
     if (!e->is(ExprKind::kApply)) return e;
     if (e->op == Op::rem_ && is_float(e->type.dtype)) {
       const Expr a = binder.bind("a", e->args[0]), b = binder.bind("b", e->args[1]);
@@ -118,7 +127,8 @@ Function legalize(const Function& f, const Target&) {
     const Expr &a = e->args[0], &b = e->args[1];
     if (is_float(e->type.dtype))
       return quotient ? float_floordiv(a, b, binder) : float_floormod(a, b, binder);
-    if (!info(e->type.dtype).is_signed) return apply(quotient ? Op::div_ : Op::rem_, a, b);
+    if (!info(e->type.dtype).is_signed || truncates(a, b, ranges))
+      return apply(quotient ? Op::div_ : Op::rem_, a, b);
     return quotient ? integer_floordiv(a, b, binder) : integer_floormod(a, b, binder);
   });
 }

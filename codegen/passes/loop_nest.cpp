@@ -88,8 +88,7 @@ Block replace_loop(const Block& block, const std::string& var,
 }
 
 Ranges variable_ranges(const Function& f) {
-  Ranges ranges;
-  for (const std::string& s : f.symbols) ranges[s] = {index_const(1), nullptr};
+  Ranges ranges = symbol_ranges(f.symbols, f.symbol_lows);
   visit(
       f.body,
       [&](const Stmt& stmt) {

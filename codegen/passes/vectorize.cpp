@@ -1,10 +1,10 @@
-// vectorize: vector loops become loops over whole vectors, then at most one masked vector for what is left.
+// vectorize: vector loops become loops over whole vectors, then masked ones for what is left.
 //
 // A step is lanes * unroll elements in one wide value, so that independent vectors are in flight without
 // copies of the body; the backend splits wide values into registers. Nothing is left to a scalar loop: the
-// tail is the same body under a mask. A reduction keeps a vector of states, each lane its own partial result,
-// brought together after the loop; where the loop is the inside of a reduction over several loops, only after
-// the outermost of them.
+// tail is the same body under a mask, in single vectors where its length is known only at run time. A
+// reduction keeps a vector of states, each lane its own partial result, brought together after the loop;
+// where the loop is the inside of a reduction over several loops, only after the outermost of them.
 #include <bit>
 
 #include "codegen/loop/rewrite.h"
@@ -100,7 +100,25 @@ class Vectorizer {
     const int width = width_of(f);
     std::vector<Expr> start;
     for (const State& s : r.states) start.push_back(make_broadcast(s.identity, width));
-    merge_lanes(r, level(f, start, out), width, out);
+    if (f.kind != ForKind::kVector || f.unroll == 1) {
+      merge_lanes(r, {level(f, start, out)}, width, out);
+      return;
+    }
+    const Trips trips = trips_of(f, out);
+    if (trips.left) {
+      merge_lanes(r, {steps(f, trips, start, out)}, width, out);
+      return;
+    }
+    // What is left over takes single vectors, as without a reduction: with partial results of its own where
+    // one operation brings them to the others, else with those of the whole steps, brought to one vector.
+    std::vector<Expr> whole = whole_steps(f, trips, start, out);
+    if (is_simple(r)) {
+      for (Expr& e : start) e = make_broadcast(e->args[0], f.lanes);
+      merge_lanes(r, {std::move(whole), single_vectors(f, trips, start, out)}, width, out);
+    } else {
+      whole = merge_halves(r, std::move(whole), width, f.lanes, out);
+      merge_lanes(r, {single_vectors(f, trips, whole, out)}, f.lanes, out);
+    }
   }
 
   // One level of a vector reduction, from the given vectors; returns what the states are after it.
@@ -138,8 +156,12 @@ class Vectorizer {
     return out;
   }
 
-  // Whole vectors, then the masked one (a loop of no or one iteration, so that states can pass through it).
-  std::vector<Expr> steps(const For& f, std::vector<Expr> states, std::vector<Stmt>& out) {
+  // How often a vector loop goes around.
+  struct Trips {
+    Expr extent, whole, all;      // elements; full steps; steps with the last, partial one
+    std::optional<int64_t> left;  // elements after the full steps, where that is known
+  };
+  Trips trips_of(const For& f, std::vector<Stmt>& out) {
     const int width = f.lanes * f.unroll;
     IPEX_CHECK(width > 1, "the vector loop `" + f.var + "` has one lane");
     Expr extent = simplify(f.end - f.begin, ranges_);
@@ -150,31 +172,62 @@ class Vectorizer {
       out.push_back(Let{name, extent});
       extent = make_var(name);
     }
-    const Expr whole = simplify(floordiv(extent, index_const(width)));
-    const Expr all = simplify(floordiv(extent + index_const(width - 1), index_const(width)));
-    if (as_const_int(whole) != 0)
-      states = pass(f, index_const(0), whole, width, false, std::move(states), out);
-    if (provably_equal(whole, all)) return states;
-    const auto left = as_const_int(simplify(floormod(extent, index_const(width))));
-    if (left == 0) return states;
-    // A few elements of a known number take a vector of their own size, without a mask when that is exact.
-    // States keep theirs.
-    const bool narrow = left && !f.reduction;
-    const int tail_width = narrow ? static_cast<int>(std::bit_ceil(static_cast<uint64_t>(*left))) : width;
-    return pass(f, whole, all, tail_width, !narrow || tail_width != *left, std::move(states), out);
+    Trips trips{extent, simplify(floordiv(extent, index_const(width))),
+                simplify(floordiv(extent + index_const(width - 1), index_const(width))),
+                as_const_int(simplify(floormod(extent, index_const(width))))};
+    if (provably_equal(trips.whole, trips.all)) trips.left = 0;
+    return trips;
   }
 
-  // Iterations [first, last) of the loop over vectors, each `width` elements from a multiple of the full
-  // step.
-  std::vector<Expr> pass(const For& f, const Expr& first, const Expr& last, int width, bool masked,
-                         std::vector<Expr> states, std::vector<Stmt>& out) {
-    const bool whole = as_const_int(first) == 0 && !masked;
-    For loop{.var = names_.fresh(f.var + (whole ? "_step" : "_tail")), .begin = first, .end = last};
+  // Whole steps, then what is left (in loops of few or no iterations, so that states can pass through them).
+  std::vector<Expr> steps(const For& f, std::vector<Expr> states, std::vector<Stmt>& out) {
+    return steps(f, trips_of(f, out), std::move(states), out);
+  }
+  std::vector<Expr> steps(const For& f, const Trips& trips, std::vector<Expr> states,
+                          std::vector<Stmt>& out) {
+    const int width = f.lanes * f.unroll;
+    states = whole_steps(f, trips, std::move(states), out);
+    if (trips.left == 0) return states;
+    if (!trips.left && !f.reduction) return single_vectors(f, trips, std::move(states), out);
+    // A few elements of a known number take a vector of their own size, without a mask when that is exact.
+    // States keep theirs.
+    const bool narrow = trips.left && !f.reduction;
+    const int tail = narrow ? static_cast<int>(std::bit_ceil(static_cast<uint64_t>(*trips.left))) : width;
+    return pass(f, {trips.whole, trips.all, width, tail, !narrow || tail != *trips.left}, std::move(states),
+                out);
+  }
+
+  std::vector<Expr> whole_steps(const For& f, const Trips& trips, std::vector<Expr> states,
+                                std::vector<Stmt>& out) {
+    if (as_const_int(trips.whole) == 0) return states;
+    const int width = f.lanes * f.unroll;
+    return pass(f, {index_const(0), trips.whole, width, width, false}, std::move(states), out);
+  }
+
+  // Less than a whole step, of a number known only at run time: masked vectors, no more than it takes.
+  std::vector<Expr> single_vectors(const For& f, const Trips& trips, std::vector<Expr> states,
+                                   std::vector<Stmt>& out) {
+    const Expr first = simplify(trips.whole * index_const(f.unroll));
+    const Expr last = simplify(floordiv(trips.extent + index_const(f.lanes - 1), index_const(f.lanes)));
+    return pass(f, {first, last, f.lanes, f.lanes, true}, std::move(states), out);
+  }
+
+  // Iterations [first, last) of vectors of `width` elements, `step` elements apart.
+  struct Pass {
+    Expr first, last;
+    int step, width;
+    bool masked;
+  };
+  std::vector<Expr> pass(const For& f, const Pass& p, std::vector<Expr> states, std::vector<Stmt>& out) {
+    const int width = p.width;
+    For loop{.var = names_.fresh(f.var + (p.masked || p.step != width ? "_tail" : "_step")),
+             .begin = p.first,
+             .end = p.last};
     if (f.reduction) loop.reduction = vector_states(f, states);
     std::vector<Stmt> body;
-    const Expr base = simplify(f.begin + make_var(loop.var) * index_const(f.lanes * f.unroll));
+    const Expr base = simplify(f.begin + make_var(loop.var) * index_const(p.step));
     Expr mask;
-    if (masked) {
+    if (p.masked) {
       const std::string name = names_.fresh("mask");
       const Expr lane = make_ramp(index_const(0), index_const(1), width);
       body.push_back(
@@ -204,16 +257,27 @@ class Vectorizer {
     return states;
   }
 
-  // Binds the names of r's states to init merged with all lanes.
-  void merge_lanes(const Reduction& r, std::vector<Expr> lanes, int width, std::vector<Stmt>& out) {
+  static bool is_simple(const Reduction& r) {
+    for (size_t i = 0; i < r.states.size(); ++i)
+      if (!lane_op(r, i)) return false;
+    return true;
+  }
+
+  // Binds the names of r's states to init merged with all lanes. There are several sets of partial results
+  // only where the merge is simple.
+  void merge_lanes(const Reduction& r, std::vector<std::vector<Expr>> sets, int width,
+                   std::vector<Stmt>& out) {
     std::vector<Expr> total;
-    bool simple = true;
-    for (size_t i = 0; i < r.states.size(); ++i) simple &= lane_op(r, i).has_value();
-    if (simple) {
-      for (size_t i = 0; i < r.states.size(); ++i)
-        total.push_back(make_reduce_lanes(*lane_op(r, i), lanes[i]));
+    if (is_simple(r)) {
+      for (size_t i = 0; i < r.states.size(); ++i) {
+        const ScalarOp op = *lane_op(r, i);
+        Expr sum = make_reduce_lanes(op, sets[0][i]);
+        for (size_t k = 1; k < sets.size(); ++k)
+          sum = make_apply(op, {sum, make_reduce_lanes(op, sets[k][i])});
+        total.push_back(sum);
+      }
     } else {
-      total = merge_halves(r, std::move(lanes), width, out);
+      total = merge_halves(r, std::move(sets[0]), width, 1, out);
     }
     std::vector<Expr> init;
     bool from_identity = true;
@@ -232,9 +296,9 @@ class Vectorizer {
       out.push_back(Let{r.states[i].name, from_identity ? total[i] : merged(r, i, init, total)});
   }
 
-  // Tuples: the upper half of the lanes is merged into the lower one, through scratch memory, until one is
-  // left.
-  std::vector<Expr> merge_halves(const Reduction& r, std::vector<Expr> lanes, int width,
+  // Tuples: the upper half of the lanes is merged into the lower one, through scratch memory, until `left`
+  // are left.
+  std::vector<Expr> merge_halves(const Reduction& r, std::vector<Expr> lanes, int width, int left,
                                  std::vector<Stmt>& out) {
     std::vector<std::string> scratch;
     for (const State& s : r.states) {
@@ -244,7 +308,7 @@ class Vectorizer {
     const auto range = [](int begin, int n) {
       return n == 1 ? index_const(begin) : make_ramp(index_const(begin), index_const(1), n);
     };
-    for (int n = width; n > 1; n /= 2) {
+    for (int n = width; n > left; n /= 2) {
       const int half = n / 2;
       Widener widener(names_, half, nullptr);
       std::vector<Expr> next;

@@ -19,7 +19,7 @@ from torch import fx
 from . import _C, compat, records
 from .decompose import decompositions
 from .errors import GraphFallback
-from .importer import Importer
+from .importer import Derived, Importer
 from .options import Options
 
 log = logging.getLogger("ipex")
@@ -78,14 +78,21 @@ def _compile_native(
     if kind != "backward":
         compat.report_output_strides(compiled.output_strides())
     records.add(kind, module, imported, compiled, import_ms, (time.perf_counter() - start) * 1e3)
-    return _boxed(compiled.run)
+    return _boxed(compiled.run, imported.derived)
 
 
-def _boxed(function: Callable) -> Callable:
-    """Marks a callable as taking its arguments as one list, which it may empty."""
+def _boxed(function: Callable, derived: Sequence[Derived] = ()) -> Callable:
+    """Marks a callable as taking its arguments as one list, which it may empty; adds those computed from the others."""
 
     def run(arguments: list[Any]) -> Any:
         return function(arguments)
+
+    def run_deriving(arguments: list[Any]) -> Any:
+        arguments.extend([d.value(arguments) for d in derived])
+        return function(arguments)
+
+    if derived:
+        run = run_deriving
 
     run._boxed_call = True  # type: ignore[attr-defined]
     return run

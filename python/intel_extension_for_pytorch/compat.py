@@ -6,7 +6,7 @@ plain data.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -103,10 +103,37 @@ def is_plain_tensor(value: Any) -> bool:
     )
 
 
-def symbol_hint(size: torch.SymInt, symbol: Any) -> int | None:
-    """The value of `symbol` in the example inputs; None for one that depends on data."""
-    value = size.node.shape_env.backed_var_to_val.get(symbol)
-    return None if value is None else int(value)
+def size_hint(size: torch.SymInt | torch.SymFloat, expr: Any) -> int:
+    """The value of `expr`, of the same tracing as `size`, in the example inputs; a guess where it depends on data."""
+    return int(size.node.shape_env.optimization_hint(expr, fallback=64))
+
+
+def least_value(size: torch.SymInt, expr: Any) -> int:
+    """What `expr`, of the same tracing as `size`, is never less than; far below 0 where nothing is known."""
+    low = size.node.shape_env.bound_sympy(expr).lower
+    return int(low) if low.is_Integer else -(2**63)
+
+
+def without_empty_case(stride: torch.SymInt) -> torch.SymInt:
+    """A stride with s for each max(1, s) in it."""
+    expr = stride.node.expr
+    maxima = [m for m in expr.atoms(*symbolic_extrema()[1]) if len(m.args) == 2 and 1 in m.args]
+    if not maxima:
+        return stride
+    plain = expr.subs({m: next(a for a in m.args if a != 1) for m in maxima})
+    return stride.node.shape_env.create_symintnode(plain, hint=None)
+
+
+def symbolic_function(expr: Any, parameters: Sequence[Any]) -> Callable:
+    """A Python function of the symbols in `parameters` that computes a sympy expression over them."""
+    import math
+
+    import sympy
+    from torch.utils._sympy.printers import PythonPrinter
+
+    names = {symbol: sympy.Symbol(f"p{i}") for i, symbol in enumerate(parameters)}
+    text = PythonPrinter().doprint(expr.xreplace(names))
+    return eval(f"lambda {', '.join(map(str, names.values()))}: {text}", {"math": math, "torch": torch})
 
 
 def symbolic_functions() -> tuple[tuple, tuple]:

@@ -96,7 +96,7 @@ def call(im: Any, node: fx.Node, why: str) -> Any:
         f"{schema.name}.{target._overloadname}",
         [r.id for r in operands],
         [(DTYPE_NAMES[d], s) for d, s in types],
-        [im.symbols.dims(v.stride()) for v in present],
+        [im.symbols.strides(v.stride()) for v in present],
         json.dumps(spelled),
         why,
     )

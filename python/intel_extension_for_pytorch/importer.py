@@ -50,6 +50,24 @@ class Ref:
         self.owned = owned
 
 
+@dataclass(frozen=True)
+class Derived:
+    """An argument computed from sizes of the others at each call: an int, or a 0-d tensor of `dtype`."""
+
+    function: Callable
+    sources: list[tuple]  # of its parameters, as in Imported.symbols
+    dtype: torch.dtype | None = None
+
+    def value(self, arguments: Sequence[Any]) -> int | torch.Tensor:
+        found = self.function(*(_read_source(arguments, *source) for source in self.sources))
+        return int(found) if self.dtype is None else torch.tensor(found, dtype=self.dtype)
+
+
+def _read_source(arguments: Sequence[Any], position: int, what: str, dim: int) -> int:
+    value = arguments[position]
+    return value if what == "value" else value.shape[dim] if what == "size" else value.stride(dim)
+
+
 @dataclass
 class Imported:
     """A Graph with what a call needs beside it: where sizes come from and what each output is."""
@@ -59,6 +77,7 @@ class Imported:
     symbols: list[tuple] = field(default_factory=list)  # (argument, "value" | "size" | "stride", dim)
     outputs: list[tuple] = field(default_factory=list)  # see Importer._output
     externs: dict[str, str] = field(default_factory=dict)  # op -> why
+    derived: list[Derived] = field(default_factory=list)  # the last arguments
 
 
 def wrapped(value: float, dtype: torch.dtype) -> int:
@@ -87,12 +106,13 @@ class Importer:
         self.static = static
         self.user_outputs = user_outputs
         self.graph = _C.Graph()
-        self.symbols = Symbols(self.graph.symbol)
+        self.symbols = Symbols(self.graph.symbol, self._derive_size)
         self.env: dict[fx.Node, Any] = {}
         self.result = Imported(self.graph)
         self.input_position: dict[fx.Node, int] = {}
         self.mutations: dict[fx.Node, Ref] = {}
         self._scalars: dict[tuple, Ref] = {}
+        self._derived_numbers: dict[Any, Ref] = {}
         self._expanded: dict[tuple, Ref] = {}
         self._symbol_sources: dict[str, tuple] = {}
         self._source = ""
@@ -181,7 +201,7 @@ class Importer:
             return
         require_plain(node, value)
         shape = self.symbols.dims(traced.shape if isinstance(traced, torch.Tensor) else value.shape)
-        strides = self.symbols.dims(value.stride())
+        strides = self.symbols.strides(value.stride())
         for dim, size in enumerate(shape):
             if isinstance(size, str):
                 self._symbol_sources.setdefault(size, (position, "size", dim))
@@ -248,10 +268,10 @@ class Importer:
         sizes = strides = None
         layout = None
         if keep_strides or self.symbols.hints:
-            layout = self.symbols.dims(traced.stride())
+            seen, layout = self.symbols.dims(traced.stride()), self.symbols.strides(traced.stride())
             repeated = [d for d, s in enumerate(layout) if s == 0 and value.shape[d] != 1]
-            if 1 in value.shape or repeated:
-                sizes, strides = value.shape, layout
+            if 1 in value.shape or repeated or seen != layout:
+                sizes, strides = value.shape, seen
             if repeated:
                 stored = tuple(1 if d in repeated else s for d, s in enumerate(value.shape))
                 value = self.slice(value, [0] * len(stored), [1] * len(stored), stored)
@@ -259,6 +279,34 @@ class Importer:
         index = self.graph.output(value.id, layout)
         emitted[node] = index
         return ("tensor", index, sizes, strides)
+
+    # ---- numbers computed from sizes ----
+
+    def _derive_size(self, expr: Any, size: torch.SymInt) -> str:
+        name = f"derived{len(self.result.derived)}"
+        self._symbol_sources[name] = (self._derive(expr, size), "value", 0)
+        self.result.arguments.append(("integer",))
+        self.symbols.declare(name, compat.size_hint(size, expr), compat.least_value(size, expr))
+        return name
+
+    def _derived_number(self, value: torch.SymFloat | torch.SymBool) -> Ref:
+        """A 0-d input made at each call from what Python computes: eager's own arithmetic."""
+        ref = self._derived_numbers.get(value.node.expr)
+        if ref is None:
+            dtype = torch.float64 if isinstance(value, torch.SymFloat) else torch.bool
+            position = self._derive(value.node.expr, value, dtype)
+            index = sum(kind[0] == "tensor" for kind in self.result.arguments)
+            self.result.arguments.append(("tensor", index))
+            id = self.graph.input(f"derived{position}", DTYPE_NAMES[dtype], (), None, False)
+            ref = self._derived_numbers[value.node.expr] = Ref(id, dtype, ())
+        return ref
+
+    def _derive(self, expr: Any, of: Any, dtype: torch.dtype | None = None) -> int:
+        """Adds an argument that is computed from the others; returns its position."""
+        parameters = sorted(expr.free_symbols, key=str)
+        sources = [self._symbol_source(str(symbol)) for symbol in parameters]
+        self.result.derived.append(Derived(compat.symbolic_function(expr, parameters), sources, dtype))
+        return len(self.result.arguments)
 
     def _symbol_source(self, name: str) -> tuple:
         source = self._symbol_sources.get(name)
@@ -296,7 +344,7 @@ class Importer:
                 return self.cast(self.emit("full", "", [], torch.int64, (), value=dim), dtype)
             value = dim
         elif isinstance(value, (torch.SymFloat, torch.SymBool)):
-            raise GraphFallback(f"the symbolic number {value} is used as a value")
+            return self.cast(self._derived_number(value), dtype)
         if dtype.is_floating_point:
             value = float(value)
             key = (dtype, value if value == value else "nan", math.copysign(1.0, value))

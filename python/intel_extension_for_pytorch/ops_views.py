@@ -258,7 +258,7 @@ def _filled(im: Importer, node: Any, value: Any) -> Ref:
         raise GraphFallback(f"{node.target} makes a tensor of {dtype}")
     if isinstance(value, Ref):
         return im.expand(im.cast(im.reshape(value, ()), dtype), im.shape_of(node))
-    if dtype is torch.bool:
+    if dtype is torch.bool and isinstance(value, (int, float)):
         value = bool(value)
     elif isinstance(value, float) and not dtype.is_floating_point:
         value = int(value)

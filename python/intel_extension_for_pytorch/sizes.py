@@ -13,17 +13,26 @@ from .errors import GraphFallback
 
 Dim = int | str
 
+_LOWEST = -(2**62)  # of an integer about which nothing is known; leaves room for index arithmetic
+
 
 class Symbols:
     """The symbols a graph uses, in order of first use, with the values they had in the example inputs.
 
-    `declare(name, hint)` is told about each before its first use.
+    `declare(name, hint, low)` is told about each before its first use; `low` is the least value it may have. A size
+    with no counterpart among Dims (int(s0 * 1.5)) is a symbol of its own, computed at each call: `derive(expr, size)`
+    names it.
     """
 
-    def __init__(self, declare: Callable[[str, int], None]) -> None:
+    def __init__(self, declare: Callable[[str, int, int], None], derive: Callable[[Any, torch.SymInt], str]) -> None:
         self.hints: dict[str, int] = {}
         self._declare = declare
+        self._derive = derive
         self._texts: dict[Any, str] = {}
+
+    def declare(self, name: str, hint: int, low: int) -> None:
+        self.hints[name] = hint
+        self._declare(name, hint, max(low, _LOWEST))
 
     def dim(self, size: int | torch.SymInt) -> Dim:
         """An int, or the text of a symbolic size. Never specialises it."""
@@ -44,13 +53,16 @@ class Symbols:
 
     def _print(self, expr: Any, size: torch.SymInt) -> str:
         for symbol in expr.free_symbols:
-            hint = compat.symbol_hint(size, symbol)
-            if hint is None:
-                raise GraphFallback(f"the size {symbol} depends on data")
             if str(symbol) not in self.hints:
-                self.hints[str(symbol)] = hint
-                self._declare(str(symbol), hint)
-        return print_expression(expr)
+                self.declare(str(symbol), compat.size_hint(size, symbol), compat.least_value(size, symbol))
+        try:
+            return print_expression(expr)
+        except GraphFallback:
+            return self._derive(expr, size)
+
+    def strides(self, strides: Any) -> tuple[Dim, ...]:
+        """As dims(), without the max(1, s) of contiguous tensors: it matters only where there are no elements."""
+        return tuple([s if type(s) is int else self.dim(compat.without_empty_case(s)) for s in strides])
 
 
 def print_expression(expr: Any) -> str:

@@ -40,7 +40,8 @@ TEST(GraphText, EveryOpRoundTrips) {
 }
 
 TEST(GraphText, SymbolsAndDims) {
-  expect_round_trip(R"(graph main(%x: f32[s0,8]{8,1}, %y: f32[s0*2,s1]) symbols(s0=128, s1=3) {
+  expect_round_trip(
+      R"(graph main(%x: f32[s0,8]{8,1}, %y: f32[s0*2,s1]) symbols(s0=128, s1=3 >= 0, n=-2 >= -7) {
   %2 = slice(%y) starts=(s0,0) steps=[1,1] : f32[s0,s1]
   %3 = reshape(%x) : f32[s0*8]
   return %2, %3
