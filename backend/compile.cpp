@@ -17,6 +17,7 @@
 
 #include "backend/lower/lower.h"
 #include "backend/plan_memory.h"
+#include "backend/sort_steps.h"
 #include "backend/step_info.h"
 #include "backend/views.h"
 #include "codegen/loop/simplify.h"
@@ -112,7 +113,9 @@ class Compiler {
     auto set_layout = [&](Value v, const Strides& strides) {
       Node& node = g_.nodes[v.node];
       const graph::Shape& shape = node.types[v.result].shape;
-      if (node.op != Op::kGroup && node.op != Op::kMatMul && node.op != Op::kExtern) return;
+      if (node.op != Op::kGroup && node.op != Op::kMatMul && node.op != Op::kExtern && node.op != Op::kSort &&
+          node.op != Op::kSearch)
+        return;
       if (!laid_out_.insert(v).second || !graph::is_dense(shape, strides)) return;
       node.layouts.resize(node.types.size());
       node.layouts[v.result] = strides;
@@ -271,6 +274,14 @@ class Compiler {
     return out;
   }
 
+  // A result that nobody reads has no buffer: ATen may shape such leftovers as it likes.
+  std::vector<TensorSpec> read_results(int32_t n) {
+    std::vector<TensorSpec> results = specs_of(results_of(n));
+    for (size_t r = 0; r < results.size(); ++r)
+      if (!is_read({n, static_cast<int32_t>(r)})) results[r].buffer = -1;
+    return results;
+  }
+
   bool is_read(Value v) const {
     for (const Node& node : g_.nodes)
       if (std::find(node.operands.begin(), node.operands.end(), v) != node.operands.end()) return true;
@@ -309,9 +320,12 @@ class Compiler {
       }
       case Op::kExtern:
         return emit_extern(n);
+      case Op::kSort:
+      case Op::kSearch:
+        return add_library(
+            n, {graph::make_sort_step(node, g_.symbols, specs_of(node.operands), read_results(n))});
       case Op::kRandom:
       case Op::kAttention:
-      case Op::kSort:
       case Op::kPrepacked:
       case Op::kCopyInto:
         throw Unsupported(std::string(graph::info(node.op).name) +
@@ -486,11 +500,7 @@ class Compiler {
     const Node& node = g_.nodes[n];
     if (!options_.make_extern)
       throw Unsupported(node.name + ": an ATen call in a graph compiled without libtorch");
-    // A result that nobody reads has no buffer: ATen may shape such leftovers as it likes.
-    std::vector<TensorSpec> results = specs_of(results_of(n));
-    for (size_t r = 0; r < results.size(); ++r)
-      if (!is_read({n, static_cast<int32_t>(r)})) results[r].buffer = -1;
-    std::unique_ptr<Step> step = options_.make_extern(node, specs_of(node.operands), std::move(results));
+    std::unique_ptr<Step> step = options_.make_extern(node, specs_of(node.operands), read_results(n));
     graph::describe(*step, g_, n);
     ++report_.extern_steps;
     report_.extern_ops.push_back(node.name + (step->info.detail.empty() ? "" : ": " + step->info.detail));

@@ -21,7 +21,9 @@ Dtype to_dtype(const std::string& text) {
 }
 
 // Attributes whose texts are expressions; every other text is a string.
-bool holds_dim(const std::string& key) { return key == "start" || key == "step" || key == "value"; }
+bool holds_dim(const std::string& key) {
+  return key == "start" || key == "step" || key == "value" || key == "k";
+}
 
 }  // namespace
 

@@ -7,6 +7,7 @@
 #include "backend/ops/tables.h"
 #include "codegen/loop/rewrite.h"
 #include "codegen/loop/simplify.h"
+#include "kernels/sort.h"
 
 namespace ipex::graph {
 namespace {
@@ -225,6 +226,42 @@ class NodeVerifier {
     }
   }
 
+  void sort() const {
+    operands(1);
+    const auto kind = kernels::find_sort_kind(node_.name);
+    if (!kind) fail("'" + node_.name + "' is no kind of sort");
+    require(node_.types.size() == 2 && result(0).dtype == operand(0).dtype && result(1).dtype == Dtype::kI64,
+            "gives values of x's dtype and i64 indices");
+    require(equal(result(0).shape, result(1).shape), "values and indices have one shape");
+    require(rank(result()) == rank(operand(0)), "keeps the rank");
+    axis_in_range(result());
+    const auto axis = static_cast<size_t>(node_.attr<int64_t>("axis"));
+    for (size_t d = 0; d < rank(result()); ++d)
+      require(d == axis || same(operand(0).shape[d], result().shape[d]), "only the axis changes");
+    const bool keeps = *kind == kernels::SortKind::kAll, chooses = *kind == kernels::SortKind::kTop;
+    require(!keeps || same(operand(0).shape[axis], result().shape[axis]), "all keeps the axis");
+    require(keeps || chooses || loop::as_const_int(result().shape[axis]) == 1,
+            "one element is left of the axis");
+    require((*kind == kernels::SortKind::kKth) == node_.has_attr("k"), "kth has k, and nothing else has");
+  }
+
+  void search() const {
+    require(node_.operands.size() == 2 || node_.operands.size() == 3,
+            "takes sorted, values and perhaps sorter");
+    one_result();
+    const Shape &sorted = operand(0).shape, &values = operand(1).shape;
+    require(operand(0).dtype == operand(1).dtype, "sorted and values have one dtype");
+    require(result().dtype == Dtype::kI64 || result().dtype == Dtype::kI32, "gives i64 or i32");
+    require(equal(result().shape, values), "gives one position a value");
+    require(!sorted.empty() && (sorted.size() == 1 || sorted.size() == values.size()),
+            "sorted is one row, or has values' rank");
+    for (size_t d = 0; sorted.size() > 1 && d + 1 < sorted.size(); ++d)
+      require(same(sorted[d], values[d]), "sorted has values' leading dims");
+    if (node_.operands.size() == 3)
+      require(operand(2).dtype == Dtype::kI64 && equal(operand(2).shape, sorted),
+              "sorter is i64 of sorted's shape");
+  }
+
   void cat() const {
     require(!node_.operands.empty(), "has operands");
     axis_in_range(result());
@@ -336,6 +373,10 @@ class NodeVerifier {
                 "batch dims agree");
         return;
       }
+      case Op::kSort:
+        return sort();
+      case Op::kSearch:
+        return search();
       case Op::kReorder:
         operands(1);
         require(equal(operand(0), result()), "keeps the type");
@@ -378,7 +419,6 @@ class NodeVerifier {
         return;
       case Op::kRandom:
       case Op::kAttention:
-      case Op::kSort:
       case Op::kPrepacked:
       case Op::kCopyInto:
         fail("is reserved: it has no lowering yet");

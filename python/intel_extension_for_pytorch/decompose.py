@@ -31,7 +31,7 @@ _EXTRA = (
 
 # Kept whole although no rule imports them: their decompositions draw other random numbers, or lose to ATen's kernel.
 _WHOLE = EXPECTED | {
-    "addmm", "baddbmm", "bmm", "convolution", "convolution_backward", "mm", "sort", "topk", "rrelu_with_noise",
+    "addmm", "baddbmm", "bmm", "convolution", "convolution_backward", "mm", "rrelu_with_noise",
     "rrelu_with_noise_",
 }  # fmt: skip
 

@@ -49,7 +49,7 @@ def native_names() -> set[str]:
 
 @lru_cache(maxsize=1)
 def _load_rules() -> None:
-    from . import ops_indexing, ops_library, ops_views  # noqa: F401
+    from . import ops_indexing, ops_library, ops_sorting, ops_views  # noqa: F401
 
 
 @cache

@@ -79,7 +79,21 @@ constexpr Wrong kWrong[] = {
      "padding=[0,0] "
      "dilation=[1,1] groups=1 transposed=false output_padding=[0,0] : f32[2,6,6,6] return %n } : "
      "f32[2,6,6,6]"},
-    {"Reserved", "no lowering yet", "%y = sort(%x) axis=1 : f32[4,6]"},
+    {"SortKind", "no kind of sort",
+     "%y, %p = sort.heap(%x) axis=1 descending=false ordered=true : f32[4,6], i64[4,6]"},
+    {"SortIndices", "i64 indices",
+     "%y, %p = sort.all(%x) axis=1 descending=false ordered=true : f32[4,6], i32[4,6]"},
+    {"SortAll", "all keeps the axis",
+     "%y, %p = sort.all(%x) axis=1 descending=false ordered=true : f32[4,3], i64[4,3]"},
+    {"SortRows", "only the axis",
+     "%y, %p = sort.top(%x) axis=1 descending=true ordered=true : f32[3,2], i64[3,2]"},
+    {"SortOne", "one element is left",
+     "%y, %p = sort.mode(%x) axis=1 descending=false ordered=true : f32[4,2], i64[4,2]"},
+    {"SortK", "kth has k", "%y, %p = sort.kth(%x) axis=1 descending=false ordered=true : f32[4,1], i64[4,1]"},
+    {"SearchTypes", "have one dtype", "%y = search(%x, %i) right=false : i64[4,6]"},
+    {"SearchRows", "leading dims", "%y = search(%w, %im) right=false : i64[2,4,8,8]"},
+    {"SearchResult", "i64 or i32", "%y = search(%x, %x) right=false : f32[4,6]"},
+    {"Reserved", "no lowering yet", "%y = attention(%x, %x, %x) causal=true : f32[4,6]"},
 };
 
 INSTANTIATE_TEST_SUITE_P(Rules, Refused, ::testing::ValuesIn(kWrong),

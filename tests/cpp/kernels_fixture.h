@@ -51,6 +51,30 @@ inline Sizes channels_last(const Sizes& sizes) {
   return in_order(sizes, order);
 }
 
+// visit(a value of the type of dtype); bf16 has none.
+template <class Visit>
+auto with_type(Dtype dtype, Visit visit) {
+  switch (dtype) {
+    case Dtype::kBool:
+    case Dtype::kU8:
+      return visit(uint8_t{});
+    case Dtype::kI8:
+      return visit(int8_t{});
+    case Dtype::kI16:
+      return visit(int16_t{});
+    case Dtype::kI32:
+      return visit(int32_t{});
+    case Dtype::kI64:
+      return visit(int64_t{});
+    case Dtype::kF16:
+      return visit(_Float16{});
+    case Dtype::kF64:
+      return visit(double{});
+    default:
+      return visit(float{});
+  }
+}
+
 // A tensor with memory of its own, larger than it where strides leave gaps.
 class Tensor {
  public:
@@ -85,14 +109,15 @@ class Tensor {
 
   double at(const Sizes& index) const {
     const std::byte* p = bytes_.data() + position(index);
-    if (dtype_ == Dtype::kF32) {
-      float value;
-      std::memcpy(&value, p, 4);
-      return value;
+    if (dtype_ == Dtype::kBF16) {
+      uint16_t half;
+      std::memcpy(&half, p, 2);
+      return std::bit_cast<float>(static_cast<uint32_t>(half) << 16);
     }
-    uint16_t half;
-    std::memcpy(&half, p, 2);
-    return std::bit_cast<float>(static_cast<uint32_t>(half) << 16);
+    return with_type(dtype_, [&](auto value) {
+      std::memcpy(&value, p, sizeof value);
+      return static_cast<double>(value);
+    });
   }
   // At `index` of a larger shape that this one broadcasts to.
   double at_broadcast(const Sizes& index) const {
@@ -102,15 +127,17 @@ class Tensor {
     return at(own);
   }
   void set(const Sizes& index, double value) {
-    const float rounded = static_cast<float>(value);
     std::byte* p = bytes_.data() + position(index);
-    if (dtype_ == Dtype::kF32) {
-      std::memcpy(p, &rounded, 4);
+    if (dtype_ == Dtype::kBF16) {
+      const uint32_t bits = std::bit_cast<uint32_t>(static_cast<float>(value));
+      const uint16_t half = static_cast<uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
+      std::memcpy(p, &half, 2);
       return;
     }
-    const uint32_t bits = std::bit_cast<uint32_t>(rounded);
-    const uint16_t half = static_cast<uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
-    std::memcpy(p, &half, 2);
+    with_type(dtype_, [&](auto typed) {
+      typed = static_cast<decltype(typed)>(value);
+      std::memcpy(p, &typed, sizeof typed);
+    });
   }
 
   TensorSpec spec(int buffer) const {

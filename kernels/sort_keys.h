@@ -1,0 +1,84 @@
+// Element types as unsigned integers that compare like the values do: one sorting code for all ten of them.
+//
+// The order is total and is ATen's: NaN is greatest and equal to itself, -0 equals +0.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <limits>
+
+#include "runtime/dtype.h"
+#include "runtime/error.h"
+
+namespace ipex::kernels {
+
+template <class UInt>
+struct UnsignedKey {
+  using Bits = UInt;
+  static constexpr bool kHasNan = false;
+  static UInt key(UInt bits) { return bits; }
+};
+
+template <class UInt>
+struct SignedKey {
+  using Bits = UInt;
+  static constexpr bool kHasNan = false;
+  static UInt key(UInt bits) { return static_cast<UInt>(bits ^ ~(std::numeric_limits<UInt>::max() >> 1)); }
+};
+
+// Sign and magnitude; kInfinity is the largest magnitude that is a number.
+template <class UInt, UInt kInfinity>
+struct FloatKey {
+  using Bits = UInt;
+  static constexpr bool kHasNan = true;
+  static UInt key(UInt bits) {
+    constexpr UInt kMagnitude = std::numeric_limits<UInt>::max() >> 1;
+    constexpr UInt kSign = static_cast<UInt>(~kMagnitude);
+    const UInt magnitude = bits & kMagnitude;
+    if (magnitude > kInfinity) return std::numeric_limits<UInt>::max();
+    if (magnitude == 0) return kSign;
+    return static_cast<UInt>(bits & kSign ? ~bits : bits | kSign);
+  }
+};
+
+template <class Key>
+typename Key::Bits key_at(const void* data, int64_t index) {
+  typename Key::Bits bits;
+  std::memcpy(&bits, static_cast<const typename Key::Bits*>(data) + index, sizeof bits);
+  return Key::key(bits);
+}
+
+// The key of NaN; no number has it.
+template <class Key>
+constexpr bool is_nan_key(typename Key::Bits key) {
+  return Key::kHasNan && key == std::numeric_limits<typename Key::Bits>::max();
+}
+
+// visit(key type of dtype)
+template <class Visit>
+auto with_keys(Dtype dtype, Visit visit) {
+  switch (dtype) {
+    case Dtype::kBool:
+    case Dtype::kU8:
+      return visit(UnsignedKey<uint8_t>{});
+    case Dtype::kI8:
+      return visit(SignedKey<uint8_t>{});
+    case Dtype::kI16:
+      return visit(SignedKey<uint16_t>{});
+    case Dtype::kI32:
+      return visit(SignedKey<uint32_t>{});
+    case Dtype::kI64:
+      return visit(SignedKey<uint64_t>{});
+    case Dtype::kF16:
+      return visit(FloatKey<uint16_t, 0x7c00>{});
+    case Dtype::kBF16:
+      return visit(FloatKey<uint16_t, 0x7f80>{});
+    case Dtype::kF32:
+      return visit(FloatKey<uint32_t, 0x7f800000>{});
+    case Dtype::kF64:
+      return visit(FloatKey<uint64_t, 0x7ff0000000000000>{});
+  }
+  throw InternalError("a dtype without an order");
+}
+
+}  // namespace ipex::kernels
