@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "codegen/loop/ir.h"
+#include "runtime/error.h"
 
 namespace ipex::ops::body {
 
@@ -99,6 +100,13 @@ inline std::optional<double> constant_of(const Expr& x) {
   if (x->is(ExprKind::kBroadcast)) return constant_of(x->args[0]);
   if (!x->is(ExprKind::kConst)) return std::nullopt;
   return is_float(x) ? x->float_value : static_cast<double>(x->int_value);
+}
+
+// An operand that decides what a body is made of.
+inline int whole_constant(const Expr& x) {
+  const std::optional<double> value = constant_of(x);
+  if (!value) throw Unsupported("an operand that has to be a constant of the graph is computed");
+  return static_cast<int>(*value);
 }
 
 }  // namespace ipex::ops::body

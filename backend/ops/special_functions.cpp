@@ -3,7 +3,10 @@
 // in powers of t, long enough for half an ulp of f32 (first list) and of f64 (second list).
 #include "backend/ops/special_functions.h"
 
+#include <cmath>
 #include <initializer_list>
+#include <iterator>
+#include <vector>
 
 #include "backend/ops/body_language.h"
 
@@ -228,18 +231,73 @@ Expr digamma(const Expr& x) {
   return select(eq(x, zero), copysign(c(x, kInf), neg(x)), select(negative, left, right));
 }
 
-Expr trigamma(const Expr& x) {
-  Expr half = c(x, 0.5), one = c(x, 1), reflected = lt(x, half);
-  Expr up = select(reflected, one - x, x), sum = c(x, 0);
-  for (int step = 0; step < 10; ++step) {
-    sum = sum + one / (up * up);
+namespace {
+
+// x ** n for a whole n >= 1, by squaring.
+Expr whole_power(Expr x, int n) {
+  Expr result;
+  for (; n > 0; n >>= 1, x = x * x)
+    if (n & 1) result = result ? result * x : x;
+  return result;
+}
+
+// The Hurwitz zeta function sum((x + k) ** -(n + 1)) for x > 0: ten terms and Euler and Maclaurin's sum of
+// the rest.
+Expr hurwitz(const Expr& x, int n) {
+  // Bernoulli numbers B(2j) over (2j)!
+  constexpr double kBernoulli[] = {1. / 12,          -1. / 720,
+                                   1. / 30240,       -1. / 1209600,
+                                   1. / 47900160,    -691. / 1307674368000,
+                                   1. / 74724249600, -3617. / 10670622842880000};
+  Expr one = c(x, 1), up = x, sum = c(x, 0);
+  for (int k = 0; k < 10; ++k) {
+    sum = sum + one / whole_power(up, n + 1);
     up = up + one;
   }
-  Expr z = one / (up * up);
-  Expr series = horner(z, {7. / 6, -691. / 2730, 5. / 66, -1. / 30, 1. / 42, -1. / 30, 1. / 6, 0});
-  Expr right = sum + (one + half / up + series) / up;
-  Expr sine = sin(c(x, kPi) * from_nearest(x));
-  return select(reflected, c(x, kPi * kPi) / (sine * sine) - right, right);
+  Expr inverse = one / up, square = inverse * inverse, series;
+  double rising = n + 1;  // (n + 1) (n + 2) ... over 2j - 1 factors
+  std::vector<double> coefficients;
+  for (int j = 0; j < std::ssize(kBernoulli); ++j) {
+    coefficients.push_back(kBernoulli[j] * rising);
+    rising *= (n + 2 * j + 2.) * (n + 2 * j + 3.);
+  }
+  for (auto each = coefficients.rbegin(); each != coefficients.rend(); ++each)
+    series = series ? fma(series, square, c(x, *each)) : c(x, *each);
+  Expr rest = c(x, 1. / n) + inverse * c(x, 0.5) + square * series;
+  return sum + whole_power(inverse, n) * rest;
+}
+
+// The n-th derivative of cot(pi x) as a polynomial of c = cot(pi x): each derivative is -pi (1 + c * c) times
+// the one with respect to c. Coefficients by power of c.
+std::vector<double> cotangent_derivative(int n) {
+  std::vector<double> p = {0, 1};
+  for (int step = 0; step < n; ++step) {
+    std::vector<double> next(p.size() + 1);
+    for (size_t k = 1; k < p.size(); ++k) {
+      const double slope = -std::numbers::pi * static_cast<double>(k) * p[k];
+      next[k - 1] += slope;
+      next[k + 1] += slope;
+    }
+    p = next;
+  }
+  return p;
+}
+
+}  // namespace
+
+// (-1) ** (n + 1) n! zeta(n + 1, x), and by reflection left of 0.
+Expr polygamma(const Expr& x, int n) {
+  if (n == 0) return digamma(x);
+  const double sign = n % 2 ? 1 : -1;
+  Expr zero = c(x, 0), left = lt(x, zero);
+  Expr right = c(x, sign * std::tgamma(n + 1.)) * hurwitz(select(left, c(x, 1) - x, x), n);
+  Expr fraction = from_nearest(x), cotangent = c(x, 1) / tan(c(x, kPi) * fraction), derivative;
+  const std::vector<double> p = cotangent_derivative(n);
+  for (auto each = p.rbegin(); each != p.rend(); ++each)
+    derivative = derivative ? fma(derivative, cotangent, c(x, *each)) : c(x, *each);
+  Expr reflected = c(x, -sign) * right - c(x, kPi) * derivative;
+  Expr pole = le(x, zero) & eq(fraction, zero);
+  return select(pole, c(x, sign * kInf), select(left, reflected, right));
 }
 
 namespace {

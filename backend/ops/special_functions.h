@@ -7,16 +7,16 @@ namespace ipex::ops::body {
 
 using loop::Expr;
 
-Expr i0e(const Expr& x);       // exp(-|x|) I0(x), the modified Bessel function of order 0
-Expr i1e(const Expr& x);       // exp(-|x|) I1(x)
-Expr i0(const Expr& x);        // I0(x)
-Expr i1(const Expr& x);        // I1(x)
-Expr erfcx(const Expr& x);     // exp(x * x) erfc(x)
-Expr erfinv(const Expr& y);    // the x with erf(x) = y
-Expr ndtri(const Expr& p);     // the x with ndtr(x) = p; ndtr is the normal distribution function
-Expr log_ndtr(const Expr& x);  // log(ndtr(x))
-Expr digamma(const Expr& x);   // the derivative of lgamma
-Expr trigamma(const Expr& x);  // the derivative of digamma
+Expr i0e(const Expr& x);               // exp(-|x|) I0(x), the modified Bessel function of order 0
+Expr i1e(const Expr& x);               // exp(-|x|) I1(x)
+Expr i0(const Expr& x);                // I0(x)
+Expr i1(const Expr& x);                // I1(x)
+Expr erfcx(const Expr& x);             // exp(x * x) erfc(x)
+Expr erfinv(const Expr& y);            // the x with erf(x) = y
+Expr ndtri(const Expr& p);             // the x with ndtr(x) = p; ndtr is the normal distribution function
+Expr log_ndtr(const Expr& x);          // log(ndtr(x))
+Expr digamma(const Expr& x);           // the derivative of lgamma
+Expr polygamma(const Expr& x, int n);  // the n-th derivative of digamma
 Expr logaddexp(const Expr& x, const Expr& y);   // log(exp(x) + exp(y))
 Expr logaddexp2(const Expr& x, const Expr& y);  // log2(2**x + 2**y)
 Expr sinc(const Expr& x);                       // sin(pi x) / (pi x)

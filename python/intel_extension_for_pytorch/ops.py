@@ -313,9 +313,9 @@ def _frexp(im: Importer, node: Any, x: Ref) -> list[Ref]:
 
 @rule("polygamma")
 def _polygamma(im: Importer, node: Any, n: int, x: Ref) -> Ref:
-    if n > 1:
+    if n > 30:
         raise Unsupported(f"polygamma of order {n}")
-    return pointwise(im, node, row_named("trigamma" if n else "digamma"), [x])
+    return pointwise(im, node, row_named("polygamma"), [x, float(n)])
 
 
 @rule("maximum", "minimum", "max.other", "min.other")

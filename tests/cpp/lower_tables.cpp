@@ -158,7 +158,7 @@ const std::map<std::string, Reference>& references() {
       {"erfc", [](V a) { return std::erfc(a[0]); }},
       {"lgamma", [](V a) { return std::lgamma(a[0]); }},
       {"digamma", nullptr},
-      {"trigamma", nullptr},
+      {"polygamma", nullptr},
       {"erfinv", nullptr},
       {"erfcx", nullptr},
       {"ndtri", nullptr},
