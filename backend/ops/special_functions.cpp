@@ -43,6 +43,12 @@ constexpr double kPi = std::numbers::pi;
 // x minus the nearest integer: sin and tan of pi x are those of pi times this, without the error of pi x.
 Expr from_nearest(const Expr& x) { return x - round(x); }
 
+// cot(pi x) for |x| <= 1/2, exact where it is 0.
+Expr cotangent_of_pi(const Expr& x) {
+  Expr pi = c(x, kPi), rest = c(x, 0.5) - abs(x);
+  return select(lt(rest, c(x, 0.25)), copysign(tan(pi * rest), x), c(x, 1) / tan(pi * x));
+}
+
 }  // namespace
 
 // On [0, 8]; beyond, the function times sqrt(x) in 16 / x - 1.
@@ -227,7 +233,7 @@ Expr digamma(const Expr& x) {
   Expr tail = z * horner(z, {1. / 12, -691. / 32760, 1. / 132, -1. / 240, 1. / 252, -1. / 120, 1. / 12});
   Expr right = sum + log(up) - c(x, 0.5) / up - tail;
   Expr fraction = from_nearest(x), pole = c(x, std::numeric_limits<double>::quiet_NaN());
-  Expr left = select(eq(fraction, zero), pole, right - c(x, kPi) / tan(c(x, kPi) * fraction));
+  Expr left = select(eq(fraction, zero), pole, right - c(x, kPi) * cotangent_of_pi(fraction));
   return select(eq(x, zero), copysign(c(x, kInf), neg(x)), select(negative, left, right));
 }
 
@@ -291,7 +297,7 @@ Expr polygamma(const Expr& x, int n) {
   const double sign = n % 2 ? 1 : -1;
   Expr zero = c(x, 0), left = lt(x, zero);
   Expr right = c(x, sign * std::tgamma(n + 1.)) * hurwitz(select(left, c(x, 1) - x, x), n);
-  Expr fraction = from_nearest(x), cotangent = c(x, 1) / tan(c(x, kPi) * fraction), derivative;
+  Expr fraction = from_nearest(x), cotangent = cotangent_of_pi(fraction), derivative;
   const std::vector<double> p = cotangent_derivative(n);
   for (auto each = p.rbegin(); each != p.rend(); ++each)
     derivative = derivative ? fma(derivative, cotangent, c(x, *each)) : c(x, *each);

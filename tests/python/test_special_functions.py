@@ -72,6 +72,9 @@ def test_polygamma(order, compiled, strict):
     expected = shifted - step * left.pow(-order - 1)
     scale = torch.maximum(values.abs(), shifted.abs()) + left.abs().pow(-order - 1) * step.abs()
     assert ((values - expected).abs() / scale).max() < 1e-12
+    half = torch.tensor([-8.5, -3.5, -0.5], dtype=torch.float64)
+    single = compiled(polygamma)(half.float()).double()
+    assert ((single - polygamma(half)).abs() / polygamma(half).abs()).max() < 4e-6
     poles = compiled(polygamma)(torch.tensor([-3.0, -1.0, 0.0]))
     assert poles.isinf()[2] and not poles.isfinite().any()
 
