@@ -57,9 +57,9 @@ py::list pointwise_rows() {
   return rows;
 }
 
-py::list reduction_rows() {
+py::list rows_of(std::span<const ops::ReductionRow> table) {
   py::list rows;
-  for (const auto& row : ops::reduction_rows()) {
+  for (const auto& row : table) {
     rows.append(row_dict(row));
     rows[rows.size() - 1]["results"] = row.results;
   }
@@ -211,7 +211,10 @@ PYBIND11_MODULE(_C, m) {
 
   m.attr("__version__") = IPEX_VERSION;
   m.def("pointwise_rows", &pointwise_rows, "Rows of the pointwise op table, as dicts.");
-  m.def("reduction_rows", &reduction_rows, "Rows of the reduction table, as dicts.");
+  m.def(
+      "reduction_rows", [] { return rows_of(ops::reduction_rows()); },
+      "Rows of the reduction table, as dicts.");
+  m.def("scan_rows", [] { return rows_of(ops::scan_rows()); }, "Rows of the scan table, as dicts.");
 
   py::class_<GraphBuilder>(m, "Graph", "A graph under construction; see python/graph_builder.h.")
       .def(py::init<>())

@@ -314,12 +314,14 @@ class NodeVerifier {
         return pointwise();
       case Op::kReduce:
         return reduce();
-      case Op::kScan:
+      case Op::kScan: {
+        const ops::ReductionRow* row = ops::find_scan(node_.name);
+        if (!row) fail("'" + node_.name + "' is no row of scan.def");
         operands(1);
-        one_result();
-        require(!node_.name.empty(), "names a scan");
-        require(equal(operand(0).shape, result().shape), "keeps the shape");
+        require(static_cast<int>(node_.types.size()) == row->results, "has the row's number of results");
+        for (const Type& type : node_.types) require(equal(operand(0).shape, type.shape), "keeps the shape");
         return axis_in_range(result());
+      }
       case Op::kPermute:
         return permute();
       case Op::kExpand:

@@ -92,10 +92,10 @@ class Lowering {
   void add_jobs(Value v, const std::string& buffer, const OperandLayout& layout, Index offset);
   void run_jobs(const std::vector<Job*>& jobs, size_t level);
   void store(const Job& job);
-  void materialise(Value v, const std::string& buffer,
-                   const OperandLayout& layout);                               // a scan or scatter, whole
+  void materialise(int32_t n);  // a scan or scatter, whole, to the memory of its results
   loop::Expr position(const OperandLayout& layout, const Index& index) const;  // in elements
-  void scan(Value v, const std::string& buffer, const OperandLayout& layout);
+  bool is_read(Value v) const;                                                 // by a node of the group
+  void scan(int32_t n);
   void scatter(Value v, const std::string& buffer, const OperandLayout& layout);
   void for_each(Value v, const std::vector<int>& dims, size_t level, Index& index,
                 const std::function<void()>& body);

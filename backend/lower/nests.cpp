@@ -46,17 +46,19 @@ loop::Function Lowering::run(const std::string& name) {
   }
   plan_scratch();
   // Whole tensors first, operands before users: what is not an output goes to scratch memory.
-  for (size_t n = 0; n < body_.nodes.size(); ++n) {
-    const Value v{static_cast<int32_t>(n), 0};
-    if (body_.nodes[n].op != Op::kScan && body_.nodes[n].op != Op::kScatter) continue;
-    auto it = materialised_.find(v);
-    if (it == materialised_.end()) {
+  for (int32_t n = 0; n < static_cast<int32_t>(body_.nodes.size()); ++n) {
+    const Op op = body_.nodes[n].op;
+    if (op != Op::kScan && op != Op::kScatter) continue;
+    for (size_t r = 0; r < body_.nodes[n].types.size(); ++r) {
+      const Value v{n, static_cast<int32_t>(r)};
+      if (materialised_.count(v) || !is_read(v)) continue;
       const Type& type = body_.type(v);
       const OperandLayout layout{contiguous_strides(type.shape), index_const(0), numel(type.shape)};
-      it = materialised_.emplace(v, std::pair("whole" + std::to_string(n), layout)).first;
-      emitter_.emit(loop::Alloc{it->second.first, type.dtype, layout.extent});
+      const std::string buffer = "whole" + std::to_string(n) + (r ? "_" + std::to_string(r) : "");
+      materialised_.emplace(v, std::pair(buffer, layout));
+      emitter_.emit(loop::Alloc{buffer, type.dtype, layout.extent});
     }
-    materialise(v, it->second.first, it->second.second);
+    materialise(n);
   }
   std::vector<Job*> jobs;
   for (Job& job : jobs_) jobs.push_back(&job);
@@ -173,39 +175,61 @@ void Lowering::for_each(Value v, const std::vector<int>& dims, size_t level, Ind
   });
 }
 
-void Lowering::materialise(Value v, const std::string& buffer, const OperandLayout& layout) {
-  for (const Dim& dim : body_.type(v).shape)
-    if (loop::as_const_int(dim) == 0) return;
-  body_.node(v).op == Op::kScan ? scan(v, buffer, layout) : scatter(v, buffer, layout);
+bool Lowering::is_read(Value v) const {
+  return std::any_of(body_.nodes.begin(), body_.nodes.end(), [&](const Node& node) {
+    return std::find(node.operands.begin(), node.operands.end(), v) != node.operands.end();
+  });
 }
 
-void Lowering::scan(Value v, const std::string& buffer, const OperandLayout& layout) {
-  const Node& node = body_.node(v);
-  const bool is_sum = node.name == "cumsum";
-  if (!is_sum && node.name != "cumprod")
-    throw Unsupported("scan." + node.name + ": only cumsum and cumprod are lowered");
+void Lowering::materialise(int32_t n) {
+  for (const Dim& dim : body_.nodes[n].types[0].shape)
+    if (loop::as_const_int(dim) == 0) return;
+  if (body_.nodes[n].op == Op::kScan) return scan(n);
+  const auto& [buffer, layout] = materialised_.at({n, 0});
+  scatter({n, 0}, buffer, layout);
+}
+
+// Sums of f32 and what is like them accumulate in f64, as eager's do.
+void Lowering::scan(int32_t n) {
+  const Node& node = body_.nodes[n];
+  const ops::ReductionRow* row = ops::find_scan(node.name);
+  IPEX_CHECK(row, "scan." + node.name + " has no row");
+  const Dtype dtype = body_.type(node.operands[0]).dtype;
+  const bool widens = row->promotion == ops::Promotion::kDefault && dtype == Dtype::kF32;
+  const Dtype accumulates = widens ? Dtype::kF64 : opmath(dtype);
+  struct Result {
+    size_t number;
+    std::string buffer;
+    OperandLayout layout;
+  };
+  std::vector<Result> results;
+  for (size_t r = 0; r < node.types.size(); ++r)
+    if (auto it = materialised_.find({n, static_cast<int32_t>(r)}); it != materialised_.end())
+      results.push_back({r, it->second.first, it->second.second});
+  if (results.empty()) return;
+
   const int axis = static_cast<int>(node.attr<int64_t>("axis"));
-  const loop::Type type{compute_dtype(v)};
-  std::vector<int> dims = dims_by_stride(layout.strides);
+  std::vector<int> dims = dims_by_stride(results[0].layout.strides);
   std::erase(dims, axis);
   Index index(node.types[0].shape.size(), index_const(0));
-  auto combine = [&](const Expr& a, const Expr& b) { return is_sum ? a + b : a * b; };
-  for_each(v, dims, 0, index, [&] {
-    Emitter::ReductionSpec spec;
-    spec.extents = {index.empty() ? index_const(1) : node.types[0].shape[axis]};
-    const Expr identity = loop::make_const(type, is_sum ? 0 : 1);
-    spec.states = {{"s" + std::to_string(v.node), type, identity, identity}};
-    spec.step = [&](const Exprs& vars, const Exprs& states) {
-      if (!index.empty()) index[axis] = vars[0];
-      Expr x = loop::make_cast(type.dtype, value(node.operands[0], index));
-      Expr sum = emitter_.let("t" + std::to_string(v.node), combine(states[0], x));
-      emitter_.emit(
-          loop::Store{buffer, position(layout, index), loop::make_cast(node.types[0].dtype, sum), nullptr});
-      return Exprs{sum};
-    };
-    spec.merge = [&](const Exprs& a, const Exprs& b) { return Exprs{combine(a[0], b[0])}; };
-    emitter_.reduce(spec, emitter_.depth());
-  });
+  Emitter::ReductionSpec spec;
+  spec.extents = {node.types[0].shape[axis]};
+  spec.states = row->states(accumulates);
+  for (loop::State& state : spec.states) state.name = "s" + std::to_string(n) + "_" + state.name.substr(1);
+  spec.step = [&](const Exprs& vars, const Exprs& states) {
+    index[axis] = vars[0];
+    Expr x = loop::make_cast(accumulates, value(node.operands[0], index));
+    Exprs next = row->update(states, x, vars[0]);
+    for (Expr& state : next) state = emitter_.let("t" + std::to_string(n), state);
+    const Exprs so_far = row->finish(next, vars[0] + index_const(1), 0);
+    for (const Result& result : results)
+      emitter_.emit(loop::Store{result.buffer, position(result.layout, index),
+                                loop::make_cast(node.types[result.number].dtype, so_far[result.number]),
+                                nullptr});
+    return next;
+  };
+  spec.merge = [&](const Exprs& states, const Exprs& others) { return row->merge(states, others); };
+  for_each({n, 0}, dims, 0, index, [&] { emitter_.reduce(spec, emitter_.depth()); });
 }
 
 // First the copy of x, then one update an element of src, in order where two of them may meet: dims of src

@@ -111,7 +111,7 @@ Expr Lowering::compute(Value v, const Index& index, const Expr& mask) {
     case Op::kScatter: {
       const auto& [buffer, layout] = materialised_.at(v);
       read_back_.insert(buffer);
-      return load(buffer, node.types[0].dtype, layout, index, mask);
+      return load(buffer, body_.type(v).dtype, layout, index, mask);
     }
     case Op::kPool:
       return pool(v, index, mask);

@@ -1,5 +1,5 @@
-// The rows of pointwise.def and reduction.def, compiled, and lookup by name. Their bodies are written in the
-// language of body_language.h.
+// The rows of pointwise.def, reduction.def and scan.def, compiled, and lookup by name. Their bodies are
+// written in the language of body_language.h.
 #include "backend/ops/tables.h"
 
 #include <cmath>
@@ -191,6 +191,13 @@ struct Product {
   static Exprs finish(States s, Expr, double) { return {s[0]}; }
 };
 
+struct LogSumExp {
+  static std::vector<State> states(Dtype t) { return {state(0, {t}, make_const({t}, -kInf))}; }
+  static Exprs update(States s, Expr x, Expr) { return {logaddexp(s[0], x)}; }
+  static Exprs merge(States s, States o) { return {logaddexp(s[0], o[0])}; }
+  static Exprs finish(States s, Expr, double) { return {s[0]}; }
+};
+
 struct Largest {
   static std::vector<State> states(Dtype t) { return {state(0, {t}, lowest(t))}; }
   static Exprs update(States s, Expr x, Expr) { return {max(s[0], x)}; }
@@ -238,6 +245,24 @@ struct Extremum {
 };
 using LargestWithIndex = Extremum<true>;
 using SmallestWithIndex = Extremum<false>;
+
+// For scans: the last of equal values, and a NaN gives way to another NaN only.
+template <bool kWantLargest>
+struct ExtremumSoFar {
+  static std::vector<State> states(Dtype t) {
+    return {state(0, {t}, kWantLargest ? lowest(t) : highest(t)),
+            state(1, loop::kIndex, loop::index_const(0))};
+  }
+  static Exprs update(States s, Expr x, Expr index) {
+    Expr wins = kWantLargest ? ge(x, s[0]) : le(x, s[0]);
+    if (is_float(x)) wins = wins | isnan(x);
+    return {select(wins, x, s[0]), select(wins, index, s[1])};
+  }
+  static Exprs merge(States s, States o) { return update(s, o[0], o[1]); }
+  static Exprs finish(States s, Expr, double) { return {s[0], s[1]}; }
+};
+using LargestSoFar = ExtremumSoFar<true>;
+using SmallestSoFar = ExtremumSoFar<false>;
 
 struct IndexOfLargest : LargestWithIndex {
   static Exprs finish(States s, Expr, double) { return {s[1]}; }
@@ -307,23 +332,32 @@ constexpr PointwiseRow kPointwise[] = {
 #undef POINTWISE
 };
 
-constexpr ReductionRow kReductions[] = {
-#define REDUCTION(name, aten, promotion, domains, results, behaviour, summary) \
-  {#name,                                                                      \
-   aten,                                                                       \
-   Promotion::promotion,                                                       \
-   ((domains) & I) != 0,                                                       \
-   ((domains) & F) != 0,                                                       \
-   ((domains) & B) != 0,                                                       \
-   results,                                                                    \
-   behaviour::states,                                                          \
-   behaviour::update,                                                          \
-   behaviour::merge,                                                           \
-   behaviour::finish,                                                          \
+#define REDUCTION_ROW(name, aten, promotion, domains, results, behaviour, summary) \
+  {#name,                                                                          \
+   aten,                                                                           \
+   Promotion::promotion,                                                           \
+   ((domains) & I) != 0,                                                           \
+   ((domains) & F) != 0,                                                           \
+   ((domains) & B) != 0,                                                           \
+   results,                                                                        \
+   behaviour::states,                                                              \
+   behaviour::update,                                                              \
+   behaviour::merge,                                                               \
+   behaviour::finish,                                                              \
    summary},
+
+constexpr ReductionRow kReductions[] = {
+#define REDUCTION REDUCTION_ROW
 #include "backend/ops/reduction.def"
 #undef REDUCTION
 };
+
+constexpr ReductionRow kScans[] = {
+#define SCAN REDUCTION_ROW
+#include "backend/ops/scan.def"
+#undef SCAN
+};
+#undef REDUCTION_ROW
 
 template <class Row, size_t n>
 const Row* find(const Row (&rows)[n], std::string_view name) {
@@ -377,6 +411,8 @@ std::span<const PointwiseRow> pointwise_rows() { return kPointwise; }
 const PointwiseRow* find_pointwise(std::string_view name) { return find(kPointwise, name); }
 std::span<const ReductionRow> reduction_rows() { return kReductions; }
 const ReductionRow* find_reduction(std::string_view name) { return find(kReductions, name); }
+std::span<const ReductionRow> scan_rows() { return kScans; }
+const ReductionRow* find_scan(std::string_view name) { return find(kScans, name); }
 
 std::string op_reference() {
   std::string out = "# Op reference\n\nGenerated from backend/ops/*.def.\n\n## Pointwise\n\n";
@@ -385,12 +421,16 @@ std::string op_reference() {
   for (const PointwiseRow& row : kPointwise)
     out += table_row({row.name, row.aten, std::to_string(row.arity),
                       domains(row.booleans, row.integers, row.floats), text(row.promotion), row.summary});
-  out += "\n## Reductions\n\n";
-  out += table_row({"row", "ATen", "results", "types", "result", "meaning"}) +
-         "| --- | --- | --- | --- | --- | --- |\n";
-  for (const ReductionRow& row : kReductions)
-    out += table_row({row.name, row.aten, std::to_string(row.results),
-                      domains(row.booleans, row.integers, row.floats), text(row.promotion), row.summary});
+  auto add_reductions = [&](std::string_view title, std::span<const ReductionRow> rows) {
+    out += "\n## " + std::string(title) + "\n\n" +
+           table_row({"row", "ATen", "results", "types", "result", "meaning"}) +
+           "| --- | --- | --- | --- | --- | --- |\n";
+    for (const ReductionRow& row : rows)
+      out += table_row({row.name, row.aten, std::to_string(row.results),
+                        domains(row.booleans, row.integers, row.floats), text(row.promotion), row.summary});
+  };
+  add_reductions("Reductions", kReductions);
+  add_reductions("Scans", kScans);
   return out;
 }
 

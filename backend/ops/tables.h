@@ -1,6 +1,6 @@
-// The op tables as data: one line in pointwise.def or reduction.def is the whole definition of an op. From
-// the rows come the importer's map, supported(), lowering, verifier, constant folding, the op reference, the
-// op matrix test and the fuzzer.
+// The op tables as data: one line in pointwise.def, reduction.def or scan.def is the whole definition of an
+// op. From the rows come the importer's map, supported(), lowering, verifier, constant folding, the op
+// reference, the op matrix test and the fuzzer.
 #pragma once
 
 #include <span>
@@ -56,7 +56,10 @@ struct ReductionRow {
 };
 std::span<const ReductionRow> reduction_rows();
 const ReductionRow* find_reduction(std::string_view name);
+// Scans have the rows of reductions: finish gives the results so far, at every element along the axis.
+std::span<const ReductionRow> scan_rows();
+const ReductionRow* find_scan(std::string_view name);
 
-std::string op_reference();  // both tables as Markdown
+std::string op_reference();  // the tables as Markdown
 
 }  // namespace ipex::ops

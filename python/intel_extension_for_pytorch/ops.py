@@ -51,6 +51,9 @@ def native_names() -> set[str]:
 def _load_rules() -> None:
     from . import ops_indexing, ops_library, ops_sorting, ops_views  # noqa: F401
 
+    for row in _C.scan_rows():
+        rule(*row["aten"].split())(_scan_rule(SimpleNamespace(**row)))
+
 
 @cache
 def rule_for(target: Any) -> Rule | None:
@@ -438,13 +441,20 @@ def reduce_axes(im: Importer, row: str, x: Ref, axes: list[int]) -> Ref:
     return im.emit("reduce", row, [x], x.dtype, shape, axes=axes, keepdim=False)
 
 
-@rule("cumsum", "cumprod")
-def _scan(im: Importer, node: Any, x: Ref, dim: int, dtype: Any = None) -> Ref:
-    if dtype is None and not x.dtype.is_floating_point:
-        dtype = torch.int64
-    if dtype is not None:
-        x = im.cast(x, dtype)
-    if not x.shape:
-        return im.copy(x)
-    name = node.target._schema.name[6:]
-    return im.emit("scan", name, [x], x.dtype, x.shape, axis=dim % len(x.shape))
+def _scan_rule(row: Any) -> Rule:
+    """A row of the scan table; sums and products of integers are i64."""
+
+    def import_scan(im: Importer, node: Any, x: Ref, dim: int, dtype: Any = None) -> Any:
+        if dtype is None and row.promotion == "default" and not x.dtype.is_floating_point:
+            dtype = torch.int64
+        if dtype is not None:
+            x = im.cast(x, dtype)
+        if not _accepts(row, x.dtype):
+            raise Unsupported(f"scan.{row.name} has no {x.dtype} form")
+        rows = x if x.shape else im.reshape(x, (1,))
+        types = [(x.dtype, rows.shape), (torch.int64, rows.shape)][: row.results]
+        results = im.emit_many("scan", row.name, [rows], types, axis=dim % len(rows.shape))
+        results = [im.reshape(r, x.shape) for r in results]
+        return results if row.results > 1 else results[0]
+
+    return import_scan

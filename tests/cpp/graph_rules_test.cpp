@@ -47,6 +47,8 @@ constexpr Wrong kWrong[] = {
     {"AxisTwice", "axes are distinct", "%y = reduce.sum(%x) axes=[1,1] keepdim=false : f32[4]"},
     {"AxisRange", "axes are in range", "%y = reduce.sum(%x) axes=[2] keepdim=false : f32[4,6]"},
     {"ScanAxis", "axis is in range", "%y = scan.cumsum(%x) axis=-1 : f32[4,6]"},
+    {"ScanRow", "no row of scan.def", "%y = scan.cummean(%x) axis=0 : f32[4,6]"},
+    {"ScanResults", "number of results", "%y = scan.cummax(%x) axis=0 : f32[4,6]"},
     {"PermuteTwice", "result dim i", "%y = permute(%x) dims=[0,0] : f32[4,6]"},
     {"ExpandOrder", "dims ascend", "%y = expand(%x) dims=[1,0] : f32[6,4]"},
     {"ExpandExtent", "operand dim is 1", "%y = expand(%x) dims=[0,1] : f32[4,7]"},

@@ -252,6 +252,42 @@ TEST(Structural, ScanUsedInsideItsGroup) {
   EXPECT_EQ(values<int64_t>(outputs[1]), (Longs{1, 2, 0, 1, 0, 0}));
 }
 
+TEST(Structural, ExtremaSoFarKeepNanAndTheLastIndex) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const auto outputs = run_fused(graph::parse(R"(graph main(%x: f32[6]) {
+    %0, %0.1 = scan.cummax(%x) axis=0 : f32[6], i64[6]
+    %1, %1.1 = scan.cummin(%x) axis=0 : f32[6], i64[6]
+    %2 = pointwise.neg(%1.1) : i64[6]
+    return %0, %0.1, %2
+  })"),
+                                 {tensor<float>({2, 1, 2, nan, 9, nan})})
+                           .outputs;
+  const Floats largest = values<float>(outputs[0]);
+  EXPECT_EQ(Floats(largest.begin(), largest.begin() + 3), (Floats{2, 2, 2}));
+  for (size_t i = 3; i < 6; ++i) EXPECT_TRUE(std::isnan(largest[i]));
+  EXPECT_EQ(values<int64_t>(outputs[1]), (Longs{0, 0, 2, 3, 3, 5}));
+  EXPECT_EQ(values<int64_t>(outputs[2]), (Longs{0, -1, -1, -3, -3, -5}));
+}
+
+TEST(Structural, LogOfSumsSoFarDoesNotOverflow) {
+  const Floats r = run(R"(graph main(%x: f32[4]) {
+    %0 = scan.logcumsumexp(%x) axis=0 : f32[4]
+    return %0
+  })",
+                       {tensor<float>({-std::numeric_limits<float>::infinity(), 1000, 1000, 3})});
+  EXPECT_EQ(r[0], -std::numeric_limits<float>::infinity());
+  EXPECT_FLOAT_EQ(r[1], 1000);
+  EXPECT_FLOAT_EQ(r[2], 1000 + std::log(2.0f));
+  EXPECT_FLOAT_EQ(r[3], r[2]);
+}
+
+// 2^24 + 1 + 1 + ...: a sum in f32 would not move.
+TEST(Structural, SumsOfFloatsAccumulateInDouble) {
+  const Floats r = run("graph main(%x: f32[5]) {\n %0 = scan.cumsum(%x) axis=0 : f32[5]\n return %0\n}\n",
+                       {tensor<float>({16777216, 1, 1, 1, 1})});
+  EXPECT_EQ(r[4], 16777220);
+}
+
 TEST(Structural, ScatterAddRows) {
   // The gradient of an embedding: rows collide.
   const Floats x = ramp(12), src = ramp(15, 0.5f);

@@ -103,7 +103,7 @@ def core_overloads(tag):
 
 @functools.cache
 def table_rows(kind):
-    """Rows of the backend's own op table, "pointwise" or "reduction"; none while another backend is under test."""
+    """Rows of the op table "pointwise", "reduction" or "scan"; none while another backend is under test."""
     try:
         from intel_extension_for_pytorch import _C
     except ImportError:
@@ -151,6 +151,10 @@ def pointwise_overloads():
 def reduction_overloads():
     ops = core_overloads(torch.Tag.reduction) + row_overloads("reduction")
     return sorted({op for op in ops if len(tensor_arguments(op)) == 1 and takes_only(op, *REQUIRED)}, key=str)
+
+
+def scan_overloads():
+    return sorted({op for op in row_overloads("scan") if takes_only(op, *REQUIRED)}, key=str)
 
 
 # Values for an argument without default, by schema type.

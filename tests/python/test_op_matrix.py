@@ -30,7 +30,7 @@ def core_names(tag):
 
 
 @pytest.mark.needs_ipex
-@pytest.mark.parametrize("kind", ["pointwise", "reduction"])
+@pytest.mark.parametrize("kind", ["pointwise", "reduction", "scan"])
 def test_matrix_covers_every_table_row(kind):
     """A row whose ATen name this torch does not know, or whose schema the matrix cannot fill, fails here."""
     covered = names(getattr(op_cases, f"{kind}_overloads")())
@@ -51,6 +51,11 @@ def test_pointwise(op, strict):
 def test_reduction(op, strict):
     # A sum's rounding grows with its length, in eager's order of addition as in ours.
     assert_all(list(op_cases.reduction_calls(op)), functools.partial(difference, scale=10.0), at_least=20)
+
+
+@pytest.mark.parametrize("op", op_cases.scan_overloads(), ids=op_cases.text_name)
+def test_scan(op, strict):
+    assert_all(list(op_cases.reduction_calls(op)), difference, at_least=20)
 
 
 @pytest.mark.parametrize("src", op_cases.DTYPES, ids=str)

@@ -160,7 +160,7 @@ def test_sizes_at_run_time(compiled, strict):
         half = x.shape[1] // 2
         return (
             x.sort(0), x.topk(k, 1), x.topk(half), x.kthvalue(half, 1), x.median(0), x.median(),
-            torch.searchsorted(x.sort().values, x),
+            torch.searchsorted(x.sort().values, x), x.cumsum(1), x.cummax(0),
         )  # fmt: skip
 
     compiled_fn = compiled(fn, dynamic=True, fullgraph=True)
@@ -201,6 +201,9 @@ GRADIENTS = {
     "mode": lambda x: x.mode(1).values,
     "cumsum": lambda x: x.cumsum(0),
     "cumprod": lambda x: x.cumprod(1),
+    "cummax": lambda x: x.cummax(1).values,
+    "cummin": lambda x: x.cummin(0).values,
+    "logcumsumexp": lambda x: x.logcumsumexp(1),
 }
 
 

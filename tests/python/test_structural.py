@@ -31,6 +31,9 @@ def positions(x, dim, seed=0):
 # name -> function of x; DIM runs over the dims of x
 CASES = {
     "cumsum": lambda x, d: x.cumsum(d),
+    "cummax": lambda x, d: x.cummax(d),
+    "cummin indices": lambda x, d: x.cummin(d).indices,
+    "logcumsumexp": lambda x, d: x.float().logcumsumexp(d),
     "cumprod": lambda x, d: (x > 0).to(x.dtype).cumprod(d),
     "flip": lambda x, d: x.flip(d),
     "flip all": lambda x, d: x.flip(0, 1, 2).transpose(d, 0).clone(),
