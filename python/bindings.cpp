@@ -8,6 +8,9 @@
 
 #include "backend/compile.h"
 #include "backend/ops/tables.h"
+#include "codegen/llvm/cache_directory.h"
+#include "codegen/llvm/cache_text.h"
+#include "codegen/llvm/object_cache.h"
 #include "codegen/loop/text.h"
 #include "kernels/extern_call.h"
 #include "kernels/library.h"
@@ -177,6 +180,21 @@ void log_to_python(LogLevel level, const std::string& message) {
   }
 }
 
+// What warm starts need: compiled kernels as bytes, and whether a directory may be believed.
+void bind_cache(py::module_& m) {
+  m.def("cache_directory", &env::cache_directory);
+  m.def("distrust_reason", &loop::distrust_reason,
+        "Why a directory's contents cannot be trusted; '' when they can be.");
+  m.def("build_identity", [] { return py::bytes(loop::build_identity()); });
+  m.def("cached_kernel", [](const std::string& key) -> py::object {
+    const auto entry = loop::ObjectCache(env::cache_directory()).load_entry(key);
+    return entry ? py::object(py::bytes(*entry)) : py::none();
+  });
+  m.def("store_cached_kernel", [](const std::string& key, const py::bytes& entry) {
+    return loop::ObjectCache(env::cache_directory()).store_entry(key, std::string(entry));
+  });
+}
+
 void register_errors(py::module_& m) {
   py::register_exception<InternalError>(m, "InternalError", PyExc_RuntimeError);
   py::register_exception<Unsupported>(m, "Unsupported", PyExc_RuntimeError);
@@ -218,6 +236,7 @@ PYBIND11_MODULE(_C, m) {
 
   py::class_<GraphBuilder>(m, "Graph", "A graph under construction; see python/graph_builder.h.")
       .def(py::init<>())
+      .def_static("parse", [](const std::string& text) { return GraphBuilder(graph::parse(text)); })
       .def("symbol", &GraphBuilder::symbol)
       .def("symbols", [](const GraphBuilder& b) { return b.graph().symbols; })
       .def("source", &GraphBuilder::source)
@@ -235,6 +254,7 @@ PYBIND11_MODULE(_C, m) {
   py::class_<CompiledGraph>(m, "CompiledGraph", "A compiled graph; see python/compiled_graph.h.")
       .def("run", &CompiledGraph::run)
       .def("output_strides", &CompiledGraph::output_strides)
+      .def("kernel_keys", [](const CompiledGraph& c) { return c.report().kernels.keys; })
       .def("report", &report_dict);
   m.def("compile", &compile_graph, "graph"_a, "arguments"_a, "symbols"_a, "outputs"_a, "hoist"_a);
 
@@ -261,7 +281,7 @@ PYBIND11_MODULE(_C, m) {
     return names;
   });
   m.def("num_threads", &num_threads);
-  m.def("cache_directory", &env::cache_directory);
+  bind_cache(m);
   m.def("memory", [] {
     const CachingAllocator& allocator = CachingAllocator::instance();
     return py::dict("cached_bytes"_a = allocator.cached_bytes(), "live_bytes"_a = allocator.live_bytes());

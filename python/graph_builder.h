@@ -16,6 +16,9 @@ class GraphBuilder {
  public:
   using Handle = int64_t;
 
+  GraphBuilder() = default;
+  explicit GraphBuilder(graph::Graph graph) : graph_(std::move(graph)) {}
+
   void symbol(const std::string& name, int64_t hint, int64_t low);
   Handle input(const std::string& name, const std::string& dtype, const pybind11::tuple& shape,
                const pybind11::object& strides, bool is_static);

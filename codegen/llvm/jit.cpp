@@ -175,6 +175,7 @@ std::shared_ptr<FunctionLibrary> compile(const std::vector<Function>& kernels, c
   if (stats) {
     *stats = times.total;
     stats->kernels = static_cast<int>(units.size());
+    for (const Unit& unit : units) stats->keys.push_back(unit.key);
   }
   return library;
 }

@@ -26,6 +26,7 @@ namespace loop {
 struct CompileStats {
   int kernels = 0, cache_hits = 0;
   double passes_ms = 0, llvm_ms = 0, link_ms = 0;
+  std::vector<std::string> keys;  // of the distinct kernels in the object cache
 };
 std::shared_ptr<FunctionLibrary> jit_compile(const std::vector<Function>& kernels, const Target& target,
                                              CompileStats* stats = nullptr);

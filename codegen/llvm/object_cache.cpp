@@ -2,6 +2,7 @@
 // appear by rename, so a reader sees a whole one or none; two processes writing one key write the same bytes.
 #include "codegen/llvm/object_cache.h"
 
+#include <fcntl.h>
 #include <llvm/ADT/StringExtras.h>
 #include <llvm/Support/SHA256.h>
 #include <llvm/Support/xxhash.h>
@@ -13,12 +14,13 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
+#include <ctime>
 #include <fstream>
 #include <iterator>
 #include <mutex>
 #include <set>
 
+#include "codegen/llvm/cache_directory.h"
 #include "runtime/env.h"
 #include "runtime/log.h"
 
@@ -51,12 +53,24 @@ void warn_once(const std::string& subject, const std::string& message) {
   log(LogLevel::kWarning, message);  // its sink may wait for another lock: Python's
 }
 
-// mkdir -p where only the last component is ours to protect.
-bool make_private_directory(const std::string& directory) {
-  std::error_code error;
-  const auto parent = std::filesystem::path(directory).parent_path();
-  if (!parent.empty()) std::filesystem::create_directories(parent, error);
-  return mkdir(directory.c_str(), 0700) == 0 || errno == EEXIST;
+// What is wrong with a file's content as the entry of `key`; null when nothing is.
+const char* damage(std::string_view key, std::string_view entry) {
+  Header header;
+  if (entry.size() < sizeof(header)) return "is cut short";
+  std::memcpy(&header, entry.data(), sizeof(header));
+  if (std::memcmp(header.magic, kMagic, sizeof(kMagic)) != 0) return "is not a kernel of this library";
+  if (header.format != kFormat) return "has another format version";
+  if (std::string_view(header.key, sizeof(header.key)) != key) return "belongs to another kernel";
+  const std::string_view object = entry.substr(sizeof(header));
+  if (object.size() != header.bytes || checksum(object) != header.checksum) return "is damaged";
+  return nullptr;
+}
+
+// The modification time says when an entry was last used, to the hour: a write a load would be too many.
+void renew(const std::string& path) {
+  struct stat info{};
+  if (stat(path.c_str(), &info) == 0 && info.st_mtime + 3600 < std::time(nullptr))
+    utimensat(AT_FDCWD, path.c_str(), nullptr, 0);
 }
 
 bool write_all(int file, std::string_view bytes) {
@@ -76,33 +90,59 @@ std::string cache_key(std::string_view content) {
   return llvm::toHex(digest, /*LowerCase=*/true);
 }
 
-ObjectCache::ObjectCache(std::string directory) : directory_(std::move(directory)) {}
+ObjectCache::ObjectCache(std::string directory)
+    : directory_(std::move(directory)), limit_(directory_.empty() ? 0 : cache_size_limit()) {
+  if (directory_.empty()) return;
+  const std::string why = distrust_reason(directory_);
+  if (why.empty()) return;
+  warn_once(directory_, "object cache: " + directory_ + " is not used: " + why +
+                            "; kernels are compiled anew in each process. Set IPEX_CACHE to a directory of "
+                            "your own, or to 'off'");
+  directory_.clear();
+}
 
 std::string ObjectCache::path(const std::string& key) const { return directory_ + "/" + key + ".o"; }
 
 std::optional<std::string> ObjectCache::load(const std::string& key) const {
+  const auto entry = load_entry(key);
+  if (!entry) return std::nullopt;
+  return entry->substr(sizeof(Header));
+}
+
+std::optional<std::string> ObjectCache::load_entry(const std::string& key) const {
   if (directory_.empty()) return std::nullopt;
   std::ifstream file(path(key), std::ios::binary);
   if (!file) return std::nullopt;
-  std::string content((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  auto rejected = [&](const char* why) {
+  std::string entry((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  if (const char* why = damage(key, entry)) {
     log(LogLevel::kWarning, "object cache: " + path(key) + " " + why + "; it is ignored and rewritten");
     return std::nullopt;
-  };
-  Header header;
-  if (content.size() < sizeof(header)) return rejected("is cut short");
-  std::memcpy(&header, content.data(), sizeof(header));
-  if (std::memcmp(header.magic, kMagic, sizeof(kMagic)) != 0)
-    return rejected("is not a kernel of this library");
-  if (header.format != kFormat) return rejected("has another format version");
-  if (std::string_view(header.key, sizeof(header.key)) != key) return rejected("belongs to another kernel");
-  content.erase(0, sizeof(header));
-  if (content.size() != header.bytes || checksum(content) != header.checksum) return rejected("is damaged");
-  return content;
+  }
+  renew(path(key));
+  return entry;
 }
 
 void ObjectCache::store(const std::string& key, std::string_view object) const {
   if (directory_.empty()) return;
+  Header header{};
+  std::memcpy(header.magic, kMagic, sizeof(kMagic));
+  header.format = kFormat;
+  header.bytes = object.size();
+  header.checksum = checksum(object);
+  std::memcpy(header.key, key.data(), std::min(key.size(), sizeof(header.key)));
+  write({reinterpret_cast<const char*>(&header), sizeof(header)}, key, object);
+}
+
+bool ObjectCache::store_entry(const std::string& key, std::string_view entry) const {
+  if (key.size() != sizeof(Header::key) || key.find_first_not_of("0123456789abcdef") != std::string::npos)
+    return false;
+  if (damage(key, entry)) return false;
+  if (directory_.empty() || access(path(key).c_str(), F_OK) == 0) return true;
+  write(entry.substr(0, sizeof(Header)), key, entry.substr(sizeof(Header)));
+  return true;
+}
+
+void ObjectCache::write(std::string_view header, const std::string& key, std::string_view object) const {
   auto failed = [&](const std::string& doing, int error) {
     warn_once(directory_, "object cache: cannot " + doing + " in " + directory_ + " (" +
                               std::strerror(error) +
@@ -112,24 +152,20 @@ void ObjectCache::store(const std::string& key, std::string_view object) const {
   if (env::get("IPEX_INJECT_FAULT") == "cache_write") return failed("write (injected)", EIO);
   if (!make_private_directory(directory_)) return failed("create the directory", errno);
 
-  Header header{};
-  std::memcpy(header.magic, kMagic, sizeof(kMagic));
-  header.format = kFormat;
-  header.bytes = object.size();
-  header.checksum = checksum(object);
-  std::memcpy(header.key, key.data(), std::min(key.size(), sizeof(header.key)));
-
   std::string temporary = directory_ + "/.new-XXXXXX";
   const int file = mkstemp(temporary.data());
   if (file < 0) return failed("create a file", errno);
-  bool written =
-      write_all(file, {reinterpret_cast<const char*>(&header), sizeof(header)}) && write_all(file, object);
+  bool written = write_all(file, header) && write_all(file, object);
   int error = errno;
   if (close(file) != 0 && written) {
     written = false;
     error = errno;
   }
-  if (written && rename(temporary.c_str(), path(key).c_str()) == 0) return;
+  if (written && rename(temporary.c_str(), path(key).c_str()) == 0) {
+    const auto bytes = static_cast<int64_t>(header.size() + object.size());
+    if (eviction_due(directory_, bytes, limit_)) evict(directory_, limit_);
+    return;
+  }
   if (written) error = errno;
   unlink(temporary.c_str());
   failed("write", error);

@@ -2,6 +2,7 @@
 // is one warning and a compile.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -13,14 +14,22 @@ std::string cache_key(std::string_view content);
 
 class ObjectCache {
  public:
-  explicit ObjectCache(std::string directory);  // "": every load misses, every store is dropped
+  // "" and a directory that others can write to: every load misses, every store is dropped.
+  explicit ObjectCache(std::string directory);
 
   std::optional<std::string> load(const std::string& key) const;
   void store(const std::string& key, std::string_view object) const;
 
+  // An entry as it lies on disk, header included, to be carried to another machine's cache. What does not
+  // hold as the entry of `key` is not stored (false).
+  std::optional<std::string> load_entry(const std::string& key) const;
+  bool store_entry(const std::string& key, std::string_view entry) const;
+
  private:
   std::string path(const std::string& key) const;
+  void write(std::string_view header, const std::string& key, std::string_view object) const;
   std::string directory_;
+  int64_t limit_;  // bytes, 0: none
 };
 
 }  // namespace ipex::loop

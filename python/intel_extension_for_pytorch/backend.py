@@ -16,11 +16,12 @@ from typing import Any
 import torch
 from torch import fx
 
-from . import _C, compat, records
+from . import _C, compat, records, warm_start
 from .decompose import decompositions
 from .errors import GraphFallback
-from .importer import Derived, Importer
+from .importer import Importer
 from .options import Options
+from .warm_start import CompiledCode, EagerCode
 
 log = logging.getLogger("ipex")
 
@@ -35,21 +36,24 @@ def ipex(
     """Dynamo calls this with an FX graph; the result runs it compiled."""
     settings = Options.parse(options)
     partition = {"partition_fn": compat.min_cut_partition()} if settings.recompute else {}
+    cached = warm_start.enabled()
+    compiler = partial(compat.cacheable_compiler, CompiledCode) if cached else lambda function: function
     with _compile_lock:
         aot = compat.aot_backend(
-            fw_compiler=partial(_compile, kind="forward", options=settings),
-            bw_compiler=partial(_compile, kind="backward", options=settings),
-            inference_compiler=partial(_compile, kind="inference", options=settings),
+            fw_compiler=compiler(partial(_compile, kind="forward", options=settings)),
+            bw_compiler=compiler(partial(_compile, kind="backward", options=settings)),
+            inference_compiler=compiler(partial(_compile, kind="inference", options=settings)),
             decompositions=decompositions(),
             keep_inference_input_mutations=True,
             **partition,
         )
-        return aot(module, example_inputs)
+        with compat.autograd_cache(warm_start.cache_tag(settings)) if cached else contextlib.nullcontext():
+            return aot(module, example_inputs)
 
 
 def _compile(
     module: fx.GraphModule, example_inputs: Sequence[Any], *, kind: str, options: Options
-) -> Callable[[list[Any]], Any]:
+) -> CompiledCode | EagerCode:
     """One AOTAutograd graph to a boxed callable: it takes a list of arguments and empties it."""
     try:
         with _compile_lock:
@@ -60,9 +64,7 @@ def _compile(
         return _run_eagerly(module, kind, f"{type(error).__name__}: {error}", error, options)
 
 
-def _compile_native(
-    module: fx.GraphModule, example_inputs: Sequence[Any], kind: str, options: Options
-) -> Callable[[list[Any]], Any]:
+def _compile_native(module: fx.GraphModule, example_inputs: Sequence[Any], kind: str, options: Options) -> CompiledCode:
     start = time.perf_counter()
     inference = kind == "inference"
     imported = Importer(
@@ -72,35 +74,43 @@ def _compile_native(
         user_outputs=compat.user_output_count(0) if kind == "forward" else None,
     ).run()
     import_ms = (time.perf_counter() - start) * 1e3
-    compiled = _C.compile(
-        imported.graph, imported.arguments, imported.symbols, imported.outputs, hoist=inference and options.hoist
-    )
+    state = {
+        "kind": kind,
+        "arguments": imported.arguments,
+        "symbols": imported.symbols,
+        "outputs": imported.outputs,
+        "derived": imported.derived,
+        "hoist": inference and options.hoist,
+        "nodes": records.count_calls(module),
+        "externs": imported.externs,
+    }
+    compiled = _compile_graph(imported.graph, state)
     if kind != "backward":
         compat.report_output_strides(compiled.output_strides())
-    records.add(kind, module, imported, compiled, import_ms, (time.perf_counter() - start) * 1e3)
-    return _boxed(compiled.run, imported.derived)
+    elif warm_start.enabled():
+        compat.cache_backward()
+    records.add(
+        kind, state["nodes"], imported.externs, compiled, import_ms, (time.perf_counter() - start) * 1e3, warm=False
+    )
+    return CompiledCode(state, imported.graph, compiled)
 
 
-def _boxed(function: Callable, derived: Sequence[Derived] = ()) -> Callable:
-    """Marks a callable as taking its arguments as one list, which it may empty; adds those computed from the others."""
-
-    def run(arguments: list[Any]) -> Any:
-        return function(arguments)
-
-    def run_deriving(arguments: list[Any]) -> Any:
-        arguments.extend([d.value(arguments) for d in derived])
-        return function(arguments)
-
-    if derived:
-        run = run_deriving
-
-    run._boxed_call = True  # type: ignore[attr-defined]
-    return run
+def _compile_graph(graph: Any, state: dict[str, Any]) -> Any:
+    return _C.compile(graph, state["arguments"], state["symbols"], state["outputs"], hoist=state["hoist"])
 
 
-def _run_eagerly(
-    module: fx.GraphModule, kind: str, why: str, cause: Exception, options: Options
-) -> Callable[[list[Any]], Any]:
+def load(state: dict[str, Any], text: str) -> Any:
+    """Compiles a graph again from what CompiledCode kept of it."""
+    start = time.perf_counter()
+    with _compile_lock:
+        compiled = _compile_graph(_C.Graph.parse(text), state)
+    records.add(
+        state["kind"], state["nodes"], state["externs"], compiled, 0.0, (time.perf_counter() - start) * 1e3, warm=True
+    )
+    return compiled
+
+
+def _run_eagerly(module: fx.GraphModule, kind: str, why: str, cause: Exception, options: Options) -> EagerCode:
     """The graph as AOTAutograd traced it, op by op."""
     if _C.flag("IPEX_STRICT") or not options.fallback:
         raise cause
@@ -126,7 +136,7 @@ def _run_eagerly(
         with compat.without_version_bump(mutated) if mutated else contextlib.nullcontext():
             return interpreter.boxed_run(values)
 
-    return _boxed(run)
+    return EagerCode(run, why)
 
 
 def _output_values(module: fx.GraphModule) -> list[Any]:

@@ -6,8 +6,10 @@ plain data.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
+from unittest import mock
 
 import torch
 
@@ -86,6 +88,89 @@ def disable_dynamo(function: Callable, reason: str) -> Callable:
 def reset_dynamo() -> None:
     """Forgets every compiled function."""
     torch._dynamo.reset()
+
+
+# ---- AOTAutograd's on-disk cache ----
+#
+# An entry holds the compiled graphs themselves ("bundled"), not the keys of Inductor's own cache; PyTorch has one
+# setting for that, read when an entry is looked up and when it is saved.
+
+
+def output_code() -> type:
+    """The base class of compiled graphs that AOTAutograd can keep."""
+    from torch._inductor.output_code import OutputCode
+
+    return OutputCode
+
+
+def cacheable_compiler(output: type, function: Callable) -> Callable:
+    """A compiler for `aot_backend` whose results, instances of `output`, are kept on disk."""
+    from torch._functorch.aot_autograd import SerializableAOTDispatchCompiler
+
+    return SerializableAOTDispatchCompiler(output, function)
+
+
+def cache_bypass(reason: str) -> Exception:
+    """What a compiled graph raises when it cannot be kept."""
+    from torch._functorch._aot_autograd.autograd_cache import BypassAOTAutogradCache
+
+    return BypassAOTAutogradCache(reason)
+
+
+def autograd_cache_directories() -> tuple[str, str]:
+    """Where entries are read from: PyTorch's directory and AOTAutograd's in it."""
+    from torch._functorch._aot_autograd.autograd_cache import AOTAutogradCache
+    from torch._inductor.runtime.runtime_utils import cache_dir
+
+    return cache_dir(), AOTAutogradCache._get_tmp_dir()
+
+
+@contextlib.contextmanager
+def autograd_cache(tag: str) -> Iterator[None]:
+    """Looks entries up and saves them under keys that hold `tag`.
+
+    Donated buffers are switched off: nothing here reuses them, and an entry that was saved with them would refuse
+    `backward(retain_graph=True)`. Inductor's code generators, half a second of imports that the key would ask for
+    their settings, have no say in these graphs.
+    """
+    from torch._functorch import config
+    from torch._inductor import codecache
+    from torch.compiler import config as compiler_config
+
+    generators = {
+        "init_backend_registration": lambda: None,
+        "custom_backend_passes": {},
+        "custom_backend_codegen_configs": {},
+    }
+    with (
+        compiler_config.patch(cache_key_tag=f"{compiler_config.cache_key_tag} {tag}"),
+        config.patch(bundled_autograd_cache=True, donated_buffer=False),
+        mock.patch.multiple(codecache, **generators),
+    ):
+        yield
+
+
+_open_patches: list[Any] = []
+
+
+def _close_patches(_: Any) -> None:
+    while _open_patches:
+        _open_patches.pop().__exit__(None, None, None)
+
+
+def cache_backward() -> None:
+    """Has the entry saved that waits for its backward graph, which is compiled at the first backward pass, long after
+    `autograd_cache` was left: from here to the end of this compilation entries are bundled."""
+    from torch._dynamo.callback import callback_handler
+    from torch._functorch import config
+
+    if config.bundled_autograd_cache:
+        return
+    if _close_patches not in callback_handler.end_callbacks:
+        callback_handler.register_end_callback(_close_patches)
+    patch = config.patch(bundled_autograd_cache=True)
+    patch.__enter__()
+    _open_patches.append(patch)
 
 
 # ---- tensors and sizes ----

@@ -50,16 +50,23 @@ class Ref:
         self.owned = owned
 
 
-@dataclass(frozen=True)
+@dataclass
 class Derived:
     """An argument computed from sizes of the others at each call: an int, or a 0-d tensor of `dtype`."""
 
-    function: Callable
-    sources: list[tuple]  # of its parameters, as in Imported.symbols
+    expression: Any  # sympy
+    parameters: list[Any]  # its symbols
+    sources: list[tuple]  # of the parameters, as in Imported.symbols
     dtype: torch.dtype | None = None
 
+    def __post_init__(self) -> None:
+        self._function = compat.symbolic_function(self.expression, self.parameters)
+
+    def __reduce__(self) -> tuple:
+        return Derived, (self.expression, self.parameters, self.sources, self.dtype)
+
     def value(self, arguments: Sequence[Any]) -> int | torch.Tensor:
-        found = self.function(*(_read_source(arguments, *source) for source in self.sources))
+        found = self._function(*(_read_source(arguments, *source) for source in self.sources))
         return int(found) if self.dtype is None else torch.tensor(found, dtype=self.dtype)
 
 
@@ -305,7 +312,7 @@ class Importer:
         """Adds an argument that is computed from the others; returns its position."""
         parameters = sorted(expr.free_symbols, key=str)
         sources = [self._symbol_source(str(symbol)) for symbol in parameters]
-        self.result.derived.append(Derived(compat.symbolic_function(expr, parameters), sources, dtype))
+        self.result.derived.append(Derived(expr, parameters, sources, dtype))
         return len(self.result.arguments)
 
     def _symbol_source(self, name: str) -> tuple:

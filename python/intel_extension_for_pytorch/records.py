@@ -15,9 +15,9 @@ _listeners: list[list[dict[str, Any]]] = []
 def record_reports() -> Iterator[list[dict[str, Any]]]:
     """Collects a dict for every graph compiled inside the context, forward, backward and inference alike.
 
-    Keys: kind, eager (why the graph runs eagerly, or None), nodes (FX calls), native_ops (those not Extern),
-    kernel_steps, library_steps, extern_steps, extern_ops, arena_bytes, naive_bytes, times, steps, graph,
-    loops and the totals in ms.
+    Keys: kind, eager (why the graph runs eagerly, or None), warm (loaded, neither traced nor imported), nodes (FX
+    calls), native_ops (those not Extern), kernel_steps, library_steps, extern_steps, extern_ops, arena_bytes,
+    naive_bytes, times, steps, graph, loops and the totals in ms.
     """
     reports: list[dict[str, Any]] = []
     _listeners.append(reports)
@@ -28,18 +28,20 @@ def record_reports() -> Iterator[list[dict[str, Any]]]:
         _listeners[:] = [listener for listener in _listeners if listener is not reports]
 
 
-def add(kind: str, module: fx.GraphModule, imported: Any, compiled: Any, import_ms: float, total_ms: float) -> None:
-    """Records a compiled graph."""
+def add(
+    kind: str, nodes: int, externs: dict[str, str], compiled: Any, import_ms: float, total_ms: float, *, warm: bool
+) -> None:
+    """Records a compiled graph; `warm`: it came from AOTAutograd's cache."""
     if not _listeners:
         return
     report = dict(compiled.report())
-    nodes = _calls(module)
     report |= {
         "kind": kind,
         "eager": None,
+        "warm": warm,
         "nodes": nodes,
         "native_ops": nodes - report["extern_steps"],
-        "extern_why": dict(imported.externs),
+        "extern_why": dict(externs),
         "import_ms": import_ms,
         "total_ms": total_ms,
     }
@@ -50,13 +52,15 @@ def add(kind: str, module: fx.GraphModule, imported: Any, compiled: Any, import_
 def add_eager(kind: str, module: fx.GraphModule, why: str) -> None:
     """Records a graph that runs eagerly."""
     report = {
-        "kind": kind, "eager": why, "nodes": _calls(module), "native_ops": 0, "kernel_steps": 0, "library_steps": 0,
-        "extern_steps": _calls(module), "extern_ops": [], "extern_why": {}, "arena_bytes": 0, "naive_bytes": 0,
+        "kind": kind, "eager": why, "warm": False,
+        "nodes": count_calls(module), "native_ops": 0, "kernel_steps": 0, "library_steps": 0,
+        "extern_steps": count_calls(module), "extern_ops": [], "extern_why": {}, "arena_bytes": 0, "naive_bytes": 0,
         "times": [], "steps": [], "graph": "", "loops": "", "import_ms": 0.0, "total_ms": 0.0,
     }  # fmt: skip
     for listener in _listeners:
         listener.append(report)
 
 
-def _calls(module: fx.GraphModule) -> int:
+def count_calls(module: fx.GraphModule) -> int:
+    """How many ops an FX graph holds."""
     return sum(n.op == "call_function" and getattr(n.target, "__name__", "") != "getitem" for n in module.graph.nodes)

@@ -1,17 +1,22 @@
 // The object cache on disk: hits, damage, foreign files, directories that cannot be written, and what keys
 // tell apart.
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <chrono>
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <set>
 
+#include "codegen/llvm/cache_directory.h"
 #include "codegen/llvm/cache_text.h"
 #include "codegen/llvm/object_cache.h"
 #include "codegen/loop/text.h"
+#include "runtime/error.h"
 #include "runtime/log.h"
 #include "tests/cpp/llvm_kernels.h"
 
@@ -149,6 +154,89 @@ TEST_F(Cache, OffMeansNoFile) {
   EXPECT_FALSE(compile_hits());
   EXPECT_FALSE(compile_hits());
   EXPECT_FALSE(fs::exists(directory_));
+}
+
+TEST_F(Cache, DirectoryThatOthersCanWriteToIsRefused) {
+  compile_hits();
+  for (fs::perms shared : {fs::perms::group_write, fs::perms::others_write}) {
+    fs::permissions(directory_, fs::perms::owner_all | shared);
+    const auto before = files().size();
+    EXPECT_FALSE(compile_hits());
+    EXPECT_FALSE(compile_hits(2));
+    EXPECT_EQ(files().size(), before);
+  }
+  EXPECT_EQ(warnings().size(), 1u);
+  fs::permissions(directory_, fs::perms::owner_all);
+  EXPECT_TRUE(compile_hits());
+}
+
+TEST_F(Cache, FullDiskIsOneWarning) {
+  const auto ignored = signal(SIGXFSZ, SIG_IGN);
+  rlimit old{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &old), 0);
+  const rlimit small{.rlim_cur = 100, .rlim_max = old.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+  EXPECT_FALSE(compile_hits());
+  EXPECT_FALSE(compile_hits(2));
+  setrlimit(RLIMIT_FSIZE, &old);
+  signal(SIGXFSZ, ignored);
+  EXPECT_EQ(warnings().size(), 1u);
+  EXPECT_TRUE(files().empty());
+}
+
+TEST_F(Cache, EvictsLeastRecentlyUsed) {
+  const ObjectCache cache(directory_.string());
+  const auto key = [](int i) { return cache_key(std::to_string(i)); };
+  const auto file = [&](int i) { return directory_ / (key(i) + ".o"); };
+  const std::string object(1000, 'o');
+  for (int i = 0; i < 10; ++i) {
+    cache.store(key(i), object);
+    fs::last_write_time(file(i), fs::file_time_type::clock::now() - std::chrono::hours(20 - i));
+  }
+  EXPECT_TRUE(cache.load(key(0)).has_value());  // now the most recently used
+  std::ofstream(directory_ / ".new-abandoned") << "x";
+  fs::last_write_time(directory_ / ".new-abandoned",
+                      fs::file_time_type::clock::now() - std::chrono::hours(2));
+  std::ofstream(directory_ / "notes.txt") << "not ours";
+  evict(directory_, 1 << 20);
+  EXPECT_EQ(files().size(), 11u);  // within the limit only the abandoned file goes
+  evict(directory_, 8000);
+  EXPECT_EQ(files().size(), 6u);  // five entries are at most three quarters of the limit
+  EXPECT_TRUE(cache.load(key(0)).has_value());
+  EXPECT_FALSE(cache.load(key(1)).has_value());
+  EXPECT_TRUE(cache.load(key(9)).has_value());
+  EXPECT_TRUE(fs::exists(directory_ / "notes.txt"));
+  EXPECT_TRUE(warnings().empty());
+}
+
+TEST_F(Cache, SizeLimitHoldsWhileWriting) {
+  setenv("IPEX_CACHE_SIZE", "1", 1);
+  const ObjectCache cache(directory_.string());
+  for (int i = 0; i < 40; ++i) cache.store(cache_key(std::to_string(i)), std::string(100 << 10, 'o'));
+  uintmax_t bytes = 0;
+  for (const fs::path& file : files()) bytes += fs::file_size(file);
+  EXPECT_LE(bytes, (1u << 20) + (1u << 18));
+  EXPECT_GT(bytes, 1u << 19);
+  setenv("IPEX_CACHE_SIZE", "-3", 1);
+  EXPECT_THROW(ObjectCache(directory_.string()), UserError);
+  unsetenv("IPEX_CACHE_SIZE");
+}
+
+TEST_F(Cache, EntriesMoveToAnotherCacheWhole) {
+  compile_hits();
+  const std::string key = files().at(0).stem();
+  const auto entry = ObjectCache(directory_.string()).load_entry(key);
+  ASSERT_TRUE(entry.has_value());
+  fs::remove(files().at(0));
+  const ObjectCache cache(directory_.string());
+  std::string damaged = *entry;
+  damaged.back() ^= 1;
+  EXPECT_FALSE(cache.store_entry(key, damaged));
+  EXPECT_FALSE(cache.store_entry(cache_key("another kernel"), *entry));
+  EXPECT_FALSE(cache.store_entry("../" + key, *entry));
+  EXPECT_TRUE(files().empty());
+  EXPECT_TRUE(cache.store_entry(key, *entry));
+  EXPECT_TRUE(compile_hits());
 }
 
 TEST_F(Cache, LeavesNoTemporaryFile) {
