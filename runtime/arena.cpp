@@ -8,8 +8,9 @@
 #include <bit>
 #include <cstdlib>
 #include <mutex>
-#include <new>
 #include <vector>
+
+#include "runtime/error.h"
 
 namespace ipex {
 namespace {
@@ -18,6 +19,7 @@ constexpr size_t kAlignment = 64;
 constexpr size_t kHeader = kAlignment;
 constexpr size_t kSmallest = 256;
 constexpr int kClasses = 4 * 40;
+constexpr size_t kLargest = size_t{1} << 47;  // bytes of address space that a process has
 
 struct Header {
   int size_class;
@@ -45,6 +47,11 @@ struct CachingAllocator::Impl {
   std::array<std::vector<void*>, kClasses> free;
   size_t cached = 0, live = 0, high_water = 0;
 
+  void count(size_t now_live) {
+    live = now_live;
+    high_water = std::max(high_water, live);
+  }
+
   // Frees cached blocks, largest first, until at most `limit` bytes stay cached.
   void shrink(size_t limit) {
     for (int c = kClasses - 1; c > 0 && cached > limit; --c) {
@@ -66,21 +73,21 @@ CachingAllocator::CachingAllocator() : impl_(std::make_unique<Impl>()) {}
 CachingAllocator::~CachingAllocator() { trim(); }
 
 void* CachingAllocator::allocate(size_t bytes) {
-  const int c = class_of(bytes);
-  if (c >= kClasses) throw std::bad_alloc();
+  const int c = bytes > kLargest ? kClasses : class_of(bytes);
+  if (c >= kClasses) throw OutOfMemory(bytes, live_bytes());
   const size_t size = class_bytes(c);
   {
     std::lock_guard lock(impl_->mutex);
-    impl_->live += size;
-    impl_->high_water = std::max(impl_->high_water, impl_->live);
+    const size_t live = impl_->live + size;
     if (auto& blocks = impl_->free[c]; !blocks.empty()) {
       void* block = blocks.back();
       blocks.pop_back();
       impl_->cached -= size;
+      impl_->count(live);
       return static_cast<char*>(block) + kHeader;
     }
     // A new block: let go of cached ones that would carry the process over its high-water mark.
-    impl_->shrink(impl_->high_water - std::min(impl_->high_water, impl_->live));
+    impl_->shrink(impl_->high_water - std::min(impl_->high_water, live));
   }
   const size_t total = (size + kHeader + kAlignment - 1) / kAlignment * kAlignment;
   void* block = std::aligned_alloc(kAlignment, total);
@@ -88,11 +95,9 @@ void* CachingAllocator::allocate(size_t bytes) {
     trim();
     block = std::aligned_alloc(kAlignment, total);
   }
-  if (!block) {
-    std::lock_guard lock(impl_->mutex);
-    impl_->live -= size;
-    throw std::bad_alloc();
-  }
+  std::lock_guard lock(impl_->mutex);
+  if (!block) throw OutOfMemory(bytes, impl_->live);
+  impl_->count(impl_->live + size);
   static_cast<Header*>(block)->size_class = c;
   return static_cast<char*>(block) + kHeader;
 }

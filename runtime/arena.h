@@ -12,7 +12,7 @@ namespace ipex {
 class CachingAllocator {
  public:
   static CachingAllocator& instance();
-  void* allocate(size_t bytes);
+  void* allocate(size_t bytes);  // throws OutOfMemory, and is as before then
   void deallocate(void* pointer) noexcept;
   void trim() noexcept;  // returns every cached block to the system
   size_t cached_bytes() const;

@@ -1,6 +1,7 @@
-// The three ways to fail. Each message says what, where and what to do.
+// The ways to fail. Each message says what, where and what to do.
 #pragma once
 
+#include <new>
 #include <stdexcept>
 #include <string>
 
@@ -19,6 +20,16 @@ struct Unsupported : std::runtime_error {
 // A run-time index is outside its tensor (PyTorch's IndexError).
 struct IndexError : std::out_of_range {
   using std::out_of_range::out_of_range;
+};
+
+// The system has no memory of this size left (Python's MemoryError).
+class OutOfMemory : public std::bad_alloc {
+ public:
+  OutOfMemory(size_t wanted, size_t in_use);
+  const char* what() const noexcept override { return message_.c_str(); }
+
+ private:
+  std::string message_;
 };
 
 // A bug in this compiler.

@@ -6,10 +6,12 @@
 
 #include <algorithm>
 #include <atomic>
-#include <vector>
+#include <cstdio>
+#include <cstdlib>
 
 #include "runtime/abi.h"
 #include "runtime/arena.h"
+#include "runtime/error.h"
 
 namespace ipex {
 namespace {
@@ -57,8 +59,14 @@ void ipex_parallel_for(int64_t begin, int64_t end, int64_t grain,
 
 int64_t ipex_num_threads(void) { return ipex::num_threads(); }
 
+// No exception can cross a kernel's frames, which have no unwind tables.
 void* ipex_scratch_acquire(int64_t bytes) {
-  return ipex::CachingAllocator::instance().allocate(static_cast<size_t>(std::max<int64_t>(bytes, 1)));
+  try {
+    return ipex::CachingAllocator::instance().allocate(static_cast<size_t>(std::max<int64_t>(bytes, 1)));
+  } catch (const ipex::OutOfMemory& error) {
+    std::fprintf(stderr, "ipex: a kernel cannot go on: %s\n", error.what());
+    std::abort();
+  }
 }
 
 void ipex_scratch_release(void* pointer) { ipex::CachingAllocator::instance().deallocate(pointer); }

@@ -9,6 +9,7 @@
 
 #include "runtime/abi.h"
 #include "runtime/arena.h"
+#include "runtime/error.h"
 #include "runtime/executable.h"
 
 namespace ipex {
@@ -59,6 +60,24 @@ TEST(Allocator, KeepsAtMostTheHighWaterMark) {
     EXPECT_LE(allocator().live_bytes() - base + allocator().cached_bytes(), peak + (1 << 16));
   }
   allocator().trim();
+}
+
+TEST(Allocator, RefusalLeavesItAsItWas) {
+  allocator().trim();
+  const size_t before = allocator().live_bytes();
+  for (size_t bytes : {size_t{1} << 46, size_t{1} << 47, (size_t{1} << 47) + 1, SIZE_MAX}) {
+    try {
+      CachedBlock block = allocate_block(bytes);
+      ADD_FAILURE() << bytes << " bytes were given";
+    } catch (const OutOfMemory& error) {
+      EXPECT_NE(std::string(error.what()).find(std::to_string(bytes)), std::string::npos) << error.what();
+    }
+    EXPECT_EQ(allocator().live_bytes(), before);
+  }
+  allocate_block(1 << 20);  // cached, then dropped for a block that passes what was ever live
+  allocate_block(4 << 20);
+  EXPECT_LE(allocator().cached_bytes() + allocator().live_bytes(), before + (5 << 20))
+      << "a mark never reached";
 }
 
 TEST(Allocator, FromSeveralThreads) {
