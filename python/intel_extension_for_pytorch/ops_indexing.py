@@ -208,3 +208,54 @@ def _max_pool2d_backward(
     map = [*range(len(lead)), -1]
     sums = im.emit("scatter", "", [im.full(0, dtype, shape), at, src], dtype, shape, map=map, combine="add")
     return im.cast(im.reshape(sums, x.shape), grad.dtype)
+
+
+# ---- windows and diagonals ----
+
+
+@rule("unfold")
+def _unfold(im: Importer, node: Any, x: Ref, dim: int, size: int, step: int) -> Ref:
+    """Windows along dim, their elements in a new last dimension: element dim * step + last of x."""
+    result = im.shape_of(node)
+    rows = x if x.shape else im.reshape(x, (1,))
+    shape = result if x.shape else (1, size)
+    dim %= len(rows.shape)
+    windows, elements = im.iota(shape, dim, 0, step), im.iota(shape, len(shape) - 1)
+    at = im.pointwise_node("add", [windows, elements], torch.int64, shape)
+    return im.reshape(im.emit("gather", "", [rows, at], x.dtype, shape, map=_along(rows, dim)), result)
+
+
+@rule("diagonal_scatter")
+def _diagonal_scatter(im: Importer, node: Any, x: Ref, src: Ref, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Ref:
+    """src's last dimension runs along the diagonal of dim1 and dim2."""
+    rank = len(x.shape)
+    dims = (dim1 % rank, dim2 % rank)
+    last = len(src.shape) - 1
+    indices = [im.iota(src.shape, last, max(start, 0)) for start in (-offset, offset)]
+    others = iter(range(last))
+    map = [-1 - dims.index(d) if d in dims else next(others) for d in range(rank)]
+    return _scatter(im, x, indices, im.cast(src, x.dtype), map, "set")
+
+
+@rule("put")
+def _put(im: Importer, node: Any, x: Ref, index: Ref, source: Ref, accumulate: bool = False) -> Ref:
+    """x as one row."""
+    count = (numel(index.shape),)
+    flat = im.reshape(x, (numel(x.shape),))
+    at, values = im.reshape(_index(im, index), count), im.reshape(im.cast(source, x.dtype), count)
+    return im.reshape(_scatter(im, flat, [at], values, [-1], "add" if accumulate else "set"), x.shape)
+
+
+@rule("replication_pad1d_backward", "replication_pad2d_backward", "replication_pad3d_backward")
+def _replication_pad_backward(im: Importer, node: Any, grad: Ref, x: Ref, padding: Any) -> Ref:
+    """Each gradient goes to the element it was copied from: its position, clamped to x."""
+    sizes = node.meta["val"].shape
+    dtype = opmath(grad.dtype)
+    map, indices = list(range(len(x.shape))), []
+    for i, low in enumerate(padding[::2]):
+        d = len(x.shape) - 1 - i
+        at = im.iota(grad.shape, d, -low)
+        indices.append(pointwise_as(im, row_named("clamp"), [at, 0, sizes[d] - 1], grad.shape))
+        map[d] = -len(indices)
+    sums = _scatter(im, im.full(0, dtype, x.shape), indices, im.cast(grad, dtype), map, "add")
+    return im.cast(sums, grad.dtype)
