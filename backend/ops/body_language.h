@@ -2,6 +2,7 @@
 // Objects rather than functions, so that the unqualified calls of a body never reach std:: or the C library.
 #pragma once
 
+#include <initializer_list>
 #include <limits>
 #include <numbers>
 #include <optional>
@@ -87,6 +88,7 @@ inline Expr operator^(const Expr& a, const Expr& b) { return make_apply(ScalarOp
 inline Expr operator~(const Expr& a) { return make_apply(ScalarOp::bitnot_, {a}); }
 
 inline constexpr double kInf = std::numeric_limits<double>::infinity();
+inline constexpr double kPi = std::numbers::pi;
 inline constexpr double kSqrtHalf = std::numbers::sqrt2 / 2;
 inline constexpr double kTwoOverSqrtPi = 2 * std::numbers::inv_sqrtpi;
 
@@ -107,6 +109,22 @@ inline int whole_constant(const Expr& x) {
   const std::optional<double> value = constant_of(x);
   if (!value) throw Unsupported("an operand that has to be a constant of the graph is computed");
   return static_cast<int>(*value);
+}
+
+// ---- polynomials: one list of coefficients for f32, one for f64 ----
+
+using Coefficients = std::initializer_list<double>;
+
+inline bool is_double(const Expr& x) { return x->type.dtype == Dtype::kF64; }
+
+// Horner, highest power first.
+inline Expr horner(const Expr& t, Coefficients coefficients) {
+  Expr sum;
+  for (double each : coefficients) sum = sum ? fma(sum, t, c(t, each)) : c(t, each);
+  return sum;
+}
+inline Expr polynomial(const Expr& t, Coefficients single, Coefficients full) {
+  return horner(t, is_double(t) ? full : single);
 }
 
 }  // namespace ipex::ops::body

@@ -13,18 +13,6 @@
 namespace ipex::ops::body {
 namespace {
 
-using List = std::initializer_list<double>;
-
-bool is_double(const Expr& x) { return x->type.dtype == Dtype::kF64; }
-
-// Horner, highest power first.
-Expr horner(const Expr& t, List coefficients) {
-  Expr sum;
-  for (double each : coefficients) sum = sum ? fma(sum, t, c(t, each)) : c(t, each);
-  return sum;
-}
-Expr polynomial(const Expr& t, List single, List full) { return horner(t, is_double(t) ? full : single); }
-
 // x in [low, high] as t in [-1, 1].
 Expr mapped(const Expr& x, double low, double high) {
   return fma(x, c(x, 2 / (high - low)), c(x, -(high + low) / (high - low)));
@@ -37,8 +25,6 @@ Expr bits(const Expr& x) {
 Expr number(const Expr& bits, const Expr& like) {
   return make_apply_as(ScalarOp::bitcast_float_, {bits}, like->type);
 }
-
-constexpr double kPi = std::numbers::pi;
 
 // x minus the nearest integer: sin and tan of pi x are those of pi times this, without the error of pi x.
 Expr from_nearest(const Expr& x) { return x - round(x); }

@@ -7,10 +7,18 @@ namespace ipex::ops::body {
 
 using loop::Expr;
 
-Expr i0e(const Expr& x);               // exp(-|x|) I0(x), the modified Bessel function of order 0
-Expr i1e(const Expr& x);               // exp(-|x|) I1(x)
-Expr i0(const Expr& x);                // I0(x)
-Expr i1(const Expr& x);                // I1(x)
+Expr i0e(const Expr& x);  // exp(-|x|) I0(x), the modified Bessel function of order 0
+Expr i1e(const Expr& x);  // exp(-|x|) I1(x)
+Expr i0(const Expr& x);   // I0(x)
+Expr i1(const Expr& x);   // I1(x)
+
+// Modified Bessel functions of the second kind, exp(x) times them, and sin(x) / x.
+Expr bessel_k0(const Expr& x);
+Expr bessel_k1(const Expr& x);
+Expr scaled_k0(const Expr& x);
+Expr scaled_k1(const Expr& x);
+Expr spherical_j0(const Expr& x);
+
 Expr erfcx(const Expr& x);             // exp(x * x) erfc(x)
 Expr erfinv(const Expr& y);            // the x with erf(x) = y
 Expr ndtri(const Expr& p);             // the x with ndtr(x) = p; ndtr is the normal distribution function

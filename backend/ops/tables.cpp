@@ -89,6 +89,34 @@ Expr integer_power(const Expr& x, const Expr& y) {
   return select(lt(y, c(y, 0)), reciprocal, result);
 }
 
+// Stein's algorithm in as many steps as the type can need: each halves x * y. All numbers stay multiples of
+// the lowest bit of either, so that the one bit tells which of them are even multiples of it; y is an odd one
+// throughout.
+Expr greatest_divisor(const Expr& x, const Expr& y) {
+  const bool is_signed = info(x->type.dtype).is_signed;
+  const int bits = static_cast<int>(itemsize(x->type.dtype)) * 8 - is_signed;
+  Expr zero = c(x, 0), one = c(x, 1), size_x = abs(x), size_y = abs(y);
+  // The one size without a positive number: its half divides all that it divides, but for 0 and itself.
+  const Expr half = make_int(x->type.with_lanes(1), int64_t{1} << (bits - 1));
+  auto positive = [&](const Expr& size) { return is_signed ? select(lt(size, zero), half, size) : size; };
+  Expr p = positive(size_x), q = positive(size_y), either = p | q, low = either & neg(either);
+  Expr swapped = eq(q & low, zero);
+  Expr a = select(swapped, q, p), b = select(swapped, p, q);
+  for (int step = 0; step < 2 * bits; ++step) {
+    Expr even = eq(a & low, zero), smaller = min(a, b), apart = max(a, b) - smaller;
+    b = select(even, b, smaller);
+    a = shr(select(even, a, apart), one);
+  }
+  return select(eq(y, zero) | eq(size_x, size_y), size_x, select(eq(x, zero), size_y, b));
+}
+
+Expr least_multiple(const Expr& x, const Expr& y) {
+  Expr divisor = greatest_divisor(x, y), zero = c(x, 0);
+  // C computes with narrow integers in int: there the size is taken before the product wraps.
+  const bool narrow = itemsize(x->type.dtype) < 4;
+  return select(eq(divisor, zero), zero, narrow ? abs(x) / divisor * abs(y) : abs(x / divisor * y));
+}
+
 // The constant exponents that ATen singles out are singled out here: sqrt(-inf) is NaN though pow(-inf, 0.5)
 // is inf.
 Expr power(const Expr& x, const Expr& y) {

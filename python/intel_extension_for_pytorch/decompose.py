@@ -22,7 +22,7 @@ _EXTRA = (
     "_adaptive_avg_pool2d_backward", "_batch_norm_no_update", "_batch_norm_with_update",
     "_batch_norm_with_update_functional", "_log_softmax", "_native_batch_norm_legit",
     "_native_batch_norm_legit_functional", "_native_batch_norm_legit_no_training", "_softmax", "adaptive_max_pool2d",
-    "adaptive_max_pool3d", "addmv", "batch_norm_backward", "dist", "hann_window", "lcm", "ldexp", "linalg_vector_norm",
+    "adaptive_max_pool3d", "addmv", "batch_norm_backward", "dist", "hann_window", "ldexp", "linalg_vector_norm",
     "native_batch_norm", "native_group_norm", "native_layer_norm", "nll_loss2d_backward", "rrelu_with_noise_backward",
     "tril_indices", "triu_indices", "upsample_bilinear2d", "upsample_bicubic2d", "upsample_nearest1d",
     "upsample_nearest2d", "upsample_nearest3d", "_upsample_nearest_exact1d", "_upsample_nearest_exact2d",

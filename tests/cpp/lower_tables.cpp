@@ -126,6 +126,8 @@ const std::map<std::string, Reference>& references() {
       {"angle", [](V a) { return std::isnan(a[0]) ? kNan
                                  : a[0] < 0       ? M_PI
                                                   : 0; }},
+      {"gcd", nullptr},
+      {"lcm", nullptr},
       {"floor", [](V a) { return std::floor(a[0]); }},
       {"ceil", [](V a) { return std::ceil(a[0]); }},
       {"trunc", [](V a) { return std::trunc(a[0]); }},
@@ -171,6 +173,11 @@ const std::map<std::string, Reference>& references() {
       {"i0e", nullptr},
       {"i1", nullptr},
       {"i1e", nullptr},
+      {"bessel_k0", nullptr},
+      {"bessel_k1", nullptr},
+      {"scaled_k0", nullptr},
+      {"scaled_k1", nullptr},
+      {"spherical_j0", nullptr},
       {"relu", [](V a) { return propagate(a[0], 0, std::max(a[0], 0.0)); }},
       {"relu6", [](V a) { return clamp(a[0], 0, 6); }},
       {"hardtanh", [](V a) { return clamp(a[0], a[1], a[2]); }},
@@ -335,6 +342,9 @@ TEST(Tables, IntegerArithmeticWraps) {
   EXPECT_EQ(i64("div_trunc", {-7, 7, 5}, {2, -2, 0}), (I{-3, -3, 0}));
   EXPECT_EQ(i64("pow", {2, 3, -1, -1, 1, 0, 2, -3, 0, 2, 7}, {63, 41, -3, -2, -5, -1, -1, 3, 0, 64, 1}),
             (I{kMin, -420491770248316829, -1, 1, 1, 0, 0, -27, 1, 0, 7}));
+  EXPECT_EQ(i64("gcd", {12, -12, 0, 7, 0, kMin, kMin, kMin, kMax}, {18, 8, -5, 0, 0, 6, 0, kMin, kMax - 1}),
+            (I{6, 4, 5, 7, 0, 2, kMin, kMin, 1}));
+  EXPECT_EQ(i64("lcm", {4, -21, 0, 1 << 20}, {6, 6, 5, 3}), (I{12, 42, 0, 3 << 20}));
   EXPECT_EQ(i64("bitwise_left_shift", {1, -1, 5}, {64, -1, 1}), (I{0, 0, 10}));
   EXPECT_EQ(i64("bitwise_right_shift", {-8, -1, 5}, {64, -1, 1}), (I{-1, -1, 2}));
   EXPECT_EQ(i64("bitwise_xor", {6, -1}, {3, 1}), (I{5, -2}));

@@ -243,7 +243,10 @@ def layouts(dtypes, operands=None, seed=0):
 
 
 def keep_division_defined(op, tensors):
-    """Integer division by zero, and of the lowest value by -1, is an error or undefined in eager too."""
+    """Integer division by zero, and of the lowest value by -1, is an error or undefined in eager too; so is the gcd of
+    the lowest value, which has no absolute value."""
+    if op._schema.name in ("aten::gcd", "aten::lcm"):
+        return [t if t.dtype not in INTEGERS[1:] else t.clamp(min=torch.iinfo(t.dtype).min + 1) for t in tensors]
     if op._schema.name.removeprefix("aten::") not in DIVISION or len(tensors) < 2:
         return tensors
     dividend, divisor = tensors[:2]
