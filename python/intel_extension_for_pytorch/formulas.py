@@ -116,19 +116,6 @@ def _unsqueezed(x: Tensor, dims: list[int]) -> Tensor:
 # ---- copies ----
 
 
-@formula(aten.diagonal_scatter.default)
-def _diagonal_scatter(x: Tensor, src: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
-    """Each element is its own choice between the matrix and the diagonal."""
-    matrix = x.movedim((dim1, dim2), (-2, -1))
-    row = torch.arange(matrix.shape[-2], device=x.device).unsqueeze(-1)
-    column = torch.arange(matrix.shape[-1], device=x.device)
-    if src.shape[-1] == 0:
-        return x.clone()
-    position = torch.minimum(row, column).clamp(max=src.shape[-1] - 1)
-    result = torch.where(column - row == offset, src[..., position], matrix)
-    return aten.copy(x, result.movedim((-2, -1), (dim1, dim2)))  # in the strides of x
-
-
 @formula(aten.narrow_copy.default)
 def _narrow_copy(x: Tensor, dim: int, start: int, length: int) -> Tensor:
     return x.narrow(dim, start, length).clone()
