@@ -1,8 +1,10 @@
-"""Whole models: cold first call (fresh process, empty caches) and steady state, beside eager, aot_eager and Inductor.
+"""Whole models: first call (fresh process; empty caches, or those that another process filled) and steady state, beside
+eager, aot_eager and Inductor.
 
 python benchmarks/bench_models.py                       every case
 python benchmarks/bench_models.py --only bert_base      cases whose name contains the text
 python benchmarks/bench_models.py --first-call          first calls only; --steady: steady state only
+python benchmarks/bench_models.py --warm                warm first calls only: a second process, the caches of the first
 python benchmarks/bench_models.py --counts              native and Extern op counts only
 python benchmarks/bench_models.py --tables build/figures    also save the tables as Markdown (see tables.py)
 """
@@ -80,23 +82,30 @@ def callable_of(case: Benchmark, backend: str | None):
     return train
 
 
-def first_call(case: Benchmark, backend: str) -> float:
-    """Seconds of the first call in a fresh process with empty compile caches."""
+def first_call(case: Benchmark, backend: str, *, warm: bool = False) -> float:
+    """Seconds of the first call in a fresh process: with empty compile caches, or with those that a first process
+    filled."""
     with tempfile.TemporaryDirectory() as cache:
-        code = (
-            "import sys, time, json; sys.path.insert(0, {path!r})\n"
-            "import bench_models as b\n"
-            "fn = b.callable_of(b.Benchmark(*{case!r}), {backend!r})\n"
-            "import torch._dynamo; import torch._functorch.aot_autograd\n"
-            "start = time.perf_counter(); fn()\n"
-            "print(json.dumps(time.perf_counter() - start))"
-        ).format(
-            path=__file__.rsplit("/", 1)[0],
-            case=(case.model, case.batch, case.mode, case.precision),
-            backend=backend,
-        )
-        env = {"IPEX_CACHE": f"{cache}/ipex", "TORCHINDUCTOR_CACHE_DIR": f"{cache}/inductor"}
-        return float(in_fresh_process(code, env))
+        if warm:
+            _first_call_in(cache, case, backend)
+        return _first_call_in(cache, case, backend)
+
+
+def _first_call_in(cache: str, case: Benchmark, backend: str) -> float:
+    code = (
+        "import sys, time, json; sys.path.insert(0, {path!r})\n"
+        "import bench_models as b\n"
+        "fn = b.callable_of(b.Benchmark(*{case!r}), {backend!r})\n"
+        "import torch._dynamo; import torch._functorch.aot_autograd\n"
+        "start = time.perf_counter(); fn()\n"
+        "print(json.dumps(time.perf_counter() - start))"
+    ).format(
+        path=__file__.rsplit("/", 1)[0],
+        case=(case.model, case.batch, case.mode, case.precision),
+        backend=backend,
+    )
+    env = {"IPEX_CACHE": f"{cache}/ipex", "TORCHINDUCTOR_CACHE_DIR": f"{cache}/inductor"}
+    return float(in_fresh_process(code, env))
 
 
 def counts(case: Benchmark) -> list[dict]:
@@ -113,13 +122,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="run the cases whose name contains this")
     parser.add_argument("--first-call", action="store_true")
+    parser.add_argument("--warm", action="store_true")
     parser.add_argument("--steady", action="store_true")
     parser.add_argument("--counts", action="store_true")
     parser.add_argument("--no-inductor", action="store_true", help="leave Inductor out (it needs a C++ compiler)")
     parser.add_argument("--json", help="also write the results to this file")
     parser.add_argument("--tables", help="also save the tables as Markdown in this folder")
     arguments = parser.parse_args()
-    everything = not (arguments.first_call or arguments.steady or arguments.counts)
+    everything = not (arguments.first_call or arguments.warm or arguments.steady or arguments.counts)
     cases = [c for c in CASES if arguments.only in c.name]
     console = Console(width=140)
     results: dict[str, dict] = {case.name: {} for case in cases}
@@ -142,12 +152,17 @@ def main() -> None:
             table.add(case.name, str(len(reports)), *(str(row[key]) for key in keys[:3]), names)
         finish(table)
 
-    if arguments.first_call or everything:
-        columns = ["case", *peers, "ipex / aot_eager"]
-        table = ResultTable("first_call", "Cold first call, seconds", "bench_models.py --first-call", columns)
-        for case in track(cases, "first calls", console=console, transient=True):
-            seconds = {peer: first_call(case, peer) for peer in peers}
-            results[case.name]["first_call_s"] = seconds
+    for wanted, warm, name, title in (
+        (arguments.first_call, False, "first_call", "Cold first call, seconds"),
+        (arguments.warm, True, "warm_first_call", "Warm first call, seconds"),
+    ):
+        if not (wanted or everything):
+            continue
+        command = "bench_models.py " + ("--warm" if warm else "--first-call")
+        table = ResultTable(name, title, command, ["case", *peers, "ipex / aot_eager"])
+        for case in track(cases, title, console=console, transient=True):
+            seconds = {peer: first_call(case, peer, warm=warm) for peer in peers}
+            results[case.name][f"{name}_s"] = seconds
             ratio = seconds["ipex"] / seconds["aot_eager"]
             table.add(case.name, *(f"{s:.2f}" for s in seconds.values()), f"{ratio:.2f}")
         finish(table)

@@ -17,7 +17,7 @@ import torch
 from torch import fx
 
 from . import _C, compat, records, warm_start
-from .decompose import decompositions
+from .decompose import Decompositions
 from .errors import GraphFallback
 from .importer import Importer
 from .options import Options
@@ -43,7 +43,7 @@ def ipex(
             fw_compiler=compiler(partial(_compile, kind="forward", options=settings)),
             bw_compiler=compiler(partial(_compile, kind="backward", options=settings)),
             inference_compiler=compiler(partial(_compile, kind="inference", options=settings)),
-            decompositions=decompositions(),
+            decompositions=Decompositions(),
             keep_inference_input_mutations=True,
             **partition,
         )

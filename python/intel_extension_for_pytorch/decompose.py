@@ -6,7 +6,7 @@ a rule of ours rounds once where a decomposition rounds at each step, and random
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -36,9 +36,21 @@ _WHOLE = EXPECTED | {
 }  # fmt: skip
 
 
+class Decompositions(Mapping):
+    """The decomposition table for AOTAutograd. It is made when a graph is traced; a warm start never asks for it."""
+
+    def __getitem__(self, op: Any) -> Callable:
+        return _table()[op]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(_table())
+
+    def __len__(self) -> int:
+        return len(_table())
+
+
 @lru_cache(maxsize=1)
-def decompositions() -> dict[Any, Callable]:
-    """The decomposition table for AOTAutograd."""
+def _table() -> dict[Any, Callable]:
     table = compat.core_decompositions()
     packets = [getattr(torch.ops.aten, name) for name in _EXTRA if hasattr(torch.ops.aten, name)]
     table.update(compat.registered_decompositions(packets))

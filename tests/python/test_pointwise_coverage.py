@@ -48,11 +48,11 @@ def pointwise_overloads():
 
 
 def is_lowered(op):
-    from intel_extension_for_pytorch.decompose import decompositions
+    from intel_extension_for_pytorch.decompose import Decompositions
     from intel_extension_for_pytorch.ops import rule_for
 
     composite = op.has_kernel_for_dispatch_key(torch.DispatchKey.CompositeImplicitAutograd)
-    return composite or op in decompositions() or rule_for(op) is not None
+    return composite or op in Decompositions() or rule_for(op) is not None
 
 
 def test_every_pointwise_op_is_lowered_or_listed(record_property):

@@ -7,6 +7,7 @@ import stat
 import subprocess
 import sys
 import textwrap
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -134,6 +135,21 @@ def test_second_compile_traces_and_compiles_nothing(ipex, compiled, caches, prog
     for a, b, expected in zip(first, second, eager, strict=True):
         assert torch.equal(a.nan_to_num(9), b.nan_to_num(9)) and a.stride() == b.stride()
         assert_close_to_eager(b, expected)
+
+
+def test_nothing_of_the_importer_is_asked(ipex, compiled, caches, monkeypatch):
+    """A warm start does without the decomposition table, which takes longer to make than the rest of our part."""
+    from intel_extension_for_pytorch import backend, decompose
+
+    outcome(ipex, lambda: train(compiled))
+
+    def refuse(*arguments, **keywords):
+        raise AssertionError("a warm start traces")
+
+    monkeypatch.setattr(decompose, "_table", refuse)
+    monkeypatch.setattr(backend, "Importer", refuse)
+    _, reports, did = outcome(ipex, lambda: train(compiled))
+    assert did["hit"] == 1 and all(r["warm"] for r in reports)
 
 
 def test_evicted_kernels_come_back_with_the_graph(ipex, compiled, caches):
@@ -352,6 +368,31 @@ def wait(pid, seconds):
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
     pytest.fail(f"the forked process did not end within {seconds} s")
+
+
+def test_eight_threads_share_one_compilation(compiled, ipex):
+    """Compiled in one thread, forward and backward, called from eight: one result, no further compile."""
+    layer = torch.nn.Sequential(torch.nn.Linear(32, 64), torch.nn.GELU(), torch.nn.Linear(64, 8))
+    run = compiled(layer, dynamic=False)
+    inputs = [torch.randn(16, 32) for _ in range(8)]
+    run(inputs[0]).sum().backward()
+    with torch.no_grad():
+        run(inputs[0])
+        expected = [layer(x) for x in inputs]
+    weights = list(layer.parameters())
+    gradients = [torch.autograd.grad(layer(x).sum(), weights) for x in inputs]
+
+    def work(index):
+        for _ in range(20):
+            with torch.no_grad():
+                assert_close_to_eager(run(inputs[index]), expected[index])
+            found = torch.autograd.grad(run(inputs[index]).sum(), weights)
+            for value, wanted in zip(found, gradients[index], strict=True):
+                assert_close_to_eager(value, wanted)
+
+    with ipex.record_reports() as reports, ThreadPoolExecutor(8) as pool:
+        list(pool.map(work, range(8)))
+    assert not reports
 
 
 class Squares(torch.utils.data.Dataset):
