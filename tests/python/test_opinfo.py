@@ -108,5 +108,7 @@ FORMULAS = {"addbmm", "cdist", "narrow_copy", "nn.functional.bilinear", "nn.func
 @pytest.mark.parametrize("info", [i for i in op_db if i.name in FORMULAS], ids=label)
 def test_formulas(info, strict):
     compare = functools.partial(difference, strides=True, scale=10.0)
-    assert_all(list(samples(info, torch.float32, None)), compare)
-    assert_all(list(samples(info, torch.float32, None, requires_grad=True)), compare, gradients=True)
+    calls, with_gradients = (list(samples(info, torch.float32, None, requires_grad=g)) for g in (False, True))
+    step = 1 + len(calls) // 50
+    assert_all(calls[::step], compare)
+    assert_all(with_gradients[::step], compare, gradients=True)
