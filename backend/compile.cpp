@@ -385,8 +385,11 @@ class Compiler {
     return loop::print(f);
   }
 
+  // Layers repeat: kernels that differ in name only are compiled once.
   void add_kernel(loop::Function f, std::unique_ptr<JitStep> step, bool hoisted) {
-    kernels_.push_back(std::move(f));
+    const auto [same, is_new] = kernel_names_.try_emplace(recipe_of(f), f.name);
+    step->info.name = same->second;
+    if (is_new) kernels_.push_back(std::move(f));
     jit_steps_.push_back(step.get());
     add_step(std::move(step), hoisted);
   }
@@ -634,6 +637,7 @@ class Compiler {
   std::vector<int32_t> last_reader_;        // by node that owns memory: last node that reads it
   std::vector<int> output_copies_;
   std::vector<loop::Function> kernels_;
+  std::map<std::string, std::string> kernel_names_;  // recipe: name of the kernel that has it
   std::vector<JitStep*> jit_steps_;
   double primitives_ms_ = 0;
 };

@@ -105,6 +105,25 @@ TEST(Compile, OneKernel) {
   EXPECT_EQ(compiled.report.arena_bytes, 0);
 }
 
+TEST(Compile, EqualKernelsAreCompiledOnce) {
+  const CompiledGraph compiled = check(R"(graph main(%x: f32[4,4], %w: f32[4,4]) {
+    %0 = matmul(%x, %w) : f32[4,4]
+    %1 = reduce.sum(%0) axes=[1] keepdim=true : f32[4,1]
+    %2 = expand(%1) dims=[0,1] : f32[4,4]
+    %3 = pointwise.div(%0, %2) : f32[4,4]
+    %4 = matmul(%3, %w) : f32[4,4]
+    %5 = reduce.sum(%4) axes=[1] keepdim=true : f32[4,1]
+    %6 = expand(%5) dims=[0,1] : f32[4,4]
+    %7 = pointwise.div(%4, %6) : f32[4,4]
+    return %7
+  })",
+                                       {tensor(ramp(16, 1.0f)), tensor(ramp(16, 0.5f))});
+  EXPECT_EQ(compiled.report.kernel_steps, 2);
+  const std::string& text = compiled.report.loop_text;
+  ASSERT_NE(text.find("func "), std::string::npos);
+  EXPECT_EQ(text.find("func "), text.rfind("func "));
+}
+
 TEST(Compile, SoftmaxOfOddShapes) {
   for (const auto& [rows, columns] :
        {std::pair(1, 1), std::pair(3, 5), std::pair(7, 130), std::pair(2, 4097)}) {
