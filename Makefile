@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := build
-.PHONY: build test test-cpp test-python nightly run bench figures lint format clean
+.PHONY: build test test-cpp test-python nightly sanitize run bench figures lint format clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -51,6 +51,15 @@ test-python: build
 
 nightly: build
 	$(BIN)/python -m pytest -q -m "nightly or not nightly" --timeout=3600
+
+# The C++ tests under AddressSanitizer with UndefinedBehaviorSanitizer, then under ThreadSanitizer. oneDNN, oneTBB, LLVM and
+# libgomp are not instrumented: what happens inside them is not looked at, nor are leaks that they keep to the end.
+sanitize: build/.apt $(VENV)/.ready
+	for preset in asan tsan; do \
+	  cmake --preset $$preset >build/$$preset.log || { cat build/$$preset.log; exit 1; }; \
+	  cmake --build --preset $$preset; \
+	  ctest --preset $$preset; \
+	done
 
 bench: build
 	$(BIN)/python benchmarks/bench_overhead.py

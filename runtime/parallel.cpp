@@ -13,10 +13,35 @@
 #include "runtime/arena.h"
 #include "runtime/error.h"
 
+#ifdef __SANITIZE_THREAD__
+extern "C" void __tsan_acquire(void*);
+extern "C" void __tsan_release(void*);
+#endif
+
 namespace ipex {
 namespace {
 
 thread_local IndexFault* current_fault = nullptr;
+
+#ifdef __SANITIZE_THREAD__
+void acquire(char* p) { __tsan_acquire(p); }
+void release(char* p) { __tsan_release(p); }
+#else
+void acquire(char*) {}
+void release(char*) {}
+#endif
+
+// Fork and join as ThreadSanitizer understands them: it sees no synchronisation inside libgomp and oneTBB.
+struct ForkJoin {
+  ForkJoin() { release(&forked); }
+  ~ForkJoin() { acquire(&joined); }
+  struct Member {
+    explicit Member(ForkJoin& team) : team(team) { acquire(&team.forked); }
+    ~Member() { release(&team.joined); }
+    ForkJoin& team;
+  };
+  char forked = 0, joined = 0;
+};
 
 }  // namespace
 
@@ -31,8 +56,10 @@ void parallel_for(int64_t begin, int64_t end, int64_t grain, ParallelBody body, 
   const int64_t chunks = std::min<int64_t>(num_threads(), count / std::max<int64_t>(grain, 1));
   if (chunks <= 1) return body(closure, begin, end, 0);
   IndexFault* fault = current_fault;
+  ForkJoin team;
 #pragma omp parallel num_threads(static_cast<int>(chunks))
   {
+    const ForkJoin::Member member(team);
     // The team may be smaller than asked for: each thread takes every team-th chunk.
     IndexFaultScope scope(fault);
     for (int64_t chunk = omp_get_thread_num(); chunk < chunks; chunk += omp_get_num_threads()) {
@@ -45,7 +72,12 @@ void parallel_for(int64_t begin, int64_t end, int64_t grain, ParallelBody body, 
 
 void parallel_tasks(int64_t count, const std::function<void(int64_t)>& task) {
   if (count == 1) return task(0);
-  tbb::parallel_for(int64_t{0}, count, [&](int64_t i) { task(i); }, tbb::simple_partitioner{});
+  ForkJoin arena;
+  const auto run = [&](int64_t i) {
+    const ForkJoin::Member member(arena);
+    task(i);
+  };
+  tbb::parallel_for(int64_t{0}, count, run, tbb::simple_partitioner{});
 }
 
 }  // namespace ipex
