@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from . import _C, compat, records, warm_start
+from . import _C, compat, records, segments, warm_start
 from .decompose import Decompositions
 from .errors import GraphFallback
 from .importer import Importer
@@ -59,20 +59,56 @@ def _compile(
         with _compile_lock:
             return _compile_native(module, example_inputs, kind, options)
     except GraphFallback as reason:
-        return _run_eagerly(module, kind, str(reason), reason, options)
+        run = _run_eagerly(module, kind, str(reason), reason, options)
     except RuntimeError as error:
-        return _run_eagerly(module, kind, f"{type(error).__name__}: {error}", error, options)
+        run = _run_eagerly(module, kind, f"{type(error).__name__}: {error}", error, options)
+    if kind != "backward":
+        compat.report_output_strides(_traced_strides(module))
+    return run
 
 
-def _compile_native(module: fx.GraphModule, example_inputs: Sequence[Any], kind: str, options: Options) -> CompiledCode:
+def _compile_native(
+    module: fx.GraphModule, example_inputs: Sequence[Any], kind: str, options: Options
+) -> CompiledCode | EagerCode:
+    static = frozenset(compat.static_input_positions()) if kind == "inference" else frozenset()
+    if segments.depends_on_data(module):
+        compile_one = partial(_compile_segment, kind=kind, options=options)
+        run, ops = segments.compile_segments(module, static, compile_one)
+        why = "the size of its result depends on data"
+        records.add_aten_calls(kind, ops, why)
+        if kind != "backward":
+            compat.report_output_strides(_traced_strides(module))
+        return EagerCode(run, why)
+    user_outputs = compat.user_output_count(0) if kind == "forward" else None
+    code, strides = _import_and_compile(module, example_inputs, kind, options, static, user_outputs)
+    if kind != "backward":
+        compat.report_output_strides(strides)
+    elif warm_start.enabled():
+        compat.cache_backward()
+    return code
+
+
+def _compile_segment(
+    module: fx.GraphModule, example_inputs: Sequence[Any], static: frozenset[int], *, kind: str, options: Options
+) -> CompiledCode | EagerCode:
+    """Part of a graph: a fallback stays within it, its outputs keep the strides of tracing."""
+    try:
+        return _import_and_compile(module, example_inputs, kind, options, static, None)[0]
+    except (GraphFallback, RuntimeError) as error:
+        return _run_eagerly(module, kind, str(error), error, options)
+
+
+def _import_and_compile(
+    module: fx.GraphModule,
+    example_inputs: Sequence[Any],
+    kind: str,
+    options: Options,
+    static: frozenset[int],
+    user_outputs: int | None,
+) -> tuple[CompiledCode, list[tuple[int, ...] | None]]:
+    """The code, and the strides of its outputs."""
     start = time.perf_counter()
-    inference = kind == "inference"
-    imported = Importer(
-        module,
-        example_inputs,
-        static=frozenset(compat.static_input_positions()) if inference else frozenset(),
-        user_outputs=compat.user_output_count(0) if kind == "forward" else None,
-    ).run()
+    imported = Importer(module, example_inputs, static=static, user_outputs=user_outputs).run()
     import_ms = (time.perf_counter() - start) * 1e3
     state = {
         "kind": kind,
@@ -80,19 +116,15 @@ def _compile_native(module: fx.GraphModule, example_inputs: Sequence[Any], kind:
         "symbols": imported.symbols,
         "outputs": imported.outputs,
         "derived": imported.derived,
-        "hoist": inference and options.hoist,
+        "hoist": kind == "inference" and options.hoist,
         "nodes": records.count_calls(module),
         "externs": imported.externs,
     }
     compiled = _compile_graph(imported.graph, state)
-    if kind != "backward":
-        compat.report_output_strides(compiled.output_strides())
-    elif warm_start.enabled():
-        compat.cache_backward()
     records.add(
         kind, state["nodes"], imported.externs, compiled, import_ms, (time.perf_counter() - start) * 1e3, warm=False
     )
-    return CompiledCode(state, imported.graph, compiled)
+    return CompiledCode(state, imported.graph, compiled), compiled.output_strides()
 
 
 def _compile_graph(graph: Any, state: dict[str, Any]) -> Any:
@@ -116,14 +148,6 @@ def _run_eagerly(module: fx.GraphModule, kind: str, why: str, cause: Exception, 
         raise cause
     log.warning("a %s graph runs eagerly: %s", kind, why)
     records.add_eager(kind, module, why)
-    if kind != "backward":
-        compat.report_output_strides(
-            [
-                None if not isinstance(v, torch.Tensor) or not all(isinstance(s, int) for s in v.stride())
-                else tuple(v.stride())
-                for v in _output_values(module)
-            ]
-        )  # fmt: skip
     positions = _mutated_positions(module)
     interpreter = fx.Interpreter(module)
     interpreter.garbage_collect_values = True
@@ -137,6 +161,14 @@ def _run_eagerly(module: fx.GraphModule, kind: str, why: str, cause: Exception, 
             return interpreter.boxed_run(values)
 
     return EagerCode(run, why)
+
+
+def _traced_strides(module: fx.GraphModule) -> list[tuple[int, ...] | None]:
+    """Per output: its strides, or None where it is no tensor or its strides depend on symbols."""
+    return [
+        tuple(v.stride()) if isinstance(v, torch.Tensor) and all(isinstance(s, int) for s in v.stride()) else None
+        for v in _output_values(module)
+    ]
 
 
 def _output_values(module: fx.GraphModule) -> list[Any]:

@@ -7,6 +7,7 @@ plain data.
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 from unittest import mock
@@ -199,6 +200,31 @@ def least_value(size: torch.SymInt, expr: Any) -> int:
     return int(low) if low.is_Integer else -(2**63)
 
 
+def data_dependent_symbols(value: Any) -> set:
+    """Symbols in a traced value that stand for what data decide (the number of non-zeros)."""
+    from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
+
+    return set(free_unbacked_symbols(value)) if value is not None else set()
+
+
+def symbols_in(value: Any) -> dict[Any, torch.SymInt]:
+    """The symbols of a traced value's sizes and strides, or of a traced number, each as a SymInt."""
+    numbers = [*value.shape, *value.stride()] if isinstance(value, torch.Tensor) else [value]
+    found = {}
+    for number in numbers:
+        if isinstance(number, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+            for symbol in number.node.expr.free_symbols:
+                found[symbol] = number.node.shape_env.create_symintnode(symbol, hint=None)
+    return found
+
+
+def same_count(a: Sequence[int | torch.SymInt], b: Sequence[int | torch.SymInt]) -> bool:
+    """Is it known without a guard that two traced shapes have as many elements?"""
+    from torch.fx.experimental.symbolic_shapes import statically_known_true
+
+    return statically_known_true(math.prod(a) == math.prod(b))
+
+
 def without_empty_case(stride: torch.SymInt) -> torch.SymInt:
     """A stride with s for each max(1, s) in it."""
     expr = stride.node.expr
@@ -211,8 +237,6 @@ def without_empty_case(stride: torch.SymInt) -> torch.SymInt:
 
 def symbolic_function(expr: Any, parameters: Sequence[Any]) -> Callable:
     """A Python function of the symbols in `parameters` that computes a sympy expression over them."""
-    import math
-
     import sympy
     from torch.utils._sympy.printers import PythonPrinter
 

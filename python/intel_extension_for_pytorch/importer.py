@@ -201,6 +201,10 @@ class Importer:
                 self._symbol_sources.setdefault(dim, (position, "value", 0))
             self.result.arguments.append(("integer",))
             return
+        if isinstance(traced, (torch.SymFloat, torch.SymBool, float, bool)):
+            self.env[node] = traced
+            self.result.arguments.append(("ignored",))
+            return
         if not isinstance(value, torch.Tensor):
             if node.users:
                 raise GraphFallback(f"input {node.name} is a {type(value).__name__}")
@@ -266,7 +270,7 @@ class Importer:
                 return ("constant", value)
             raise GraphFallback(f"output {node} is a {type(value).__name__}")
         if node in self.input_position:
-            return ("argument", list(self.input_position).index(node))
+            return ("argument", self.result.arguments.index(("tensor", self.input_position[node])))
         if node in emitted:
             return ("tensor", emitted[node], None, None)
         traced = node.meta["val"]

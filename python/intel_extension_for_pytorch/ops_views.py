@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from . import compat
 from .errors import GraphFallback, Unsupported
 from .importer import DTYPE_NAMES, Importer, Ref
 from .ops import rule
@@ -116,7 +117,12 @@ def _as_strided(im: Importer, node: Any, x: Ref, size: Any, stride: Any, storage
     shape, strides = im.shape_of(node), im.symbols.dims(stride)
     source = node.args[0].meta["val"]
     if not all(isinstance(d, int) for d in (*shape, *strides, *x.shape)):
-        raise Unsupported("as_strided with symbolic sizes")
+        rows = im.symbols.strides(source.stride()) == contiguous_strides(x.shape)
+        if not rows or strides != contiguous_strides(shape) or storage_offset or source.storage_offset():
+            raise Unsupported("as_strided with symbolic sizes that is no reshape")
+        if not compat.same_count(source.shape, node.meta["val"].shape):
+            raise Unsupported("as_strided to a symbolic number of elements")
+        return im.reshape(x, shape)
     order = sorted(range(len(x.shape)), key=lambda d: (-source.stride(d), x.shape[d]))
     in_memory = im.permute(x, order)
     if not source.permute(order).is_contiguous():

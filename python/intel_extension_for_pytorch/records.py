@@ -51,12 +51,21 @@ def add(
 
 def add_eager(kind: str, module: fx.GraphModule, why: str) -> None:
     """Records a graph that runs eagerly."""
+    _add_uncompiled(kind, count_calls(module), eager=why)
+
+
+def add_aten_calls(kind: str, ops: list[str], why: str) -> None:
+    """Records calls into ATen between the segments of a graph."""
+    _add_uncompiled(kind, len(ops), extern_ops=ops, extern_why=dict.fromkeys(ops, why))
+
+
+def _add_uncompiled(kind: str, nodes: int, **what: Any) -> None:
     report = {
-        "kind": kind, "eager": why, "warm": False,
-        "nodes": count_calls(module), "native_ops": 0, "kernel_steps": 0, "library_steps": 0,
-        "extern_steps": count_calls(module), "extern_ops": [], "extern_why": {}, "arena_bytes": 0, "naive_bytes": 0,
+        "kind": kind, "eager": None, "warm": False, "nodes": nodes, "native_ops": 0, "kernel_steps": 0,
+        "library_steps": 0, "extern_steps": nodes, "extern_ops": [], "extern_why": {}, "arena_bytes": 0,
+        "naive_bytes": 0,
         "times": [], "steps": [], "graph": "", "loops": "", "import_ms": 0.0, "total_ms": 0.0,
-    }  # fmt: skip
+    } | what  # fmt: skip
     for listener in _listeners:
         listener.append(report)
 
