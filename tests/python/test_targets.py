@@ -1,0 +1,31 @@
+"""Is the code for smaller instruction sets right too? A part of the other suites, each in a process of its own."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+SUITES = ("test_special_values.py", "test_op_matrix.py")
+CASES = "epilogues or gelu or cumsum"
+
+
+@pytest.mark.needs_ipex
+@pytest.mark.parametrize("target", ("avx2", "avx512"))
+def test_smaller_target(target):
+    if {"avx2": "avx2", "avx512": "avx512f"}[target] not in Path("/proc/cpuinfo").read_text():
+        pytest.skip(f"this CPU has no {target}")
+    environment = {**os.environ, "IPEX_TARGET": target}
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-k", CASES]
+    done = subprocess.run(
+        [*command, *(str(HERE / suite) for suite in SUITES)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        cwd=HERE,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-4000:]
+    assert " passed" in done.stdout
