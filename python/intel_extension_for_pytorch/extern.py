@@ -55,6 +55,8 @@ EXPECTED = frozenset(
 _NO_EFFECT = frozenset(
     {"_assert_scalar", "_assert_tensor_metadata", "sym_constrain_range", "sym_constrain_range_for_size"}
 )
+# Return an undefined tensor where tracing saw one: a graph with them runs eagerly.
+_UNLIKE_TRACED = frozenset({"mkldnn_rnn_layer"})
 
 _warned: set[str] = set()
 
@@ -72,6 +74,8 @@ def call(im: Any, node: fx.Node, why: str) -> Any:
         return _mutation(im, node)
     if name in _NO_EFFECT:
         return None
+    if name in _UNLIKE_TRACED:
+        raise GraphFallback(f"{target} returns other tensors than tracing saw")
     if schema.is_mutable:
         raise GraphFallback(f"{target} writes to its operands")
     values = node.meta["val"]
