@@ -20,9 +20,10 @@ from comparison import (
 from conftest import BACKEND
 from torch.utils import _pytree as pytree
 from zoo_handwritten import MODELS
+from zoo_more_transformers import FAMILIES as MORE
 from zoo_transformers import FAMILIES
 
-ALL = {**MODELS, **FAMILIES}
+ALL = {**MODELS, **FAMILIES, **MORE}
 DRAWS = 12  # inputs whose outputs are judged together: the error of a few logits is mostly luck
 TRAINING_DRAWS = 6
 
@@ -35,11 +36,12 @@ NIGHTLY = {
     "inference_autocast": VARIATIONS | HEAVY | {"bart", "albert"},
     "training_fp32": VARIATIONS | {"gpt_neox", "mobilenet_v2"},
     "training_bf16": VARIATIONS | HEAVY,
+    "dynamic": set(FAMILIES) - {"bert", "llama", "t5", "resnet", "vit", "whisper"},
 }
 
 
 def models(mode):
-    late = NIGHTLY[mode]
+    late = NIGHTLY[mode] | set(MORE)
     return pytest.mark.parametrize(
         "name", [pytest.param(n, marks=pytest.mark.nightly) if n in late else n for n in ALL]
     )
@@ -182,6 +184,37 @@ def test_inference_bf16(name, compiled):
 def assert_same_structure(ours, eager):
     for a, b in zip(tensors_of(ours), tensors_of(eager), strict=True):
         assert (a.dtype, a.shape) == (b.dtype, b.shape)
+
+
+def resized(inputs, batch):
+    """The same kind of inputs with another batch size: rows repeated or dropped."""
+
+    def of_batch(value):
+        if not isinstance(value, torch.Tensor) or value.dim() == 0:
+            return value
+        return torch.cat([value] * (batch // value.shape[0] + 1))[:batch].contiguous()
+
+    return pytree.tree_map(of_batch, inputs)
+
+
+@models("dynamic")
+def test_inference_dynamic(name, compiled):
+    """A second batch size makes one dynamic graph; no size compiles anything that backend="eager" does not."""
+    model, inputs = build(name)
+    torch._dynamo.reset()
+
+    def frames(run):
+        torch._dynamo.utils.counters.clear()
+        results = [call(run, resized(inputs, batch)) for batch in (3, 5, 4, 7)]
+        return results, torch._dynamo.utils.counters["stats"]["unique_graphs"]
+
+    with torch.no_grad():
+        _, expected = frames(torch.compile(model, backend="eager"))
+        torch._dynamo.reset()
+        ours, graphs = frames(compiled(model))
+        for batch, result in zip((3, 5, 4, 7), ours, strict=True):
+            assert_close_to_eager(result, call(model, resized(inputs, batch)), scale=20.0)
+    assert graphs == expected
 
 
 @models("training_fp32")
