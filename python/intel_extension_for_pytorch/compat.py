@@ -260,3 +260,22 @@ def symbolic_extrema() -> tuple[tuple, tuple]:
     from torch.utils._sympy import functions
 
     return (sympy.Min, functions.Min), (sympy.Max, functions.Max)
+
+
+def memory_order(tensor: torch.Tensor) -> list[int] | None:
+    """Dims from outermost to innermost of a tensor whose elements fill their memory; None where that is not known.
+    Symbolic sizes are compared as expressions: no guard is added."""
+
+    from torch.fx.experimental.symbolic_shapes import statically_known_true
+
+    def hint(size: int | torch.SymInt) -> int:
+        return size if isinstance(size, int) else size_hint(size, size.node.expr)
+
+    order = sorted(range(tensor.dim()), key=lambda d: (-hint(tensor.stride(d)), hint(tensor.size(d))))
+    step: int | torch.SymInt = 1
+    for d in reversed(order):
+        size, stride = tensor.size(d), tensor.stride(d)
+        if not statically_known_true(size == 1) and not statically_known_true(stride == step):
+            return None
+        step = step * size
+    return order

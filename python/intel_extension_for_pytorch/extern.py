@@ -57,6 +57,8 @@ _NO_EFFECT = frozenset(
 )
 # Return an undefined tensor where tracing saw one: a graph with them runs eagerly.
 _UNLIKE_TRACED = frozenset({"mkldnn_rnn_layer"})
+# What they give depends on memory that a value of the graph does not have: gaps, the rest of a storage.
+_READS_STORAGE = frozenset({"as_strided", "as_strided_copy", "as_strided_scatter"})
 
 _warned: set[str] = set()
 
@@ -76,6 +78,8 @@ def call(im: Any, node: fx.Node, why: str) -> Any:
         return None
     if name in _UNLIKE_TRACED:
         raise GraphFallback(f"{target} returns other tensors than tracing saw")
+    if name in _READS_STORAGE:
+        raise GraphFallback(f"{target} reads the memory behind its operand ({why})")
     if schema.is_mutable:
         raise GraphFallback(f"{target} writes to its operands")
     values = node.meta["val"]

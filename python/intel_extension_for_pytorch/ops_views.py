@@ -116,33 +116,40 @@ def _as_strided(im: Importer, node: Any, x: Ref, size: Any, stride: Any, storage
     """Over a dense operand of any dim order: a permuted reshape where strides spell one, else a gather."""
     shape, strides = im.shape_of(node), im.symbols.dims(stride)
     source = node.args[0].meta["val"]
-    if not all(isinstance(d, int) for d in (*shape, *strides, *x.shape)):
-        rows = im.symbols.strides(source.stride()) == contiguous_strides(x.shape)
-        if not rows or strides != contiguous_strides(shape) or storage_offset or source.storage_offset():
-            raise Unsupported("as_strided with symbolic sizes that is no reshape")
-        if not compat.same_count(source.shape, node.meta["val"].shape):
-            raise Unsupported("as_strided to a symbolic number of elements")
-        return im.reshape(x, shape)
-    order = sorted(range(len(x.shape)), key=lambda d: (-source.stride(d), x.shape[d]))
-    in_memory = im.permute(x, order)
-    if not source.permute(order).is_contiguous():
-        raise Unsupported("as_strided over memory with gaps or overlaps")
-    flat = im.reshape(in_memory, (numel(x.shape),))
-    base = source.storage_offset()
-    offset = (base if storage_offset is None else storage_offset) - base
-
-    inner = sorted(range(len(shape)), key=lambda d: (-strides[d], shape[d]))
-    sizes = tuple(shape[d] for d in inner)
-    dense = all(shape[d] == 1 or strides[d] == s for d, s in zip(inner, contiguous_strides(sizes), strict=True))
-    if dense and offset == 0 and numel(shape) <= numel(x.shape):
-        whole = flat if numel(shape) == numel(x.shape) else im.slice_dim(flat, 0, 0, numel(shape))
-        return im.permute(im.reshape(whole, sizes), [inner.index(d) for d in range(len(shape))])
-    index = im.full(offset, torch.int64, shape)
+    offset = im.symbols.dim(source.storage_offset() if storage_offset is None else storage_offset)
+    offset = sub(offset, im.symbols.dim(source.storage_offset()))
+    order = compat.memory_order(source)
+    if order is None:
+        raise Unsupported(f"as_strided over memory with gaps or overlaps: strides {source.stride()} of {x.shape}")
+    flat = im.reshape(im.permute(x, order), (numel(x.shape),))
+    if all(isinstance(d, int) for d in (*shape, *strides, *x.shape, offset)):
+        inner = sorted(range(len(shape)), key=lambda d: (-strides[d], shape[d]))
+        sizes = tuple(shape[d] for d in inner)
+        dense = all(shape[d] == 1 or strides[d] == s for d, s in zip(inner, contiguous_strides(sizes), strict=True))
+        if dense and offset == 0 and numel(shape) <= numel(x.shape):
+            whole = flat if numel(shape) == numel(x.shape) else im.slice_dim(flat, 0, 0, numel(shape))
+            return im.permute(im.reshape(whole, sizes), [inner.index(d) for d in range(len(shape))])
+    elif (
+        offset == 0 and strides == contiguous_strides(shape) and compat.same_count(source.shape, node.meta["val"].shape)
+    ):
+        return im.reshape(flat, shape)
+    if isinstance(offset, int):
+        index = im.full(offset, torch.int64, shape)
+    elif shape:
+        index = im.iota(shape, 0, start=offset, step=0)
+    else:
+        raise Unsupported("as_strided of one element at a symbolic offset")
     for axis, step in enumerate(strides):
         if shape[axis] != 1 and step != 0:
             along = im.iota(shape, axis, step=step)
             index = im.pointwise_node("add", [index, along], torch.int64, shape)
     return im.emit("gather", "", [flat, index], x.dtype, shape, map=[-1])
+
+
+@rule("copy")
+def _copy(im: Importer, node: Any, x: Ref, source: Ref, non_blocking: bool = False) -> Ref:
+    """Without the write: what x would be after copy_."""
+    return im.copy(im.expand(im.cast(source, x.dtype), x.shape))
 
 
 @rule("flip")

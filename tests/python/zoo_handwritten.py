@@ -55,7 +55,7 @@ class Dlrm(nn.Module):
 
     def forward(self, dense, sparse):
         x = self.bottom(dense)
-        features = torch.stack([x, *(bag(sparse[i]) for i, bag in enumerate(self.bags))], 1)
+        features = torch.stack([x, *(bag(sparse[:, i]) for i, bag in enumerate(self.bags))], 1)
         interaction = torch.bmm(features, features.transpose(1, 2)).flatten(1)
         return torch.sigmoid(self.top(torch.cat([x, interaction], 1)))
 
@@ -137,7 +137,7 @@ def unet():
 
 
 def dlrm():
-    return Dlrm(), (torch.randn(6, 13), torch.randint(0, 50, (3, 6, 4)))
+    return Dlrm(), (torch.randn(6, 13), torch.randint(0, 50, (6, 3, 4)))
 
 
 def gated_cell():

@@ -41,11 +41,6 @@ def squeezebert():
     return hf.SqueezeBertModel(hf.SqueezeBertConfig(**ENCODER, embedding_size=32)), text_inputs()
 
 
-def fnet():
-    return hf.FNetModel(hf.FNetConfig(vocab_size=VOCAB, hidden_size=32, num_hidden_layers=2, intermediate_size=64,
-                                      max_position_embeddings=40)), {"input_ids": tokens()}  # fmt: skip
-
-
 def layoutlm():
     boxes = torch.randint(0, 30, (BATCH, LENGTH, 2))
     config = hf.LayoutLMConfig(**ENCODER, max_2d_position_embeddings=64)
@@ -285,7 +280,7 @@ def patchtsmixer():
 FAMILIES = {
     build.__name__: build
     for build in (
-        camembert, xlm_roberta, mobilebert, squeezebert, fnet, layoutlm, longformer, modernbert, roformer,
+        camembert, xlm_roberta, mobilebert, squeezebert, layoutlm, longformer, modernbert, roformer,
         xlnet, canine, bloom, codegen, cohere, falcon, gemma2, gpt_neo, gptj, granite, mamba, mpt, olmo2, qwen3,
         stablelm, starcoder2, pegasus, marian, mbart, blenderbot, m2m_100, convnextv2, dinov2, dpt, efficientnet,
         focalnet, levit, mobilevit, poolformer, pvt_v2, regnet, swinv2, yolos, hubert, audio_spectrogram, siglip, vilt,
