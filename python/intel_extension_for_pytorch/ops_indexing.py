@@ -10,9 +10,10 @@ from typing import Any
 
 import torch
 
+from . import compat
 from .errors import Unsupported
 from .importer import Importer, Ref, opmath
-from .ops import pointwise_as, row_named, rule
+from .ops import pointwise_as, reduce_axes, row_named, rule
 from .sizes import Dim, numel
 
 _INDEX_TYPES = (torch.int64, torch.int32, torch.int16, torch.int8)
@@ -32,6 +33,62 @@ def _embedding(im: Importer, node: Any, weight: Ref, indices: Ref, *options: Any
     shape = (*indices.shape, weight.shape[1])
     rows = im.expand(_index(im, indices), shape, range(len(indices.shape)))
     return im.emit("gather", "", [weight, rows], weight.dtype, shape, map=[-1, len(shape) - 1])
+
+
+_SUM, _MEAN = 0, 1  # modes of an embedding bag
+
+
+@rule("_embedding_bag", "_embedding_bag_forward_only")
+def _embedding_bag(
+    im: Importer,
+    node: Any,
+    weight: Ref,
+    indices: Ref,
+    offsets: Ref,
+    scale_grad_by_freq: bool = False,
+    mode: int = _SUM,
+    sparse: bool = False,
+    per_sample_weights: Ref | None = None,
+    include_last_offset: bool = False,
+    padding_idx: int = -1,
+) -> list[Ref]:
+    """Bags of one length, as an index matrix gives them: rows gathered and summed in one kernel."""
+    step = _bag_length(node)
+    if step is None or include_last_offset or padding_idx >= 0 or mode not in (_SUM, _MEAN):
+        raise Unsupported("bags of different lengths, their maximum, or padding")
+    output, bag_of, sizes, last = node.meta["val"]
+    bags, length = im.symbols.dims(node.args[1].args[0].meta["val"].shape)
+    width = weight.shape[1]
+    shape = (bags, length, width)
+    at = im.expand(im.reshape(_index(im, indices), (bags, length)), shape, [0, 1])
+    rows = im.emit("gather", "", [weight, at], weight.dtype, shape, map=[-1, 2])
+    if per_sample_weights is not None:
+        scale = im.expand(im.reshape(per_sample_weights, (bags, length)), shape, [0, 1])
+        rows = im.pointwise_node("mul", [im.cast(rows, opmath(rows.dtype)), im.cast(scale, opmath(rows.dtype))],
+                                 opmath(rows.dtype), shape)  # fmt: skip
+    total = reduce_axes(im, "mean" if mode == _MEAN else "sum", rows, [1])
+    # ATen leaves the bag of each index out where its own backward can do without.
+    known = im.symbols.dims(bag_of.shape) != (0,)
+    bag = im.reshape(im.iota((bags, length), 0), indices.shape) if known else im.full(0, torch.int64, (0,))
+    return [
+        im.cast(im.reshape(total, im.symbols.dims(output.shape)), output.dtype),
+        im.cast(bag, bag_of.dtype),
+        im.expand(im.scalar(step, sizes.dtype), im.symbols.dims(sizes.shape)),
+        im.full(0, last.dtype, im.symbols.dims(last.shape)),
+    ]
+
+
+def _bag_length(node: Any) -> int | torch.SymInt | None:
+    """The common length of bags given as the rows of a matrix: indices its flat view, offsets a range over it."""
+    indices, offsets = node.args[1:3]
+    if indices.target is not torch.ops.aten.view.default or offsets.target is not torch.ops.aten.arange.start_step:
+        return None
+    matrix = indices.args[0].meta["val"]
+    if matrix.dim() != 2 or offsets.args[0] != 0:
+        return None
+    end, step = (a.meta["val"] if isinstance(a, torch.fx.Node) else a for a in offsets.args[1:3])
+    rows_begin_bags = compat.same_count((step,), (matrix.shape[1],)) and compat.same_count((end,), matrix.shape)
+    return step if rows_begin_bags else None
 
 
 @rule("index_select")

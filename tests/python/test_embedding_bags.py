@@ -1,0 +1,95 @@
+"""Embedding bags both ways: rows of a matrix are native forward and backward; bags of any length are ATen's forward
+with a native backward."""
+
+import copy
+
+import pytest
+import torch
+from comparison import assert_close_to_eager, assert_error_within
+from torch import nn
+
+ROWS, WIDTH = 30, 8
+
+
+def gradients(run, bag, arguments):
+    bag.zero_grad()
+    output = run(*arguments)
+    weight = torch.linspace(-1, 1, output.numel(), dtype=torch.float64).reshape(output.shape).to(output.dtype)
+    (output * weight).sum().backward()
+    given = [a.grad for a in arguments if isinstance(a, torch.Tensor) and a.is_floating_point() and a.requires_grad]
+    return [output.detach(), bag.weight.grad, *given]
+
+
+def fresh(arguments):
+    return [a.detach().clone().requires_grad_(a.requires_grad) if isinstance(a, torch.Tensor) else a for a in arguments]
+
+
+def check(compiled, bag, *arguments, **options):
+    twin = copy.deepcopy(bag)
+    eager = gradients(bag, bag, fresh(arguments))
+    ours = gradients(compiled(twin, **options), twin, fresh(arguments))
+    assert_close_to_eager(ours, eager, scale=4.0)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("index", [torch.int64, torch.int32])
+@pytest.mark.parametrize("mode", ["sum", "mean"])
+def test_rows_of_a_matrix(mode, index, dynamic, compiled, strict):
+    bag = nn.EmbeddingBag(ROWS, WIDTH, mode=mode)
+    check(compiled, bag, torch.randint(0, ROWS, (6, 4), dtype=index), dynamic=dynamic)
+
+
+def test_weights_of_samples(compiled, strict):
+    bag = nn.EmbeddingBag(ROWS, WIDTH, mode="sum")
+    check(compiled, bag, torch.randint(0, ROWS, (6, 4)), None, torch.rand(6, 4, requires_grad=True))
+
+
+def test_other_batch_sizes(compiled, strict):
+    bag = nn.EmbeddingBag(ROWS, WIDTH, mode="sum")
+    run = compiled(bag)
+    for batch in (3, 5, 1, 8):
+        indices = torch.randint(0, ROWS, (batch, 4))
+        assert_close_to_eager(run(indices), bag(indices))
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean"])
+def test_bfloat16(mode, compiled, strict):
+    bag = nn.EmbeddingBag(ROWS, WIDTH, mode=mode, dtype=torch.bfloat16)
+    twin, exact = copy.deepcopy(bag), copy.deepcopy(bag).double()
+    run = compiled(twin)
+    ours, eager, reference = [], [], []
+    for _ in range(8):
+        indices = torch.randint(0, ROWS, (16, 5))
+        ours += gradients(run, twin, [indices])
+        eager += gradients(bag, bag, [indices])
+        reference += gradients(exact, exact, [indices])
+    assert_error_within(ours, eager, reference)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"mode": "sum"},
+        {"mode": "mean"},
+        {"mode": "max"},
+        {"mode": "sum", "padding_idx": 3},
+        {"mode": "mean", "padding_idx": 3},
+        {"mode": "sum", "scale_grad_by_freq": True},
+    ],
+    ids=str,
+)
+def test_bags_of_any_length(settings, compiled):
+    bag = nn.EmbeddingBag(ROWS, WIDTH, **settings)
+    indices = torch.randint(0, 8, (12,))  # rows meet, and the padding row is among them
+    check(compiled, bag, indices, torch.tensor([0, 3, 3, 7, 8]))  # one bag is empty
+
+
+def test_last_offset_included(compiled):
+    bag = nn.EmbeddingBag(ROWS, WIDTH, mode="sum", include_last_offset=True)
+    check(compiled, bag, torch.randint(0, ROWS, (9,)), torch.tensor([0, 2, 5, 9]))
+
+
+def test_index_out_of_range(compiled, strict):
+    bag = nn.EmbeddingBag(ROWS, WIDTH, mode="sum")
+    with torch.no_grad(), pytest.raises(IndexError, match=f"index {ROWS} is out of bounds"):
+        compiled(bag)(torch.full((2, 3), ROWS))
