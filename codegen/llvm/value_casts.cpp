@@ -50,12 +50,12 @@ llvm::Value* ValueBuilder::float_to_int(llvm::Value* x, Type from, Dtype to) {
 
 // vcvtneps2bf16 where it exists (it reads denormals as zero); else the integer sequence: add half of the last
 // kept bit, plus that bit for ties to even. A NaN keeps its upper bits and is made quiet, since rounding
-// could carry it into an infinity.
+// could carry it into an infinity. Scalars take the sequence everywhere: LLVM 22 believes that the sign bit
+// of a scalar converted by the instruction is 0, and drops what is computed from it.
 llvm::Value* ValueBuilder::to_bf16(llvm::Value* x, Type f32) {
   const Type half = f32.with_dtype(Dtype::kBF16);
-  if (target_.native_bf16_convert) {
-    llvm::Type* bfloat = ir_.getBFloatTy();
-    if (f32.is_vector()) bfloat = llvm::FixedVectorType::get(bfloat, f32.lanes);
+  if (target_.native_bf16_convert && f32.is_vector()) {
+    auto* bfloat = llvm::FixedVectorType::get(ir_.getBFloatTy(), f32.lanes);
     return ir_.CreateBitCast(ir_.CreateFPTrunc(x, bfloat), type(half));
   }
   const Type word = f32.with_dtype(Dtype::kI32);

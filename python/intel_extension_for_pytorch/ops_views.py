@@ -114,14 +114,9 @@ def _diagonal(im: Importer, node: Any, x: Ref, offset: int = 0, dim1: int = 0, d
 @rule("as_strided", "as_strided_copy")
 def _as_strided(im: Importer, node: Any, x: Ref, size: Any, stride: Any, storage_offset: Any = None) -> Ref:
     """Over a dense operand of any dim order: a permuted reshape where strides spell one, else a gather."""
-    shape, strides = im.shape_of(node), im.symbols.dims(stride)
     source = node.args[0].meta["val"]
-    offset = im.symbols.dim(source.storage_offset() if storage_offset is None else storage_offset)
-    offset = sub(offset, im.symbols.dim(source.storage_offset()))
-    order = compat.memory_order(source)
-    if order is None:
-        raise Unsupported(f"as_strided over memory with gaps or overlaps: strides {source.stride()} of {x.shape}")
-    flat = im.reshape(im.permute(x, order), (numel(x.shape),))
+    shape, strides, offset = im.shape_of(node), im.symbols.dims(stride), _offset_in(im, source, storage_offset)
+    flat = im.reshape(im.permute(x, _memory_order(source)), (numel(x.shape),))
     if all(isinstance(d, int) for d in (*shape, *strides, *x.shape, offset)):
         inner = sorted(range(len(shape)), key=lambda d: (-strides[d], shape[d]))
         sizes = tuple(shape[d] for d in inner)
@@ -129,21 +124,53 @@ def _as_strided(im: Importer, node: Any, x: Ref, size: Any, stride: Any, storage
         if dense and offset == 0 and numel(shape) <= numel(x.shape):
             whole = flat if numel(shape) == numel(x.shape) else im.slice_dim(flat, 0, 0, numel(shape))
             return im.permute(im.reshape(whole, sizes), [inner.index(d) for d in range(len(shape))])
-    elif (
-        offset == 0 and strides == contiguous_strides(shape) and compat.same_count(source.shape, node.meta["val"].shape)
-    ):
+    elif (offset, strides) == (0, contiguous_strides(shape)) and compat.same_count(source.shape, size):
         return im.reshape(flat, shape)
+    return im.emit("gather", "", [flat, _positions(im, shape, strides, offset)], x.dtype, shape, map=[-1])
+
+
+@rule("as_strided_scatter")
+def _as_strided_scatter(
+    im: Importer, node: Any, x: Ref, values: Ref, size: Any, stride: Any, storage_offset: Any = None
+) -> Ref:
+    """x with `values` at the places that as_strided would read."""
+    source = node.args[0].meta["val"]
+    order = _memory_order(source)
+    in_memory = im.permute(x, order)
+    flat = im.reshape(in_memory, (numel(x.shape),))
+    at = _positions(im, values.shape, im.symbols.dims(stride), _offset_in(im, source, storage_offset))
+    operands = [flat, at, im.cast(values, x.dtype)]
+    written = im.emit("scatter", "", operands, x.dtype, flat.shape, map=[-1], combine="set")
+    return im.permute(im.reshape(written, in_memory.shape), [order.index(d) for d in range(len(order))])
+
+
+def _memory_order(source: torch.Tensor) -> list[int]:
+    order = compat.memory_order(source)
+    if order is None:
+        raise Unsupported(f"memory with gaps or overlaps: strides {source.stride()} of {source.shape}")
+    return order
+
+
+def _offset_in(im: Importer, source: torch.Tensor, storage_offset: Any) -> Dim:
+    """Where a view at `storage_offset` of the storage (None: where the source starts) starts in the source."""
+    if storage_offset is None:
+        return 0
+    return sub(im.symbols.dim(storage_offset), im.symbols.dim(source.storage_offset()))
+
+
+def _positions(im: Importer, shape: tuple[Dim, ...], strides: tuple[Dim, ...], offset: Dim) -> Ref:
+    """offset + sum of index * stride: positions in flat memory."""
     if isinstance(offset, int):
         index = im.full(offset, torch.int64, shape)
     elif shape:
         index = im.iota(shape, 0, start=offset, step=0)
     else:
-        raise Unsupported("as_strided of one element at a symbolic offset")
+        raise Unsupported("one element at a symbolic offset")
     for axis, step in enumerate(strides):
         if shape[axis] != 1 and step != 0:
             along = im.iota(shape, axis, step=step)
             index = im.pointwise_node("add", [index, along], torch.int64, shape)
-    return im.emit("gather", "", [flat, index], x.dtype, shape, map=[-1])
+    return index
 
 
 @rule("copy")

@@ -210,10 +210,36 @@ TEST(Casts, HalfTypesExhaustively) {
         const bool denormal = (word & 0x7f800000) == 0;  // read as zero by the AVX-512 instruction
         ties.set_float(i * 3 + k, denormal ? 0.0 : std::bit_cast<float>(word));
       }
-    expect_same(elementwise("round", {Dtype::kF32}, half, 65536 * 3, 16,
-                            [&](const std::vector<Expr>& x) { return make_cast(half, x[0]); }),
-                {ties, Array(half, 65536 * 3)});
+    for (int lanes : {1, 16})
+      expect_same(elementwise("round", {Dtype::kF32}, half, 65536 * 3, lanes,
+                              [&](const std::vector<Expr>& x) { return make_cast(half, x[0]); }),
+                  {ties, Array(half, 65536 * 3)});
   }
+}
+
+// What a code generator knows of the bits of a rounded value must be true.
+TEST(Casts, SignsSurviveRounding) {
+  for (Dtype half : {Dtype::kF16, Dtype::kBF16})
+    for (int lanes : {1, 8}) {
+      Array values(Dtype::kF32, 64), sizes(Dtype::kF32, 64);
+      for (int64_t i = 0; i < 64; ++i) {
+        values.set_float(i, static_cast<double>(i - 32) / 3);
+        sizes.set_float(i, static_cast<double>(i) + 0.25);
+      }
+      const auto rounded = [=](const Expr& x) { return make_cast(Dtype::kF32, make_cast(half, x)); };
+      expect_same(elementwise("copysign", {Dtype::kF32, Dtype::kF32}, half, 64, lanes,
+                              [=](const std::vector<Expr>& x) {
+                                return make_cast(half,
+                                                 make_apply(ScalarOp::copysign_, {x[1], rounded(x[0])}));
+                              }),
+                  {values, sizes, Array(half, 64)});
+      expect_same(elementwise("abs", {Dtype::kF32}, Dtype::kF32, 64, lanes,
+                              [=](const std::vector<Expr>& x) {
+                                const Expr y = rounded(x[0]);
+                                return make_apply(ScalarOp::sub_, {make_apply(ScalarOp::abs_, {y}), y});
+                              }),
+                  {values, Array(Dtype::kF32, 64)});
+    }
 }
 
 }  // namespace
