@@ -7,7 +7,9 @@ plain data.
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 from unittest import mock
@@ -151,27 +153,34 @@ def autograd_cache(tag: str) -> Iterator[None]:
         yield
 
 
-_open_patches: list[Any] = []
+_bundled_compilations: weakref.WeakSet = weakref.WeakSet()
 
 
-def _close_patches(_: Any) -> None:
-    while _open_patches:
-        _open_patches.pop().__exit__(None, None, None)
+@functools.cache
+def _recognize_bundled_compilations() -> None:
+    """Makes PyTorch's test for bundled entries ask also which compilation is going on in its thread."""
+    from torch._functorch._aot_autograd import autograd_cache, graph_compile
+    from torch._guards import CompileContext
+
+    configured = autograd_cache.should_bundle_autograd_cache
+
+    def should_bundle() -> bool:
+        return configured() or CompileContext.try_get() in _bundled_compilations
+
+    autograd_cache.should_bundle_autograd_cache = graph_compile.should_bundle_autograd_cache = should_bundle
 
 
 def cache_backward() -> None:
-    """Has the entry saved that waits for its backward graph, which is compiled at the first backward pass, long after
-    `autograd_cache` was left: from here to the end of this compilation entries are bundled."""
-    from torch._dynamo.callback import callback_handler
-    from torch._functorch import config
+    """Has the entry saved that waits for its backward graph. That is compiled at the first backward pass, by whatever
+    thread runs it, long after `autograd_cache` was left; what stays the same is the compilation it belongs to. (A
+    setting changed here would have no end to change it back: PyTorch's callbacks at the end of a compilation run once
+    for all threads that compile at the time.)"""
+    from torch._guards import CompileContext
 
-    if config.bundled_autograd_cache:
-        return
-    if _close_patches not in callback_handler.end_callbacks:
-        callback_handler.register_end_callback(_close_patches)
-    patch = config.patch(bundled_autograd_cache=True)
-    patch.__enter__()
-    _open_patches.append(patch)
+    _recognize_bundled_compilations()
+    context = CompileContext.try_get()
+    if context is not None:
+        _bundled_compilations.add(context)
 
 
 # ---- tensors and sizes ----

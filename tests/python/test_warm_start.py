@@ -397,6 +397,21 @@ def test_eight_threads_call_what_one_compiled(compiled):
         list(pool.map(work, range(8)))
 
 
+def test_eight_threads_compile_at_the_same_time(compiled):
+    """Each its own backward graph, whose cache entry is saved while the others compile."""
+    layers = [torch.nn.Sequential(torch.nn.Linear(32, 24 + i), torch.nn.GELU()) for i in range(8)]
+    x = torch.randn(16, 32)
+
+    def work(layer):
+        weights = list(layer.parameters())
+        found = torch.autograd.grad(compiled(layer, dynamic=False)(x).sum(), weights)
+        for value, wanted in zip(found, torch.autograd.grad(layer(x).sum(), weights), strict=True):
+            assert_close_to_eager(value, wanted)
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(work, layers))
+
+
 class Squares(torch.utils.data.Dataset):
     """Runs a compiled function in DataLoader's workers."""
 
