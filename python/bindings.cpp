@@ -116,6 +116,16 @@ Signature make_signature(const graph::Graph& graph, const py::list& arguments, c
         result.sizes = programs(tuple[2]);
         result.strides = programs(tuple[3]);
       }
+    } else if (kind == "same") {
+      result.kind = Signature::Result::kSame;
+      result.index = tuple[1].cast<int>();
+    } else if (kind == "alias") {
+      result.kind = Signature::Result::kAlias;
+      result.index = tuple[1].cast<int>();
+      result.dtype = *parse_dtype(tuple[2].cast<std::string>());
+      result.sizes = programs(tuple[3]);
+      result.strides = programs(tuple[4]);
+      result.dim = programs(py::make_tuple(tuple[5]))[0];
     }
     signature.results.push_back(std::move(result));
   }

@@ -157,7 +157,6 @@ py::list CompiledGraph::run(py::list list) const {
   }
 
   py::list results(signature_.results.size());
-  c10::SmallVector<py::object, 8> wrapped(call.outputs.size());
   for (size_t i = 0; i < signature_.results.size(); ++i) {
     const Signature::Result& result = signature_.results[i];
     switch (result.kind) {
@@ -173,18 +172,22 @@ py::list CompiledGraph::run(py::list list) const {
       case Signature::Result::kArgument:
         results[i] = call.arguments[result.index];
         break;
+      case Signature::Result::kSame:
+        results[i] = results[result.index];
+        break;
       case Signature::Result::kTensor: {
-        py::object& shared = wrapped[result.index];  // the same value twice is one tensor
-        if (!shared) {
-          at::Tensor tensor = call.outputs[result.index];
-          if (result.restrided)
-            tensor.unsafeGetTensorImpl()->set_sizes_and_strides(evaluate(result.sizes, symbols),
-                                                                evaluate(result.strides, symbols));
-          shared = py::reinterpret_steal<py::object>(THPVariable_Wrap(std::move(tensor)));
-        }
-        results[i] = shared;
+        at::Tensor tensor = call.outputs[result.index];
+        if (result.restrided)
+          tensor.unsafeGetTensorImpl()->set_sizes_and_strides(evaluate(result.sizes, symbols),
+                                                              evaluate(result.strides, symbols));
+        results[i] = py::reinterpret_steal<py::object>(THPVariable_Wrap(std::move(tensor)));
         break;
       }
+      case Signature::Result::kAlias:
+        results[i] = py::reinterpret_steal<py::object>(THPVariable_Wrap(make_alias(
+            call.outputs[result.index], kernels::scalar_type(result.dtype), evaluate(result.sizes, symbols),
+            evaluate(result.strides, symbols), result.dim.eval(symbols))));
+        break;
     }
   }
   return results;
@@ -192,11 +195,14 @@ py::list CompiledGraph::run(py::list list) const {
 
 py::list CompiledGraph::output_strides() const {
   py::list all;
-  for (const Signature::Result& result : signature_.results) {
+  for (const Signature::Result& each : signature_.results) {
+    const Signature::Result& result =
+        each.kind == Signature::Result::kSame ? signature_.results[each.index] : each;
     py::object entry = py::none();
-    if (result.kind == Signature::Result::kTensor) {
+    const bool is_view = result.kind == Signature::Result::kAlias || result.restrided;
+    if (is_view || result.kind == Signature::Result::kTensor) {
       const auto& strides =
-          result.restrided ? result.strides : executable().parts().outputs[result.index].spec.strides;
+          is_view ? result.strides : executable().parts().outputs[result.index].spec.strides;
       bool known = true;
       for (const SizeExpr& stride : strides) known &= stride.is_const();
       if (known) {

@@ -22,12 +22,13 @@ struct Signature {
     int dim = 0;
   };
   struct Result {
-    enum { kNone, kConstant, kDim, kArgument, kTensor } kind = kNone;
+    enum { kNone, kConstant, kDim, kArgument, kSame, kTensor, kAlias } kind = kNone;
     pybind11::object constant;  // kConstant
-    SizeExpr dim = 0;           // kDim
-    int index = 0;              // kArgument: position; kTensor: output of the graph
+    SizeExpr dim = 0;           // kDim; kAlias: offset in elements
+    int index = 0;  // kArgument: position; kSame: earlier result; kTensor, kAlias: output of the graph
+    Dtype dtype = Dtype::kF32;  // kAlias
     std::vector<SizeExpr> sizes,
-        strides;  // kTensor, restrided: the view of what the graph stores
+        strides;  // kAlias, and kTensor if restrided: the view of what the graph stores
     bool restrided = false;
   };
   std::vector<Argument> arguments;

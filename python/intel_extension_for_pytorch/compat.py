@@ -198,6 +198,11 @@ def is_plain_tensor(value: Any) -> bool:
     )
 
 
+def memory_identity(tensor: torch.Tensor) -> int:
+    """Equal for tensors (or fakes) that share memory."""
+    return tensor.untyped_storage()._cdata
+
+
 def size_hint(size: torch.SymInt | torch.SymFloat, expr: Any) -> int:
     """The value of `expr`, of the same tracing as `size`, in the example inputs; a guess where it depends on data."""
     return int(size.node.shape_env.optimization_hint(expr, fallback=64))

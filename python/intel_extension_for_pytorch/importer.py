@@ -82,7 +82,7 @@ class Imported:
     graph: Any
     arguments: list[tuple] = field(default_factory=list)  # ("tensor", input) | ("integer",) | ("ignored",)
     symbols: list[tuple] = field(default_factory=list)  # (argument, "value" | "size" | "stride", dim)
-    outputs: list[tuple] = field(default_factory=list)  # see Importer._output
+    outputs: list[tuple] = field(default_factory=list)  # see Importer._output and _alias
     externs: dict[str, str] = field(default_factory=dict)  # op -> why
     derived: list[Derived] = field(default_factory=list)  # the last arguments
 
@@ -247,18 +247,61 @@ class Importer:
     def _finish(self, node: fx.Node) -> None:
         outputs = node.args[0] if isinstance(node.args[0], (list, tuple)) else [node.args[0]]
         visible = len(outputs) if self.user_outputs is None else self.user_outputs
-        emitted: dict[fx.Node, int] = {}
+        shared = self._shared_memory(outputs, visible)
+        stored: dict[fx.Node, int] = {}  # whose memory others are views of: output of the graph
+        position: dict[fx.Node, int] = {}
         for i, out in enumerate(outputs):
-            self.result.outputs.append(self._output(out, i < visible, emitted))
+            base = shared.get(out)
+            if out in position:
+                self.result.outputs.append(("same", position[out]))
+            elif base is not None:
+                self.result.outputs.append(self._alias(out, base, stored))
+            else:
+                self.result.outputs.append(self._output(out, i < visible))
+            if isinstance(out, fx.Node):
+                position.setdefault(out, i)
         for target, ref in self.mutations.items():
             self.graph.mutate(self.input_position[target], ref.id)
         self.result.symbols = [self._symbol_source(name) for name in self.graph.symbols()]
 
-    def _output(self, node: Any, keep_strides: bool, emitted: dict[fx.Node, int]) -> tuple:
+    def _shared_memory(self, outputs: Sequence[Any], visible: int) -> dict[fx.Node, fx.Node]:
+        """Outputs in eager's memory of another output, one of which the user sees: the value that the memory is of.
+        Inputs' memory is left out: the compiler knows views of those."""
+        by_memory: dict[int, list[fx.Node]] = {}
+        seen: set[int] = set()
+        for i, out in enumerate(outputs):
+            if isinstance(out, fx.Node) and isinstance(self.env[out], Ref):
+                memory = compat.memory_identity(out.meta["val"])
+                by_memory.setdefault(memory, []).append(out)
+                if i < visible:
+                    seen.add(memory)
+        several = {m: nodes for m, nodes in by_memory.items() if m in seen and len(set(nodes)) > 1}
+        shared: dict[fx.Node, fx.Node] = {}
+        for owner in self.module.graph.nodes if several else ():
+            value = owner.meta.get("val")
+            nodes = several.pop(compat.memory_identity(value), []) if isinstance(value, torch.Tensor) else []
+            if nodes and owner.op == "call_function" and isinstance(self.env[owner], Ref) and _begins(value):
+                shared.update(dict.fromkeys(nodes, owner))
+        return shared
+
+    def _alias(self, node: fx.Node, base: fx.Node, stored: dict[fx.Node, int]) -> tuple:
+        """("alias", graph output, dtype, sizes, strides, offset): a view of the memory of `base`."""
+        if base not in stored:
+            value = self.env[base]
+            stored[base] = self.graph.output(self._own(value).id, self.symbols.strides(base.meta["val"].stride()))
+        seen = node.meta["val"]
+        sizes, strides = self.symbols.dims(seen.shape), self.symbols.dims(seen.stride())
+        offset = self.symbols.dims([seen.storage_offset()])[0]
+        return ("alias", stored[base], DTYPE_NAMES[seen.dtype], sizes, strides, offset)
+
+    def _own(self, value: Ref) -> Ref:
+        return value if value.owned else self.pointwise_node("clone", [value], value.dtype, value.shape)
+
+    def _output(self, node: Any, keep_strides: bool) -> tuple:
         """("none",) | ("constant", value) | ("dim", text) | ("argument", position) |
         ("tensor", graph output, sizes, strides): sizes and strides are given where the graph's output is a slice of
         what the user sees (a broadcast dimension has stride 0 and is stored once), and where a dimension of extent 1
-        has a stride, which the graph does not keep."""
+        has a stride, which the graph does not keep. Beside these: ("same", earlier output), and see _alias."""
         value = self.env[node] if isinstance(node, fx.Node) else node
         if value is None:
             return ("none",)
@@ -271,11 +314,8 @@ class Importer:
             raise GraphFallback(f"output {node} is a {type(value).__name__}")
         if node in self.input_position:
             return ("argument", self.result.arguments.index(("tensor", self.input_position[node])))
-        if node in emitted:
-            return ("tensor", emitted[node], None, None)
         traced = node.meta["val"]
-        if not value.owned:
-            value = self.pointwise_node("clone", [value], value.dtype, value.shape)
+        value = self._own(value)
         sizes = strides = None
         layout = None
         if keep_strides or self.symbols.hints:
@@ -287,9 +327,7 @@ class Importer:
                 stored = tuple(1 if d in repeated else s for d, s in enumerate(value.shape))
                 value = self.slice(value, [0] * len(stored), [1] * len(stored), stored)
                 layout = tuple(1 if d in repeated else s for d, s in enumerate(layout))
-        index = self.graph.output(value.id, layout)
-        emitted[node] = index
-        return ("tensor", index, sizes, strides)
+        return ("tensor", self.graph.output(value.id, layout), sizes, strides)
 
     # ---- numbers computed from sizes ----
 
@@ -423,6 +461,12 @@ class Importer:
     @staticmethod
     def _view_of(x: Ref, view: Ref) -> Ref:
         return view if x.owned else Ref(view.id, view.dtype, view.shape, owned=False)
+
+
+def _begins(tensor: torch.Tensor) -> bool:
+    """Does it lie where its memory does?"""
+    offset = tensor.storage_offset()
+    return isinstance(offset, int) and offset == 0
 
 
 def require_plain(node: fx.Node, value: Any) -> None:

@@ -1,0 +1,265 @@
+"""Who shares memory with whom: outputs that are views of inputs, of each other, of a value that nobody returns; inputs
+that overlap; what is written through which view. Compiled programs share exactly what eager shares."""
+
+import copy
+
+import pytest
+import torch
+from comparison import assert_close_to_eager, tensors_of
+from torch import nn
+
+
+def sharing(tensors):
+    """By tensor: the first tensor in the same memory, and where in it the tensor lies."""
+    memories = [t.untyped_storage().data_ptr() for t in tensors]
+    return [(memories.index(m), t.storage_offset(), t.stride()) for m, t in zip(memories, tensors, strict=True)]
+
+
+def assert_shares_as_eager(compiled, function, *inputs, **arguments):
+    """Same values, same sharing, and a write through any output shows in the same others (and in the inputs)."""
+    run = compiled(function, **arguments)
+    count = len(tensors_of(function(*copy.deepcopy(inputs))))
+    for written in range(-1, count):
+        ours_in, eager_in = copy.deepcopy(inputs), copy.deepcopy(inputs)
+        ours, eager = tensors_of(run(*ours_in)), tensors_of(function(*eager_in))
+        assert_close_to_eager(ours, eager, strides=True)
+        assert sharing([*ours_in, *ours]) == sharing([*eager_in, *eager])
+        if written < 0:
+            continue
+        before = [(a._version, b._version) for a, b in zip(ours, eager, strict=True)]
+        with torch.no_grad():
+            ours[written].fill_(7)
+            eager[written].fill_(7)
+        assert_close_to_eager([*ours_in, *ours], [*eager_in, *eager])
+        for a, b, (ours_before, eager_before) in zip(ours, eager, before, strict=True):
+            assert a._version - ours_before == b._version - eager_before
+
+
+def base_and_views(x):
+    y = x * 2
+    return y, y[1:], y.view(-1), y.t()
+
+
+def views_of_nothing_returned(x):
+    y = x.exp()
+    return y[1:], y[:2, ::2], y.t()[3]
+
+
+def parts(x):
+    return torch.split(x + 1, 2, dim=1)
+
+
+def view_first(x):
+    y = x.sin()
+    return y.unsqueeze(0), y
+
+
+def expanded(x):
+    y = x.sum(1, keepdim=True)
+    return y.expand(-1, 5), y
+
+
+def two_memories(x):
+    y, z = x + 1, x + 1
+    return y, z, y[0], z[0]
+
+
+def copies(x):
+    y = x + 1
+    return y, y.clone(), y.contiguous(), y[1:].clone(), y.t().contiguous()
+
+
+def of_a_product(x):
+    y = x @ x.t()
+    return y, y.diagonal(), y[:, 0]
+
+
+def of_a_sort(x):
+    values, places = x.sort(dim=1)
+    return values[:, :2], places[0], values
+
+
+def as_other_type(x):
+    y = x + 1
+    return y, y.view(torch.int32)
+
+
+VIEWS = [
+    base_and_views, views_of_nothing_returned, parts, view_first, two_memories, copies, of_a_product, of_a_sort,
+    as_other_type,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("function", VIEWS, ids=lambda f: f.__name__)
+def test_outputs_share_what_eagers_share(function, dynamic, compiled):
+    assert_shares_as_eager(compiled, function, torch.randn(4, 6), dynamic=dynamic)
+
+
+def test_expanded_output(compiled):
+    """Nothing may be written through an expanded view: sharing only."""
+    x = torch.randn(4, 6)
+    ours, eager = compiled(expanded)(x), expanded(x)
+    assert_close_to_eager(ours, eager)
+    assert sharing(ours) == sharing(eager)
+
+
+def test_channels_last_intermediate(compiled):
+    """The compiler lays a convolution's result out as it likes; what the user sees of it is eager's."""
+    layer = nn.Conv2d(3, 8, 3).requires_grad_(False)
+
+    def function(x):
+        y = layer(x)
+        return y, y[:, 1], y.flatten(1)
+
+    for memory_format in (torch.contiguous_format, torch.channels_last):
+        x = torch.randn(2, 3, 8, 8).contiguous(memory_format=memory_format)
+        ours, eager = compiled(function)(x), function(x)
+        assert_close_to_eager(ours, eager, strides=True, scale=20.0)
+        assert sharing(ours) == sharing(eager)
+
+
+@pytest.mark.parametrize("function", [base_and_views, views_of_nothing_returned, parts], ids=lambda f: f.__name__)
+def test_views_in_training(function, compiled):
+    """The gradient flows through every view, also after a write to one of them."""
+
+    def gradient(run):
+        x = torch.linspace(-1, 1, 24).view(4, 6).requires_grad_()
+        outputs = run(x)
+        if function is base_and_views:
+            outputs[0].mul_(3)
+        sum(((i + 1) * o).sum() for i, o in enumerate(outputs)).backward()
+        return x.grad, outputs
+
+    (ours, a), (eager, b) = gradient(compiled(function)), gradient(function)
+    assert_close_to_eager([ours, a], [eager, b])
+    assert sharing(a) == sharing(b)
+
+
+def test_write_to_a_saved_value_is_an_error(compiled):
+    """exp saves its result: a write to it before the backward pass is refused, as in eager."""
+    for run in (torch.exp, compiled(lambda x: x.exp())):
+        y = run(torch.randn(4, requires_grad=True))
+        y.mul_(2)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            y.sum().backward()
+
+
+# ---- inputs ----
+
+
+def view_of_input(x, y):
+    return x[1:], x.t(), x * y
+
+
+def input_itself(x, y):
+    return x, x.view(-1), y
+
+
+def written_input(x, y):
+    x[1:3, ::2] += y[:2, :3]
+    x[0].mul_(2)
+    x.t()[0].copy_(y[0, 0])
+    return x.sum(), x[2:], x
+
+
+def view_before_the_write(x, y):
+    v = x[1]
+    x.mul_(2)
+    return v, v + y[1]
+
+
+@pytest.mark.parametrize(
+    "function", [view_of_input, input_itself, written_input, view_before_the_write], ids=lambda f: f.__name__
+)
+def test_outputs_share_inputs(function, compiled):
+    assert_shares_as_eager(compiled, function, torch.randn(4, 6), torch.randn(4, 6))
+
+
+def test_view_of_a_larger_tensor_is_written(compiled):
+    run = compiled(lambda v: (v.add_(1), v.t(), v[2:]))
+    base = torch.randn(4, 6)
+    ours, eager = base.clone(), base.clone()
+    result = run(ours[:, 1:5:2])
+    eager[:, 1:5:2].add_(1)
+    assert_close_to_eager(ours, eager)
+    assert result[1].data_ptr() == result[0].data_ptr()
+
+
+@pytest.mark.parametrize("overlap", ["same", "shifted", "transposed"])
+def test_inputs_that_overlap(overlap, compiled):
+    """A write to one shows in the other, in eager's order."""
+
+    def function(a, b):
+        a.mul_(2)
+        b.add_(a.sum())
+        return a + b
+
+    def views(memory):
+        a = memory[:16].view(4, 4)
+        return a, {"same": a, "shifted": memory[4:].view(4, 4), "transposed": a.t()}[overlap]
+
+    ours, eager = torch.arange(20.0), torch.arange(20.0)
+    run = compiled(function)
+    assert_close_to_eager(run(*views(ours)), function(*views(eager)))
+    assert_close_to_eager(ours, eager)
+
+
+def test_buffers_are_written(compiled):
+    class Running(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("mean", torch.zeros(4))
+            self.register_buffer("count", torch.zeros((), dtype=torch.int64))
+
+        def forward(self, x):
+            self.count += 1
+            self.mean.lerp_(x.mean(0), 0.1)
+            return x - self.mean, self.mean[1:]
+
+    eager, x = Running(), torch.randn(3, 4)
+    ours = copy.deepcopy(eager)
+    run = compiled(ours)
+    for _ in range(3):
+        result = run(x)
+        assert_close_to_eager(result, eager(x))
+        assert result[1].data_ptr() == ours.mean[1:].data_ptr()
+    assert_close_to_eager(list(ours.buffers()), list(eager.buffers()))
+
+
+# ---- what else a program may return ----
+
+
+def test_outputs_of_every_kind(compiled):
+    def function(x):
+        y = x * 2
+        return y, y[1:], y, x, x[1], None, 3
+
+    y, tail, again, x, row, nothing, three = compiled(function)(argument := torch.randn(3, 4))
+    assert again is y
+    assert x is argument
+    assert row.data_ptr() == argument[1].data_ptr()
+    assert tail.data_ptr() == y[1:].data_ptr()
+    assert nothing is None
+    assert three == 3
+    assert_close_to_eager([y, tail], [x * 2, x[1:] * 2])
+
+
+def test_nested_structures(compiled):
+    def function(batch):
+        return {"sum": batch["x"][0] + batch["x"][1], "rest": [batch["n"] * 2, (batch["x"][0].exp(),)]}
+
+    batch = {"x": (torch.randn(3), torch.randn(3)), "n": 4}
+    ours, eager = compiled(function)(batch), function(batch)
+    assert ours["rest"][0] == eager["rest"][0] == 8
+    assert_close_to_eager([ours["sum"], ours["rest"][1][0]], [eager["sum"], eager["rest"][1][0]])
+
+
+def test_result_given_as_out(compiled):
+    def function(x):
+        y = torch.empty(0)
+        torch.add(x, 1, out=y)
+        return y * 2
+
+    x = torch.randn(3, 4)
+    assert_close_to_eager(compiled(function)(x), function(x))
