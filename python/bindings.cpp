@@ -8,6 +8,7 @@
 
 #include "backend/compile.h"
 #include "backend/ops/tables.h"
+#include "backend/plan_memory.h"
 #include "codegen/llvm/cache_directory.h"
 #include "codegen/llvm/cache_text.h"
 #include "codegen/llvm/object_cache.h"
@@ -16,7 +17,6 @@
 #include "kernels/library.h"
 #include "python/compiled_graph.h"
 #include "python/graph_builder.h"
-#include "python/size_program.h"
 #include "runtime/arena.h"
 #include "runtime/cpu.h"
 #include "runtime/env.h"
@@ -73,7 +73,9 @@ py::list rows_of(std::span<const ops::ReductionRow> table) {
 Signature make_signature(const graph::Graph& graph, const py::list& arguments, const py::list& symbols,
                          const py::list& outputs) {
   Signature signature;
-  auto program = [&](const std::string& dim) { return size_program(loop::parse_expr(dim), graph.symbols); };
+  auto program = [&](const std::string& dim) {
+    return graph::to_size_expr(loop::parse_expr(dim), graph.symbols);
+  };
   auto programs = [&](py::handle dims) {
     std::vector<SizeExpr> result;
     for (py::handle dim : dims)
@@ -143,10 +145,11 @@ std::unique_ptr<CompiledGraph> compile_graph(const GraphBuilder& builder, const 
   options.hoist = hoist;
   options.make_extern = [&graph](const graph::Node& node, std::vector<TensorSpec> operands,
                                  std::vector<TensorSpec> results) {
-    auto step = kernels::make_extern_call(
-        {node.name, node.attr<std::string>("args"), node.attr_or<std::string>("why", ""), std::move(operands),
-         std::move(results),
-         [&graph](const std::string& dim) { return size_program(loop::parse_expr(dim), graph.symbols); }});
+    auto step = kernels::make_extern_call({node.name, node.attr<std::string>("args"),
+                                           node.attr_or<std::string>("why", ""), std::move(operands),
+                                           std::move(results), [&graph](const std::string& dim) {
+                                             return graph::to_size_expr(loop::parse_expr(dim), graph.symbols);
+                                           }});
     if (!node.source.empty()) step->info.sources.push_back(node.source);
     return step;
   };

@@ -3,71 +3,23 @@
 // table that math_table.def promises.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <span>
 
 #include "codegen/llvm/math_table.h"
+#include "codegen/loop/eval.h"
 #include "tests/cpp/llvm_kernels.h"
 
 namespace ipex::loop::testing {
 namespace {
 
+// The interpreter's own libm call, in double.
 double reference(ScalarOp op, double a, double b) {
-  switch (op) {
-    case ScalarOp::exp_:
-      return std::exp(a);
-    case ScalarOp::exp2_:
-      return std::exp2(a);
-    case ScalarOp::expm1_:
-      return std::expm1(a);
-    case ScalarOp::log_:
-      return std::log(a);
-    case ScalarOp::log2_:
-      return std::log2(a);
-    case ScalarOp::log10_:
-      return std::log10(a);
-    case ScalarOp::log1p_:
-      return std::log1p(a);
-    case ScalarOp::pow_:
-      return std::pow(a, b);
-    case ScalarOp::sin_:
-      return std::sin(a);
-    case ScalarOp::cos_:
-      return std::cos(a);
-    case ScalarOp::tan_:
-      return std::tan(a);
-    case ScalarOp::asin_:
-      return std::asin(a);
-    case ScalarOp::acos_:
-      return std::acos(a);
-    case ScalarOp::atan_:
-      return std::atan(a);
-    case ScalarOp::atan2_:
-      return std::atan2(a, b);
-    case ScalarOp::sinh_:
-      return std::sinh(a);
-    case ScalarOp::cosh_:
-      return std::cosh(a);
-    case ScalarOp::tanh_:
-      return std::tanh(a);
-    case ScalarOp::asinh_:
-      return std::asinh(a);
-    case ScalarOp::acosh_:
-      return std::acosh(a);
-    case ScalarOp::atanh_:
-      return std::atanh(a);
-    case ScalarOp::erf_:
-      return std::erf(a);
-    case ScalarOp::erfc_:
-      return std::erfc(a);
-    case ScalarOp::lgamma_:
-      return std::lgamma(a);
-    case ScalarOp::rem_:
-      return std::fmod(a, b);
-    default:
-      throw InternalError("no reference for " + std::string(info(op).name));
-  }
+  const std::array args = {Scalar{Dtype::kF64, 0, a}, Scalar{Dtype::kF64, 0, b}};
+  return eval_scalar(op, std::span(args).first(info(op).arity), Dtype::kF64).f;
 }
 
 // |actual - exact| over the spacing of floats around exact.
