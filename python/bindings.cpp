@@ -5,8 +5,10 @@
 #include <torch/csrc/Exceptions.h>
 
 #include <mutex>
+#include <span>
 
 #include "backend/compile.h"
+#include "backend/lower/lower.h"
 #include "backend/ops/tables.h"
 #include "backend/plan_memory.h"
 #include "codegen/llvm/cache_directory.h"
@@ -121,8 +123,8 @@ Signature make_signature(const graph::Graph& graph, const py::list& arguments, c
     } else if (kind == "same") {
       result.kind = Signature::Result::kSame;
       result.index = tuple[1].cast<int>();
-    } else if (kind == "alias") {
-      result.kind = Signature::Result::kAlias;
+    } else if (kind == "alias" || kind == "argument_view") {
+      result.kind = kind == "alias" ? Signature::Result::kAlias : Signature::Result::kArgumentView;
       result.index = tuple[1].cast<int>();
       result.dtype = *parse_dtype(tuple[2].cast<std::string>());
       result.sizes = programs(tuple[3]);
@@ -161,6 +163,29 @@ std::unique_ptr<CompiledGraph> compile_graph(const GraphBuilder& builder, const 
     compiled = compile(graph, options);
   }
   return std::make_unique<CompiledGraph>(std::move(compiled), std::move(signature));
+}
+
+// What the reference interpreter makes of a graph: its outputs, and (input, contents) of the inputs it
+// changes. All tensors as the bytes of contiguous ones.
+py::tuple evaluate(const GraphBuilder& builder, const std::vector<std::string>& inputs,
+                   const std::vector<int64_t>& symbols) {
+  graph::Graph graph = builder.graph();
+  const size_t output_count = graph.outputs.size();
+  for (const graph::InputMutation& m : graph.mutations) graph.outputs.push_back({m.value, {}});
+  std::vector<graph::HostTensor> values;
+  for (const std::string& input : inputs) {
+    const auto bytes = std::as_bytes(std::span(input));
+    values.emplace_back(bytes.begin(), bytes.end());
+  }
+  py::list outputs, changed;
+  for (const graph::HostTensor& result : graph::eval(graph, values, symbols)) {
+    const py::bytes data(reinterpret_cast<const char*>(result.data()), result.size());
+    if (outputs.size() < output_count)
+      outputs.append(data);
+    else
+      changed.append(py::make_tuple(graph.mutations[changed.size()].input, data));
+  }
+  return py::make_tuple(outputs, changed);
 }
 
 py::dict report_dict(const CompiledGraph& compiled) {
@@ -262,6 +287,7 @@ PYBIND11_MODULE(_C, m) {
       .def("output", &GraphBuilder::output)
       .def("mutate", &GraphBuilder::mutate)
       .def("verify", [](const GraphBuilder& b) { graph::verify(b.graph()); })
+      .def("evaluate", &evaluate)
       .def("__str__", [](const GraphBuilder& b) { return graph::print(b.graph()); });
 
   py::class_<CompiledGraph>(m, "CompiledGraph", "A compiled graph; see python/compiled_graph.h.")

@@ -184,8 +184,10 @@ py::list CompiledGraph::run(py::list list) const {
         break;
       }
       case Signature::Result::kAlias:
+      case Signature::Result::kArgumentView:
         results[i] = py::reinterpret_steal<py::object>(THPVariable_Wrap(make_alias(
-            call.outputs[result.index], kernels::scalar_type(result.dtype), evaluate(result.sizes, symbols),
+            result.kind == Signature::Result::kAlias ? call.outputs[result.index] : tensor_at(result.index),
+            kernels::scalar_type(result.dtype), evaluate(result.sizes, symbols),
             evaluate(result.strides, symbols), result.dim.eval(symbols))));
         break;
     }
@@ -199,7 +201,8 @@ py::list CompiledGraph::output_strides() const {
     const Signature::Result& result =
         each.kind == Signature::Result::kSame ? signature_.results[each.index] : each;
     py::object entry = py::none();
-    const bool is_view = result.kind == Signature::Result::kAlias || result.restrided;
+    const bool is_view = result.kind == Signature::Result::kAlias ||
+                         result.kind == Signature::Result::kArgumentView || result.restrided;
     if (is_view || result.kind == Signature::Result::kTensor) {
       const auto& strides =
           is_view ? result.strides : executable().parts().outputs[result.index].spec.strides;

@@ -22,13 +22,13 @@ struct Signature {
     int dim = 0;
   };
   struct Result {
-    enum { kNone, kConstant, kDim, kArgument, kSame, kTensor, kAlias } kind = kNone;
+    enum { kNone, kConstant, kDim, kArgument, kSame, kTensor, kAlias, kArgumentView } kind = kNone;
     pybind11::object constant;  // kConstant
-    SizeExpr dim = 0;           // kDim; kAlias: offset in elements
-    int index = 0;  // kArgument: position; kSame: earlier result; kTensor, kAlias: output of the graph
-    Dtype dtype = Dtype::kF32;  // kAlias
+    SizeExpr dim = 0;           // kDim; views: offset in elements
+    int index = 0;  // kArgument(View): position; kSame: earlier result; kTensor, kAlias: output of the graph
+    Dtype dtype = Dtype::kF32;  // views
     std::vector<SizeExpr> sizes,
-        strides;  // kAlias, and kTensor if restrided: the view of what the graph stores
+        strides;  // views, and kTensor if restrided: the view of what the graph stores
     bool restrided = false;
   };
   std::vector<Argument> arguments;

@@ -232,6 +232,19 @@ void Lowering::scan(int32_t n) {
   for_each({n, 0}, dims, 0, index, [&] { emitter_.reduce(spec, emitter_.depth()); });
 }
 
+namespace {
+
+ScalarOp combine_op(const std::string& combine, Dtype dtype) {
+  const bool is_bool = dtype == Dtype::kBool;  // a sum is true where anything in it is
+  if (combine == "add") return is_bool ? ScalarOp::bitor_ : ScalarOp::add_;
+  if (combine == "mul") return is_bool ? ScalarOp::bitand_ : ScalarOp::mul_;
+  if (combine == "min") return is_bool ? ScalarOp::bitand_ : ScalarOp::min_;
+  IPEX_CHECK(combine == "max", "scatter combine '" + combine + "'");
+  return is_bool ? ScalarOp::bitor_ : ScalarOp::max_;
+}
+
+}  // namespace
+
 // First the copy of x, then one update an element of src, in order where two of them may meet: dims of src
 // that the map uses directly never collide and go outermost, except the last, which is contiguous and stays
 // innermost.
@@ -263,12 +276,7 @@ void Lowering::scatter(Value v, const std::string& buffer, const OperandLayout& 
     if (combine != "set") {
       read_back_.insert(buffer);
       Expr old = load(buffer, dtype, layout, at, valid);
-      const ScalarOp op = combine == "add"   ? ScalarOp::add_
-                          : combine == "mul" ? ScalarOp::mul_
-                          : combine == "min" ? ScalarOp::min_
-                                             : ScalarOp::max_;
-      IPEX_CHECK(op != ScalarOp::max_ || combine == "max", "scatter combine '" + combine + "'");
-      x = make_apply(op, {old, x});
+      x = make_apply(combine_op(combine, dtype), {old, x});
     }
     emitter_.emit(loop::Store{buffer, position(layout, at), loop::make_cast(dtype, x), valid});
   });

@@ -80,7 +80,8 @@ def _compile_native(
             compat.report_output_strides(_traced_strides(module))
         return EagerCode(run, why)
     user_outputs = compat.user_output_count(0) if kind == "forward" else None
-    code, strides = _import_and_compile(module, example_inputs, kind, options, static, user_outputs)
+    views = compat.views_of_changed_inputs() if kind != "backward" else None
+    code, strides = _import_and_compile(module, example_inputs, kind, options, static, user_outputs, views)
     if kind != "backward":
         compat.report_output_strides(strides)
     elif warm_start.enabled():
@@ -105,10 +106,11 @@ def _import_and_compile(
     options: Options,
     static: frozenset[int],
     user_outputs: int | None,
+    input_views: dict[int, int] | None = None,
 ) -> tuple[CompiledCode, list[tuple[int, ...] | None]]:
     """The code, and the strides of its outputs."""
     start = time.perf_counter()
-    imported = Importer(module, example_inputs, static=static, user_outputs=user_outputs).run()
+    imported = Importer(module, example_inputs, static=static, user_outputs=user_outputs, input_views=input_views).run()
     import_ms = (time.perf_counter() - start) * 1e3
     state = {
         "kind": kind,

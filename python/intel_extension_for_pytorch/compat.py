@@ -70,6 +70,21 @@ def user_output_count(default: int) -> int:
     return metadata.num_forward_returns if metadata is not None else default
 
 
+def views_of_changed_inputs() -> dict[int, int]:
+    """Outputs of the forward graph that are (views of) inputs it changes, with the input's position. AOTAutograd makes
+    them again from the input; of what the graph returns it looks at sizes, strides and offset only."""
+    metadata = forward_metadata()
+    if metadata is None or metadata.tokens:
+        return {}
+    views = {}
+    for i in metadata.aliased_out_indices:
+        info = metadata.output_info[i]
+        of_input = info.output_type.name in ("alias_of_input", "is_input")
+        if of_input and metadata.input_info[info.base_idx].mutates_data:
+            views[metadata.num_mutated_inp_runtime_indices + i] = info.base_idx
+    return views
+
+
 def report_output_strides(strides: Iterable[tuple[int, ...] | None]) -> None:
     """Tells AOTAutograd the strides that the forward's outputs really have (None: as traced)."""
     from torch._guards import TracingContext

@@ -98,7 +98,8 @@ def wrapped(value: float, dtype: torch.dtype) -> int:
 
 class Importer:
     """Imports one FX graph. `static` holds positions of inputs that are parameters or buffers; `user_outputs` is how
-    many leading outputs keep the strides that tracing recorded."""
+    many leading outputs keep the strides that tracing recorded; `input_views` says of outputs that are views of an
+    argument, as it is after the call, of which one."""
 
     def __init__(
         self,
@@ -107,11 +108,13 @@ class Importer:
         *,
         static: frozenset[int] = frozenset(),
         user_outputs: int | None = None,
+        input_views: dict[int, int] | None = None,
     ) -> None:
         self.module = module
         self.example_inputs = example_inputs
         self.static = static
         self.user_outputs = user_outputs
+        self.input_views = input_views or {}
         self.graph = _C.Graph()
         self.symbols = Symbols(self.graph.symbol, self._derive_size)
         self.env: dict[fx.Node, Any] = {}
@@ -252,7 +255,10 @@ class Importer:
         position: dict[fx.Node, int] = {}
         for i, out in enumerate(outputs):
             base = shared.get(out)
-            if out in position:
+            if i in self.input_views and isinstance(self.env.get(out), Ref):
+                geometry = self._geometry(out.meta["val"])
+                self.result.outputs.append(("argument_view", self.input_views[i], *geometry))
+            elif out in position:
                 self.result.outputs.append(("same", position[out]))
             elif base is not None:
                 self.result.outputs.append(self._alias(out, base, stored))
@@ -289,10 +295,11 @@ class Importer:
         if base not in stored:
             value = self.env[base]
             stored[base] = self.graph.output(self._own(value).id, self.symbols.strides(base.meta["val"].stride()))
-        seen = node.meta["val"]
+        return ("alias", stored[base], *self._geometry(node.meta["val"]))
+
+    def _geometry(self, seen: torch.Tensor) -> tuple[str, tuple[Dim, ...], tuple[Dim, ...], Dim]:
         sizes, strides = self.symbols.dims(seen.shape), self.symbols.dims(seen.stride())
-        offset = self.symbols.dims([seen.storage_offset()])[0]
-        return ("alias", stored[base], DTYPE_NAMES[seen.dtype], sizes, strides, offset)
+        return DTYPE_NAMES[seen.dtype], sizes, strides, self.symbols.dim(seen.storage_offset())
 
     def _own(self, value: Ref) -> Ref:
         return value if value.owned else self.pointwise_node("clone", [value], value.dtype, value.shape)
@@ -301,7 +308,8 @@ class Importer:
         """("none",) | ("constant", value) | ("dim", text) | ("argument", position) |
         ("tensor", graph output, sizes, strides): sizes and strides are given where the graph's output is a slice of
         what the user sees (a broadcast dimension has stride 0 and is stored once), and where a dimension of extent 1
-        has a stride, which the graph does not keep. Beside these: ("same", earlier output), and see _alias."""
+        has a stride, which the graph does not keep. Beside these: ("same", earlier output), and see _alias and
+        ("argument_view", position, as in _alias)."""
         value = self.env[node] if isinstance(node, fx.Node) else node
         if value is None:
             return ("none",)
@@ -425,6 +433,13 @@ class Importer:
         if dims is None:
             lead = len(shape) - len(x.shape)
             dims = range(lead, len(shape))
+        # A symbolic size that is repeated is 1 by a guard: nothing in its expression says so.
+        hint = self.symbols.hint
+        stored = tuple(
+            1 if n != shape[d] and hint(n) == 1 and hint(shape[d]) not in (1, None) else n
+            for n, d in zip(x.shape, dims, strict=True)
+        )
+        x = self.slice(x, [0] * len(stored), [1] * len(stored), stored)
         key = (x.id, shape, tuple(dims))
         ref = self._expanded.get(key)
         if ref is None:

@@ -29,6 +29,7 @@ class Symbols:
         self._declare = declare
         self._derive = derive
         self._texts: dict[Any, str] = {}
+        self._values: dict[str, int] = {}
 
     def declare(self, name: str, hint: int, low: int) -> None:
         self.hints[name] = hint
@@ -45,8 +46,13 @@ class Symbols:
             text = self._texts.get(expr)
             if text is None:
                 text = self._texts[expr] = self._print(expr, size)
+                self._values[text] = compat.size_hint(size, expr)
             return text
         return int(size)
+
+    def hint(self, dim: Dim) -> int | None:
+        """The size in the example inputs; None for an expression that no traced size has."""
+        return dim if isinstance(dim, int) else self._values.get(dim)
 
     def dims(self, sizes: Any) -> tuple[Dim, ...]:
         return tuple([s if type(s) is int else self.dim(s) for s in sizes])

@@ -88,6 +88,8 @@ ROW_PROGRAMS = {
     "layer norm": lambda x: F.layer_norm(x, (x.shape[-1],)),
     "argmax": lambda x: x.argmax(1),
     "column sums": lambda x: (x.sum(0), x.amax(0)),
+    "a slice of one row, repeated": lambda x: x[x.shape[0] // 2 :][:1].expand(3, -1).sin(),
+    "a dimension that a guard says is 1": lambda x: x[:, x.shape[1] - 1 :].expand(-1, 3) * 2,
     "transposed": lambda x: (x.t() * 2, x.t().contiguous() + 1),
 }
 
@@ -106,6 +108,28 @@ def test_rows(name):
 def test_one_graph_serves_every_size():
     inputs = matrices(*((rows, columns) for rows in (2, 15, 16, 17, 63, 200) for columns in (3, 7, 64, 65, 129)))
     assert check(lambda x: F.gelu(x @ x.t()).softmax(-1) + x.sum(1), inputs) == 1
+
+
+@pytest.mark.parametrize("grad", (False, True))
+def test_views_of_a_changed_input(grad):
+    """AOTAutograd makes them again from the input, by the geometry of what the graph returned."""
+
+    def function(x):
+        x = x * 2 if grad else x
+        x.exp_()
+        return x[x.shape[0] // 2 :, x.shape[1] // 3 :].t(), x[1:], x
+
+    for x, _ in zip(FULL[:3], range(3), strict=True):
+        given = [x[0].clone().requires_grad_(grad) for _ in range(2)]
+        ours, eager = torch.compile(function, backend=BACKEND, dynamic=True)(given[0]), function(given[1])
+        for a, b in zip(ours, eager, strict=True):
+            torch.testing.assert_close(a, b)
+            assert (a.stride(), a.storage_offset()) == (b.stride(), b.storage_offset())
+        torch.testing.assert_close(given[0], given[1])
+        with torch.no_grad():
+            ours[0].zero_()
+            eager[0].zero_()
+        torch.testing.assert_close(ours[2], eager[2])  # one memory
 
 
 def test_automatic_dynamic():

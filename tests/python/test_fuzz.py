@@ -1,30 +1,21 @@
 """Random programs, eager against compiled, for IPEX_FUZZ_SECONDS (60 by default; more in the nightly run).
 
 The seed of the run is printed at its start; a failure prints the seed of its program and the program, minimised.
-IPEX_FUZZ_SEED=n runs the program of seed n first.
+IPEX_FUZZ_SEED=n runs the program of seed n first. `fuzz.py` is the same as a command, for as many nodes as wanted.
 """
 
 import os
-import random
 import time
 
 import pytest
 import torch
-from random_programs import Generator, Program, Ref, Step, minimised, mismatch
+from fuzz import Counts, check
+from program_generator import Generator, random_program
+from program_minimiser import minimised
+from random_programs import Engine, Extent, Program, Ref, Step, mismatch
 
 SECONDS = float(os.environ.get("IPEX_FUZZ_SECONDS", "60"))
-
-
-def check_one(seed):
-    program = Generator(seed).program(steps=random.Random(seed).randint(3, 24))
-    if not program.outputs:
-        return
-    found = mismatch(program)
-    if found is None:
-        return
-    smallest = minimised(program, lambda candidate: mismatch(candidate) is not None)
-    message = (mismatch(smallest) or found)[1]
-    pytest.fail(f"IPEX_FUZZ_SEED={seed}: {message}\n{smallest}\n", pytrace=False)
+aten = torch.ops.aten
 
 
 def fuzz(seconds, capsys, record_property):
@@ -32,11 +23,13 @@ def fuzz(seconds, capsys, record_property):
     record_property("summary", f"IPEX_FUZZ_SEED={seed}")
     with capsys.disabled():
         print(f"\nfuzz: IPEX_FUZZ_SEED={seed}, {seconds:.0f} s", flush=True)
-    end, programs = time.monotonic() + seconds, 0
-    while time.monotonic() < end or programs == 0:
-        check_one(seed + programs)
-        programs += 1
-    record_property("summary", f"{programs} programs")
+    end, counts = time.monotonic() + seconds, Counts()
+    while time.monotonic() < end or not counts:
+        report = check(seed, counts)
+        if report is not None:
+            pytest.fail(report, pytrace=False)
+        seed += 1
+    record_property("summary", f"{counts['programs']} programs of {counts['nodes']} nodes")
 
 
 def test_random_programs(capsys, record_property, strict):
@@ -53,11 +46,35 @@ def test_generation_is_reproducible():
     assert str(Generator(5).program(12)) == str(Generator(5).program(12))
 
 
+def test_programs_reach_their_size():
+    """Among few seeds: 200 steps, every kind of program, changes in place."""
+    programs = [random_program(seed) for seed in range(40)]
+    assert max(len(p.steps) for p in programs) == 200
+    assert {p.dynamic for p in programs} == {p.engine.interpreter for p in programs} == {True, False}
+    assert any(step.mutates for p in programs for step in p.steps)
+
+
 def test_minimiser_keeps_only_what_fails():
     """A failure that needs one op in the middle of a chain is reduced to that op on an input."""
-    aten = torch.ops.aten
     steps = [Step(op, (Ref(i),), {}) for i, op in enumerate((aten.neg.default, aten.exp.default, aten.abs.default))]
-    program = Program([torch.randn(4)], [*steps, Step(aten.add.Tensor, (Ref(3), Ref(1)), {})], [4, 2])
+    program = Program([[torch.randn(4)]], [*steps, Step(aten.add.Tensor, (Ref(3), Ref(1)), {})], [4, 2])
     smallest = minimised(program, lambda p: any(s.target is aten.exp.default for s in p.steps))
     assert [s.target for s in smallest.steps] == [aten.exp.default]
     assert torch.equal(smallest.eager()[0], program.eager()[1])
+
+
+@pytest.mark.parametrize("engine", (Engine(), pytest.param(Engine(interpreter=True), marks=pytest.mark.needs_ipex)))
+def test_one_compiled_program_runs_every_binding(engine):
+    """A size as an argument, a change of an input, an output that is a view of it; wrong code would be seen."""
+    bindings = [[torch.randn(rows, columns)] for rows, columns in ((4, 6), (2, 33), (17, 8))]
+    steps = [
+        Step(aten.slice.Tensor, (Ref(0), 1, Extent(0, 1, over=2), Extent(0, 1)), {}),
+        Step(aten.exp_.default, (Ref(1),), {}),
+        Step(aten.sum.dim_IntList, (Ref(0), [1]), {}),
+    ]
+    program, runs = Program(bindings, steps, [1, 3], dynamic=True, engine=engine), []
+    assert mismatch(program, runs.append) is None
+    assert runs == [3, 3, 3]
+    run, covers = program.compiled()
+    assert covers(bindings[2]) and not covers([torch.randn(1, 6)])
+    assert torch.allclose(run(bindings[2][0].clone())[1], program.eager(2)[1])

@@ -57,6 +57,7 @@ CASES = {
     "gather": lambda x, d: x.gather(d, positions(x, d)),
     "scatter": lambda x, d: x.scatter(d, positions(x, d)[:, :1, :1], 1),
     "scatter_add": lambda x, d: x.scatter_add(d, positions(x, d), x),
+    "scatter_add of bools": lambda x, d: (x > 0).scatter_add(d, positions(x, d), x > 1),
     "index_put": lambda x, d: x.transpose(0, d).index_put((rows(x, d, 9),), x.new_ones(()), accumulate=True),
     "softmax": lambda x, d: x.float().softmax(d),
     "log_softmax": lambda x, d: x.float().log_softmax(d),

@@ -1,0 +1,78 @@
+"""The fuzzer as a command: random programs until so many graph nodes were evaluated, or for so many seconds.
+
+    python tests/python/fuzz.py --nodes 1000000 --seed 1 --keep-going
+
+`nodes` counts those of all programs that were compiled and agreed with eager, each once; `evaluations` counts them once
+for each run of the compiled program that was compared, with other values or other sizes.
+"""
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections import Counter
+
+os.environ.setdefault("IPEX_STRICT", "1")
+
+from program_generator import random_program
+from program_minimiser import minimised
+from random_programs import mismatch
+
+
+class Counts(Counter):
+    """programs, nodes, evaluations, and nodes by kind of program."""
+
+    def add_program(self, program, runs):
+        steps = len(program.steps)
+        self.update(programs=1, nodes=steps, evaluations=steps * runs)
+        self["dynamic"] += steps if program.dynamic else 0
+        self["interpreted"] += steps if program.engine.interpreter else 0
+        self["mutating"] += steps if any(s.mutates for s in program.steps) else 0
+        self["largest"] = max(self["largest"], steps)
+        self[program.engine.target or "best"] += steps
+
+
+def check(seed, counts):
+    """None, or the report of the failure: seed, what differs and the minimised program."""
+    program = random_program(seed)
+    if not program.outputs:
+        return None
+    runs = []
+    found = mismatch(program, runs.append)
+    if found is None:
+        counts.add_program(program, len(runs))
+        return None
+    smallest = minimised(program, lambda candidate: mismatch(candidate) is not None)
+    return f"IPEX_FUZZ_SEED={seed}: {(mismatch(smallest) or found).message}\n{smallest}\n"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--nodes", type=int, default=100_000, help="stop after so many evaluations of nodes")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="or after so long")
+    parser.add_argument("--seed", type=int, default=1, help="of the first program; the next ones follow")
+    parser.add_argument("--keep-going", action="store_true", help="report mismatches and go on")
+    parser.add_argument("--json", help="also write the counts to this file")
+    arguments = parser.parse_args()
+    counts, start, seed, failures, shown = Counts(), time.monotonic(), arguments.seed, 0, 0.0
+    while counts["evaluations"] < arguments.nodes and time.monotonic() - start < arguments.seconds:
+        report = check(seed, counts)
+        seed += 1
+        if report is not None:
+            failures += 1
+            print(report, flush=True)
+            if not arguments.keep_going:
+                break
+        if time.monotonic() - shown > 60:
+            shown = time.monotonic()
+            print(f"seed {seed}: {dict(counts)}, {failures} failures, {shown - start:.0f} s", flush=True)
+        if arguments.json:
+            with open(arguments.json, "w", encoding="utf-8") as f:
+                json.dump({"first seed": arguments.seed, "next seed": seed, "failures": failures, **counts}, f)
+    print(f"seeds {arguments.seed}..{seed - 1}: {dict(counts)}, {failures} failures")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,61 @@
+"""The backend with the reference interpreter's results in place of the compiled code's: a third opinion on a graph.
+
+The interpreter lowers each node of the optimised graph on its own and walks its loops. It shares the importer, the
+graph passes and the lowering with the compiler, but neither fusion, layouts, schedules, vector code nor oneDNN.
+"""
+
+from unittest import mock
+
+import torch
+
+
+class Interpreted:
+    """A compiled graph whose calls give what the interpreter makes of the graph."""
+
+    def __init__(self, compiled, state):
+        from intel_extension_for_pytorch import _C
+
+        self.compiled = compiled
+        self.state = state
+        self.graph = _C.Graph.parse(compiled.report()["graph"])
+
+    def run(self, arguments):
+        values = list(arguments)
+        sources = [(values[position], what, dim) for position, what, dim in self.state["symbols"]]
+        symbols = [v if what == "value" else getattr(v, what)(dim) for v, what, dim in sources]
+        tensors = [v for v, kind in zip(values, self.state["arguments"], strict=True) if kind[0] == "tensor"]
+        outputs, changed = self.graph.evaluate([as_bytes(t) for t in tensors], symbols)
+        results = self.compiled.run(arguments)  # allocates, with the strides that are due
+        for kind, result in zip(self.state["outputs"], results, strict=True):
+            if kind[0] == "tensor":
+                overwrite(result, outputs[kind[1]])
+        for position, data in changed:
+            overwrite(tensors[position], data)
+        return results
+
+    def __getattr__(self, name):
+        return getattr(self.compiled, name)
+
+
+def as_bytes(tensor):
+    return tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+
+
+def overwrite(tensor, data):
+    """Writes the elements of `tensor` that are stored (a dimension of stride 0 is stored once)."""
+    if not data:
+        return
+    stored = tensor[tuple(slice(0, 1) if stride == 0 else slice(None) for stride in tensor.stride())]
+    stored.copy_(torch.frombuffer(bytearray(data), dtype=tensor.dtype).view(stored.shape))
+
+
+def by_interpreter():
+    """A context in which what is compiled runs in the interpreter."""
+    from intel_extension_for_pytorch import backend
+
+    compile_graph = backend._compile_graph
+
+    def interpreted(graph, state):
+        return Interpreted(compile_graph(graph, state), state)
+
+    return mock.patch.object(backend, "_compile_graph", interpreted)

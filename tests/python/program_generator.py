@@ -1,0 +1,360 @@
+"""Grows random programs of hundreds of steps: pointwise ops, views, reductions, joins, lookups, products, mutation.
+
+Generation keeps only steps whose result can be compared: eager accepts them, values stay moderate, and an op that jumps
+(a comparison, floor, a cast to integers) is applied only to values that are exact by construction, because one
+last-place difference before a jump is a different answer after it.
+"""
+
+import functools
+import logging
+import random
+
+import op_cases
+import torch
+from random_programs import (
+    Engine,
+    Extent,
+    Program,
+    Ref,
+    Step,
+    all_targets,
+    as_symbols,
+    comparable,
+    fresh,
+    operands,
+    overlaps_itself,
+    reads,
+    shares_memory,
+    widened,
+)
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+FLOATS = (torch.float32, torch.bfloat16)
+DTYPES = (*FLOATS, torch.int64)
+aten = torch.ops.aten
+
+JUMPS = {
+    "ceil", "floor", "round", "trunc", "fix", "frac", "sign", "sgn", "fmod", "remainder", "floor_divide", "heaviside",
+    "signbit", "logical_and", "logical_or", "logical_xor", "logical_not", "eq", "ne", "lt", "le", "gt", "ge", "isinf",
+    "isnan", "isfinite", "argmax", "argmin", "any", "all", "threshold", "hardshrink", "softshrink", "copysign",
+    "nextafter", "frexp", "isposinf", "isneginf", "clamp_max", "div", "hardtanh_backward", "threshold_backward",
+}  # fmt: skip
+# Same bits for same bits whatever the instruction set: no rounding at all, so exact values stay exact through them.
+EXACT = JUMPS - {"div", "remainder", "fmod", "frac"} | {
+    "neg", "abs", "relu", "maximum", "minimum", "where", "clone", "clamp", "hardtanh", "bitwise_and", "bitwise_or",
+    "bitwise_xor", "bitwise_not",
+}  # fmt: skip
+VIEWS = ("permute", "unsqueeze", "expand", "slice", "reshape", "flip", "select", "pad", "repeat", "roll", "split")
+EXTENTS = (2, 3, 5, 8, 16, 17, 33, 70)
+
+
+def random_program(seed):
+    """The program of this seed: a third of them dynamic, some for smaller instruction sets, a few interpreted."""
+    rng = random.Random(seed)
+    steps = rng.choice((6, 12, 24, 50, 100, 200))
+    threads = rng.choice((0, 0, 1, 3))
+    target = rng.choice((*all_targets(), "", ""))
+    engine = Engine(target, threads, interpreter=steps <= 24 and rng.random() < 0.2)
+    return Generator(seed, dynamic=rng.random() < 0.35, engine=engine).program(steps)
+
+
+class Generator:
+    """Grows one program. `values` are eager results, `wide` the same in fp64, `fakes` what PyTorch's shape functions
+    make of them; `exact` says which of them no rounding has touched."""
+
+    def __init__(self, seed, dynamic=False, engine=None):
+        self.random = random.Random(seed)
+        self.torch_random = torch.Generator().manual_seed(seed)
+        self.dynamic = dynamic
+        self.engine = engine or Engine()
+        self.most_elements = 200_000
+        self.bindings, self.steps = [[]], []
+        self.values, self.wide, self.fakes, self.exact = [], [], [], []
+        self.fake_mode = FakeTensorMode(shape_env=ShapeEnv() if dynamic else None)
+        if dynamic:  # different ones: equal sizes are one symbol
+            first = self.random.sample(EXTENTS, 3)
+            others = [[self.random.choice((2, 3, 7, 16, 31, 64, 65, 130)) for _ in first] for _ in range(3)]
+            self.extents = [first, *others]
+        else:
+            self.extents = [[self.random.choice((1, *EXTENTS)) for _ in range(3)]] * 3
+        self.bindings = [[] for _ in self.extents]
+
+    def program(self, steps):
+        self.most_elements = max(4_000, 400_000 // steps)
+        for _ in range(self.random.randint(1, 4 if steps < 50 else 8)):
+            self.add_input()
+        moves = [self.pointwise] * 12 + [self.view] * 6 + [self.reduction] * 4 + [self.in_place] * 2
+        moves += [self.cast, self.join, self.lookup, self.product, self.composite] * 2
+        logging.disable(logging.ERROR)  # what shape functions refuse
+        for _ in range(20 * steps):
+            if len(self.steps) < steps:
+                self.random.choice(moves)()
+        logging.disable(logging.NOTSET)
+        used = {i for step in self.steps for i in reads(step)}
+        first = len(self.bindings[0])
+        outputs = [i for i in range(first, len(self.values)) if i not in used or self.random.random() < 0.1]
+        return Program(self.bindings, self.steps, outputs, self.dynamic, self.engine)
+
+    # ---- inputs ----
+
+    def add_input(self):
+        which = [(d, self.random.random() < 0.33) for d in range(self.random.randint(0, 2), 3)]
+        dtype = self.random.choice(DTYPES)
+        transposed, repeated = self.random.random() < 0.3, self.random.random() < 0.15
+        for inputs, extents in zip(self.bindings, self.extents, strict=True):
+            shape = [1 if is_one else extents[d] for d, is_one in which]
+            tensor = op_cases.random_values(dtype, shape[::-1] if transposed else shape, self.torch_random)
+            if transposed:
+                tensor = tensor.permute(*range(len(shape))[::-1])
+            inputs.append(tensor.expand(2, *tensor.shape) if repeated else tensor)
+        tensor = self.bindings[0][-1]
+        mode = self.fake_mode
+        fake = as_symbols(mode, tensor, len(self.values)) if self.dynamic else mode.from_tensor(tensor)
+        self.remember(fresh(tensor), fresh(tensor, widened(tensor.dtype)), fake, exact=True)
+
+    def remember(self, value, wide, fake, exact):
+        self.values.append(value)
+        self.wide.append(wide)
+        self.fakes.append(fake)
+        self.exact.append(exact)
+
+    # ---- steps ----
+
+    def pick(self, accept=lambda value: True):
+        """A value's number, recent ones more often."""
+        fitting = [i for i, value in enumerate(self.values) if accept(value)]
+        if not fitting:
+            return None
+        return self.random.choice(fitting[-4:] if self.random.random() < 0.6 else fitting)
+
+    def extent(self, index, dim, over=1, plus=0):
+        """A size as an argument: written as such in a dynamic program, a number in a static one."""
+        extent = Extent(index, dim, over, plus)
+        return extent if self.dynamic else extent.value(self.values[index])
+
+    def add(self, target, *args, name=None, **kwargs):
+        """Appends the step if eager accepts it and its result can be compared; returns its number, else None."""
+        step = Step(target, args, kwargs)
+        read = operands(step)
+        exact = all(self.exact[i] for i in read)
+        integral = all(not self.values[i].is_floating_point() for i in read)
+        if name in JUMPS and not exact and (name != "div" or kwargs.get("rounding_mode")):
+            return None
+        memory = [t[read[0]].untyped_storage() for t in (self.values, self.wide)] if step.mutates else []
+        saved = [storage.clone() for storage in memory]
+        try:
+            value, wide = step.call(self.values), step.in_fp64().call(self.wide)
+            accepted = value.numel() <= self.most_elements and value.dim() <= 5 and comparable(value, wide)
+            accepted = accepted and (value.is_floating_point() or exact)
+            if accepted:  # PyTorch's own shape functions must agree with eager: a compiler has only them
+                with self.fake_mode:
+                    fake = step.call(self.fakes)
+                accepted = (fake.dtype, fake.shape) == (value.dtype, value.shape)
+        except Exception:  # eager refuses these operands: another step will do
+            accepted = False
+        if not accepted:
+            for storage, before in zip(memory, saved, strict=True):
+                storage.copy_(before)
+            return None
+        moves_bits = name is None or name in EXACT or (integral and not value.is_floating_point())
+        stays_exact = exact and moves_bits
+        self.steps.append(Step(target, args, kwargs, rounds=not moves_bits))
+        self.remember(value, wide, fake, stays_exact)
+        if step.mutates and not stays_exact:
+            for i, other in enumerate(self.values):
+                self.exact[i] = self.exact[i] and not shares_memory(other, value)
+        return len(self.values) - 1
+
+    def pointwise(self):
+        op = self.random.choice(pointwise_ops())
+        arguments = dict(self.random.choice(op_cases.variants(op)))
+        for argument in op_cases.tensor_arguments(op):
+            wants_bool = argument.name == "condition"
+            index = self.pick(lambda v, b=wants_bool: (v.dtype == torch.bool) == b or not b)
+            if index is None:
+                return
+            arguments[argument.name] = Ref(index)
+        name = op._schema.name.removeprefix("aten::")
+        if name in op_cases.UNFIXED_SPECIALS and not all(self.is_finite(a) for a in arguments.values()):
+            return
+        call = op_cases.call_by_name(op, arguments, "")
+        self.add(op, *call.args, name=name, **call.kwargs)
+
+    def is_finite(self, argument):
+        return not isinstance(argument, Ref) or bool(self.values[argument.index].isfinite().all())
+
+    def in_place(self):
+        index = self.pick(lambda v: v.numel() > 0 and not overlaps_itself(v))
+        if index is None:
+            return
+        x, ref, kind = self.values[index], Ref(index), self.random.choice(("pointwise",) * 4 + ("copy", "fill", "zero"))
+        if kind == "copy":
+            other = self.pick(lambda v: v.dtype == x.dtype)
+            self.add(aten.copy_.default, ref, Ref(other))
+        elif kind == "fill":
+            self.add(aten.fill_.Scalar, ref, self.random.choice((0, 2, -1)))
+        elif kind == "zero":
+            self.add(aten.zero_.default, ref)
+        else:
+            op = self.random.choice(in_place_ops())
+            name = op._schema.name.removeprefix("aten::").removesuffix("_")
+            arguments = dict(self.random.choice(op_cases.variants(op)))
+            for argument in op_cases.tensor_arguments(op):
+                other = index if argument.name == "self" else self.pick()
+                arguments[argument.name] = Ref(other)
+            if name in op_cases.UNFIXED_SPECIALS and not all(self.is_finite(a) for a in arguments.values()):
+                return
+            call = op_cases.call_by_name(op, arguments, "")
+            self.add(op, *call.args, name=name, **call.kwargs)
+
+    def view(self):
+        index = self.pick()
+        x, ref, rng = self.values[index], Ref(index), self.random
+        kind = rng.choice(VIEWS)
+        if x.dim() == 0 or x.dim() > 4:
+            kind = "unsqueeze" if x.dim() == 0 else "select"
+        dim = rng.randrange(x.dim()) if x.dim() else 0
+        size = x.shape[dim] if x.dim() else 1
+        if kind == "permute":
+            self.add(aten.permute.default, ref, rng.sample(range(x.dim()), x.dim()))
+        elif kind == "unsqueeze":
+            self.add(aten.unsqueeze.default, ref, rng.randint(0, x.dim()))
+        elif kind == "expand":
+            self.add(aten.expand.default, ref, [self.some_extent() if n == 1 else -1 for n in x.shape])
+        elif kind == "slice":
+            start = self.extent(index, dim, over=2) if rng.random() < 0.5 else rng.randint(0, 1)
+            self.add(aten.slice.Tensor, ref, dim, start, self.extent(index, dim), rng.choice((1, 1, 2, 3)))
+        elif kind == "reshape":
+            kept = range(dim if x.numel() else 0)
+            self.add(aten.reshape.default, ref, [*(self.extent(index, d) for d in kept), -1])
+        elif kind == "split":  # the last dimension of another value, taken apart
+            other = self.pick(lambda v: v.dim() > 0)
+            if other is not None:
+                self.add(aten.reshape.default, ref, [-1, self.extent(other, self.values[other].dim() - 1)])
+        elif kind == "flip":
+            self.add(aten.flip.default, ref, [dim])
+        elif kind == "roll":
+            self.add(aten.roll.default, ref, [rng.choice((1, -2))], [dim])
+        elif kind == "select":
+            at = rng.choice((0, -1)) if self.dynamic else rng.randrange(-size, size or 1)
+            self.add(aten.select.int, ref, dim, at)
+        elif kind == "pad":
+            self.add(aten.constant_pad_nd.default, ref, [rng.randint(0, 2), rng.randint(-1, 2)], rng.choice((0, 1)))
+        elif kind == "repeat":
+            self.add(aten.repeat.default, ref, [rng.choice((1, 2)) for _ in x.shape])
+
+    def some_extent(self):
+        index = self.pick(lambda v: v.dim() > 0)
+        if index is None or self.random.random() < 0.5:
+            return self.random.choice((1, 2, 3))
+        return self.extent(index, self.random.randrange(self.values[index].dim()))
+
+    def reduction(self):
+        index = self.pick(lambda v: v.dim() > 0)
+        if index is None:
+            return
+        x, ref = self.values[index], Ref(index)
+        dim, keep = self.random.randrange(x.dim()), self.random.random() < 0.5
+        kind = self.random.choice(("sum", "mean", "amax", "amin", "var", "argmax", "any", "cumsum", "all", "prod"))
+        if kind in ("argmax", "any"):
+            self.add(getattr(aten, kind).dim if kind == "any" else aten.argmax.default, ref, dim, keep, name=kind)
+        elif kind == "all":
+            self.add(aten.sum.dim_IntList, ref, list(range(x.dim())), keep, name="sum")
+        elif kind == "cumsum":
+            self.add(aten.cumsum.default, ref, dim, name=kind)
+        elif kind == "prod":
+            self.add(aten.prod.dim_int, ref, dim, keep, name=kind)
+        elif kind == "var":
+            self.add(aten.var.correction, ref, [dim], correction=self.random.choice((0, 1)), keepdim=keep, name=kind)
+        elif kind in ("amax", "amin"):
+            self.add(getattr(aten, kind).default, ref, [dim], keep)
+        else:
+            self.add(aten.sum.dim_IntList if kind == "sum" else aten.mean.dim, ref, [dim], keep, name=kind)
+
+    def composite(self):
+        """What models are made of: several reductions and pointwise ops over one row."""
+        index = self.pick(lambda v: v.dim() > 0 and v.is_floating_point())
+        if index is None:
+            return
+        x, ref = self.values[index], Ref(index)
+        dim = self.random.randrange(x.dim())
+        kind = self.random.choice(("_softmax", "_log_softmax", "logsumexp", "layer_norm"))
+        if kind == "logsumexp":
+            self.add(aten.logsumexp.default, ref, [dim], self.random.random() < 0.5, name=kind)
+        elif kind == "layer_norm":
+            self.add(aten.layer_norm.default, ref, [self.extent(index, x.dim() - 1)], name=kind)
+        else:
+            self.add(getattr(aten, kind).default, ref, dim, False, name=kind)
+
+    def product(self):
+        index = self.pick(lambda v: v.dim() == 2 and v.is_floating_point())
+        if index is None:
+            return
+        x = self.values[index]
+        other = self.pick(lambda v: v.dim() == 2 and v.dtype == x.dtype and x.shape[1] in v.shape)
+        if other is None:
+            return
+        if self.values[other].shape[0] != x.shape[1]:
+            other = self.add(aten.t.default, Ref(other))
+        if other is not None:
+            self.add(aten.mm.default, Ref(index), Ref(other), name="mm")
+
+    def cast(self):
+        dtype = self.random.choice((*DTYPES, torch.int32, torch.bool))
+        index = self.pick()
+        narrows = dtype == torch.bfloat16 or not dtype.is_floating_point
+        if narrows and not self.exact[index] and not dtype.is_floating_point:
+            return
+        # A value that a fused kernel may keep wider than its dtype says is not exact from here on.
+        self.add(aten._to_copy.default, Ref(index), dtype=dtype, name="round_to" if narrows else None)
+
+    def join(self):
+        index = self.pick(lambda v: v.dim() > 0)
+        if index is None:
+            return
+        x = self.values[index]
+        other = self.pick(lambda v: v.dim() == x.dim() and v.dtype == x.dtype)
+        self.add(aten.cat.default, [Ref(index), Ref(other)], self.random.randrange(x.dim()))
+
+    def lookup(self):
+        """Elements by computed places: of rows, of each element, added up or written there."""
+        index = self.pick(lambda v: v.dim() > 0 and v.numel() > 0)
+        if index is None:
+            return
+        x, ref, kind = self.values[index], Ref(index), self.random.choice(("select", "gather", "add", "put"))
+        dim = self.random.randrange(x.dim())
+        rank = 1 if kind in ("select", "put") else x.dim()
+        rows = self.pick(lambda v: v.dtype == torch.int64 and v.dim() == rank and v.numel() > 0)
+        if rows is None:
+            return
+        rows = self.add(aten.remainder.Scalar, Ref(rows), self.extent(index, dim), name="remainder")
+        if rows is None:
+            return
+        if kind == "select":
+            self.add(aten.index_select.default, ref, dim, Ref(rows))
+        elif kind == "gather":
+            self.add(aten.gather.default, ref, dim, Ref(rows))
+        elif kind == "add":
+            source = self.pick(lambda v: v.dim() == rank and v.dtype == x.dtype)
+            self.add(aten.scatter_add.default, ref, dim, Ref(rows), Ref(source), name="scatter_add")
+        else:
+            source = self.pick(lambda v: v.dtype == x.dtype)
+            self.add(aten.index_put.default, ref, [None] * dim + [Ref(rows)], Ref(source), True, name="index_put")
+
+
+@functools.cache
+def pointwise_ops():
+    """The op matrix's, each under one name."""
+    return [op for op in op_cases.pointwise_overloads() if not op_cases.is_alias(op)]
+
+
+@functools.cache
+def in_place_ops():
+    """The in-place forms of the pointwise ops that have one."""
+    found = []
+    for op in pointwise_ops():
+        packet = getattr(aten, op._schema.name.removeprefix("aten::") + "_", None)
+        if packet is not None and op._overloadname in packet.overloads():
+            found.append(getattr(packet, op._overloadname))
+    return found
