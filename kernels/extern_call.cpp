@@ -104,6 +104,7 @@ class ArgumentParser {
         if (json.is_number_float() || json.is_object()) return c10::Scalar(real(json));
         break;
       case c10::TypeKind::StringType:
+      case c10::TypeKind::AnyType:  // the name of a process group
         if (json.is_string()) return json.get<std::string>();
         break;
       default:
@@ -149,6 +150,7 @@ class ExternCall final : public Step {
     desc.operands = operands_;
     const ArgumentParser parser(desc);
     for (size_t i = 0; i < declared.size(); ++i) arguments_.push_back(parser.parse(args[i], declared[i]));
+    waits_ = op_.schema().getNamespace() == "_c10d_functional";
     info.kind = StepKind::kExtern;
     info.name = desc.overload;
     info.detail = desc.why;
@@ -173,6 +175,7 @@ class ExternCall final : public Step {
     size_t next = 0;
     auto take = [&](const at::Tensor& tensor) {
       if (!tensor.defined()) return;
+      if (waits_) wait_for(tensor);
       IPEX_CHECK(next < results_.size(), info.name + " returned more tensors than tracing saw");
       accept(context, results_[next++], tensor, operands);
     };
@@ -192,6 +195,14 @@ class ExternCall final : public Step {
     const auto op = c10::Dispatcher::singleton().findSchema({overload.substr(0, dot), suffix});
     if (!op) throw UserError("no operator " + overload + " is registered; import the module that defines it");
     return *op;
+  }
+
+  // A collective returns before its result is there. What it is waited for by is its tensor, which only this
+  // step has: those that read the memory later have views of their own.
+  static void wait_for(const at::Tensor& tensor) {
+    static const c10::OperatorHandle wait = find("_c10d_functional::wait_tensor.default");
+    torch::jit::Stack stack = {tensor};
+    wait.callBoxed(stack);
   }
 
   static c10::IValue materialize(const Argument& argument, const std::vector<at::Tensor>& operands,
@@ -243,6 +254,7 @@ class ExternCall final : public Step {
   c10::OperatorHandle op_;
   std::vector<TensorSpec> operands_, results_;
   std::vector<Argument> arguments_;
+  bool waits_ = false;
 };
 
 }  // namespace

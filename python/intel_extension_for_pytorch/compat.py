@@ -218,6 +218,13 @@ def memory_identity(tensor: torch.Tensor) -> int:
     return tensor.untyped_storage()._cdata
 
 
+def traced_object(value: Any) -> Any:
+    """What a traced stand-in of an object that is no tensor (a device mesh) stands for; None if `value` is none."""
+    from torch._library.fake_class_registry import FakeScriptObject
+
+    return value.real_obj if isinstance(value, FakeScriptObject) else None
+
+
 def size_hint(size: torch.SymInt | torch.SymFloat, expr: Any) -> int:
     """The value of `expr`, of the same tracing as `size`, in the example inputs; a guess where it depends on data."""
     return int(size.node.shape_env.optimization_hint(expr, fallback=64))

@@ -120,6 +120,7 @@ class Importer:
         self.env: dict[fx.Node, Any] = {}
         self.result = Imported(self.graph)
         self.input_position: dict[fx.Node, int] = {}
+        self.handed_on: dict[fx.Node, int] = {}  # inputs that are no tensors: argument
         self.mutations: dict[fx.Node, Ref] = {}
         self._scalars: dict[tuple, Ref] = {}
         self._derived_numbers: dict[Any, Ref] = {}
@@ -209,8 +210,11 @@ class Importer:
             self.result.arguments.append(("ignored",))
             return
         if not isinstance(value, torch.Tensor):
-            if node.users:
+            # A device mesh, a process group: handed on at most.
+            if any(user.op != "output" for user in node.users):
                 raise GraphFallback(f"input {node.name} is a {type(value).__name__}")
+            self.handed_on[node] = position
+            self.env[node] = value
             self.result.arguments.append(("ignored",))
             return
         require_plain(node, value)
@@ -310,6 +314,8 @@ class Importer:
         what the user sees (a broadcast dimension has stride 0 and is stored once), and where a dimension of extent 1
         has a stride, which the graph does not keep. Beside these: ("same", earlier output), and see _alias and
         ("argument_view", position, as in _alias)."""
+        if node in self.handed_on:
+            return ("argument", self.handed_on[node])
         value = self.env[node] if isinstance(node, fx.Node) else node
         if value is None:
             return ("none",)
@@ -319,6 +325,8 @@ class Importer:
         if not isinstance(value, Ref):
             if isinstance(value, (int, float, bool)):
                 return ("constant", value)
+            if (thing := compat.traced_object(value)) is not None:
+                return ("constant", thing)
             raise GraphFallback(f"output {node} is a {type(value).__name__}")
         if node in self.input_position:
             return ("argument", self.result.arguments.index(("tensor", self.input_position[node])))

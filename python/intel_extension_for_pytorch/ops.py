@@ -64,8 +64,8 @@ def rule_for(target: Any) -> Rule | None:
     if not isinstance(target, torch._ops.OpOverload):
         return None
     namespace, _, base = target._schema.name.partition("::")
-    if namespace == "prims":
-        return _RULES.get("prims." + base)
+    if namespace in ("prims", "_c10d_functional"):
+        return _RULES.get(f"{namespace}.{base}")
     if namespace != "aten":
         return None
     overload = f"{base}.{target._overloadname}"

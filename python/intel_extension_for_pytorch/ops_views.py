@@ -15,7 +15,8 @@ from .sizes import Dim, add, contiguous_strides, numel, sub
 # ---- the same memory ----
 
 
-@rule("alias", "detach", "lift", "lift_fresh")
+# Extern calls of collectives return when the result is there: nothing is left to wait for.
+@rule("alias", "detach", "lift", "lift_fresh", "_c10d_functional.wait_tensor")
 def _alias(im: Importer, node: Any, x: Ref) -> Ref:
     return x
 
