@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := build
-.PHONY: build test test-cpp test-python nightly sanitize run bench figures lint format clean
+.PHONY: build test test-cpp test-python nightly models sanitize run bench figures lint format clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -51,6 +51,10 @@ test-python: build
 
 nightly: build
 	$(BIN)/python -m pytest -q -m "nightly or not nightly" --timeout=3600
+
+# Every family of the model list in every mode; the closing table counts them.
+models: build
+	$(BIN)/python -m pytest -q tests/python/test_models.py -m "nightly or not nightly" -n 2 --dist worksteal --timeout=3600
 
 # The C++ tests under AddressSanitizer with UndefinedBehaviorSanitizer, then under ThreadSanitizer. oneDNN, oneTBB, LLVM and
 # libgomp are not instrumented: what happens inside them is not looked at, nor are leaks that they keep to the end.

@@ -7,6 +7,7 @@ themselves: it must pass everything that is not marked needs_ipex).
 import logging
 import os
 import tempfile
+from collections import Counter
 
 import pytest
 import torch
@@ -47,6 +48,17 @@ def pytest_terminal_summary(terminalreporter):
         terminalreporter.section("what was compiled: native ops (in kernels + library calls), extern ops; fuzz seeds")
     for name, line in lines:
         terminalreporter.write_line(f"{name:48} {line}")
+    models = Counter(
+        (r.nodeid.rpartition("::test_")[2].partition("[")[0], outcome)
+        for outcome in ("passed", "failed", "error")
+        for r in terminalreporter.stats.get(outcome, [])
+        if "test_models.py::" in r.nodeid and r.nodeid.endswith("]")
+    )
+    if models:
+        terminalreporter.section("models, by mode")
+    for mode in dict.fromkeys(mode for mode, _ in models):
+        counts = [f"{models[mode, outcome]} {outcome}" for outcome in ("passed", "failed", "error")]
+        terminalreporter.write_line(f"{mode:24} {', '.join(counts)}")
 
 
 def pytest_report_header():
