@@ -25,6 +25,7 @@
 #include "runtime/error.h"
 #include "runtime/log.h"
 #include "runtime/parallel.h"
+#include "runtime/roofline.h"
 
 namespace ipex::python {
 namespace {
@@ -320,6 +321,20 @@ PYBIND11_MODULE(_C, m) {
     return names;
   });
   m.def("num_threads", &num_threads);
+  m.def(
+      "machine_limits",
+      [](int64_t bytes) {
+        MachineLimits limits;
+        {
+          py::gil_scoped_release unlocked;
+          limits = measure_limits(bytes);
+        }
+        return py::dict("threads"_a = limits.threads, "copy_gbs"_a = limits.copy_gbs,
+                        "triad_gbs"_a = limits.triad_gbs, "read_gbs"_a = limits.read_gbs,
+                        "f32_gflops"_a = limits.f32_gflops, "bf16_gflops"_a = limits.bf16_gflops);
+      },
+      "bytes"_a,
+      "What memory (arrays of so many bytes) and arithmetic give at most; see runtime/roofline.h.");
   bind_cache(m);
   m.def("memory", [] {
     const CachingAllocator& allocator = CachingAllocator::instance();

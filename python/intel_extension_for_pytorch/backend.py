@@ -123,9 +123,7 @@ def _import_and_compile(
         "externs": imported.externs,
     }
     compiled = _compile_graph(imported.graph, state)
-    records.add(
-        kind, state["nodes"], imported.externs, compiled, import_ms, (time.perf_counter() - start) * 1e3, warm=False
-    )
+    records.add(state, imported.graph, compiled, import_ms, (time.perf_counter() - start) * 1e3, warm=False)
     return CompiledCode(state, imported.graph, compiled), compiled.output_strides()
 
 
@@ -136,11 +134,10 @@ def _compile_graph(graph: Any, state: dict[str, Any]) -> Any:
 def load(state: dict[str, Any], text: str) -> Any:
     """Compiles a graph again from what CompiledCode kept of it."""
     start = time.perf_counter()
+    graph = _C.Graph.parse(text)
     with _compile_lock:
-        compiled = _compile_graph(_C.Graph.parse(text), state)
-    records.add(
-        state["kind"], state["nodes"], state["externs"], compiled, 0.0, (time.perf_counter() - start) * 1e3, warm=True
-    )
+        compiled = _compile_graph(graph, state)
+    records.add(state, graph, compiled, 0.0, (time.perf_counter() - start) * 1e3, warm=True)
     return compiled
 
 

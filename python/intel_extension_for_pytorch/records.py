@@ -17,7 +17,8 @@ def record_reports() -> Iterator[list[dict[str, Any]]]:
 
     Keys: kind, eager (why the graph runs eagerly, or None), warm (loaded, neither traced nor imported), nodes (FX
     calls), native_ops (those not Extern), kernel_steps, library_steps, extern_steps, extern_ops, arena_bytes,
-    naive_bytes, times, steps, graph, loops and the totals in ms.
+    naive_bytes, times, steps, imported (the graph's text before all passes), graph (after them), loops and the totals
+    in ms.
     """
     reports: list[dict[str, Any]] = []
     _listeners.append(reports)
@@ -28,20 +29,19 @@ def record_reports() -> Iterator[list[dict[str, Any]]]:
         _listeners[:] = [listener for listener in _listeners if listener is not reports]
 
 
-def add(
-    kind: str, nodes: int, externs: dict[str, str], compiled: Any, import_ms: float, total_ms: float, *, warm: bool
-) -> None:
-    """Records a compiled graph; `warm`: it came from AOTAutograd's cache."""
+def add(state: dict[str, Any], graph: Any, compiled: Any, import_ms: float, total_ms: float, *, warm: bool) -> None:
+    """Records a graph, `compiled` from the imported `graph` and its `state`; `warm`: from AOTAutograd's cache."""
     if not _listeners:
         return
     report = dict(compiled.report())
     report |= {
-        "kind": kind,
+        "kind": state["kind"],
         "eager": None,
         "warm": warm,
-        "nodes": nodes,
-        "native_ops": nodes - report["extern_steps"],
-        "extern_why": dict(externs),
+        "nodes": state["nodes"],
+        "native_ops": state["nodes"] - report["extern_steps"],
+        "extern_why": dict(state["externs"]),
+        "imported": str(graph),
         "import_ms": import_ms,
         "total_ms": total_ms,
     }
@@ -64,7 +64,7 @@ def _add_uncompiled(kind: str, nodes: int, **what: Any) -> None:
         "kind": kind, "eager": None, "warm": False, "nodes": nodes, "native_ops": 0, "kernel_steps": 0,
         "library_steps": 0, "extern_steps": nodes, "extern_ops": [], "extern_why": {}, "arena_bytes": 0,
         "naive_bytes": 0,
-        "times": [], "steps": [], "graph": "", "loops": "", "import_ms": 0.0, "total_ms": 0.0,
+        "times": [], "steps": [], "imported": "", "graph": "", "loops": "", "import_ms": 0.0, "total_ms": 0.0,
     } | what  # fmt: skip
     for listener in _listeners:
         listener.append(report)

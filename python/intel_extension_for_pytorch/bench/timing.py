@@ -1,0 +1,67 @@
+"""Interleaved timing: every variant runs in every round, so that drift of a shared machine hits all alike."""
+
+from __future__ import annotations
+
+import gc
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import date
+
+import torch
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Times of one variant, in milliseconds."""
+
+    median: float
+    best: float
+    spread: float  # interquartile range over the median
+
+
+def interleaved(
+    variants: dict[str, Callable[[], object]], rounds: int = 15, min_round_ms: float = 20.0
+) -> dict[str, Sample]:
+    """Median, best and spread of each callable, in ms a call.
+
+    Each variant is warmed up twice, then called in `rounds` rounds; a round repeats a fast callable until it lasts
+    `min_round_ms`, so that the clock's resolution and one interrupt do not decide.
+    """
+    repeats = {}
+    for name, fn in variants.items():
+        fn()
+        start = time.perf_counter()
+        fn()
+        elapsed = (time.perf_counter() - start) * 1e3
+        repeats[name] = max(1, int(min_round_ms / max(elapsed, 1e-3)))
+    times: dict[str, list[float]] = {name: [] for name in variants}
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(rounds):
+            for name, fn in variants.items():
+                count = repeats[name]
+                start = time.perf_counter()
+                for _ in range(count):
+                    fn()
+                times[name].append((time.perf_counter() - start) * 1e3 / count)
+    finally:
+        gc.enable()
+    samples = {}
+    for name, values in times.items():
+        quartiles = statistics.quantiles(values, n=4)
+        median = statistics.median(values)
+        samples[name] = Sample(median, min(values), (quartiles[2] - quartiles[0]) / median)
+    return samples
+
+
+def machine() -> str:
+    """One line for a results table: CPU, threads, torch version, date."""
+    name = platform.processor() or "unknown CPU"
+    with open("/proc/cpuinfo", encoding="ascii", errors="replace") as f:
+        fields = dict((part.strip() for part in line.split(":", 1)) for line in f.read().split("\n\n")[0].splitlines())
+    name = f"{fields.get('model name', name)} (family {fields.get('cpu family')}, model {fields.get('model')})"
+    return f"{name}, {torch.get_num_threads()} threads, torch {torch.__version__}, {date.today()}"
