@@ -12,9 +12,12 @@ SOURCES := $(shell find runtime kernels codegen backend python tests/cpp -name '
              -o -name '*.map' -o -path 'python/*.py') CMakeLists.txt CMakePresets.json pyproject.toml
 APT_PACKAGES := g++ git llvm-22-dev liblld-22-dev libzstd-dev zlib1g-dev libgtest-dev libbenchmark-dev nlohmann-json3-dev libcli11-dev
 
+# Beside those: a browser for the benchmark's page.
+APT_NIGHTLY := chromium
+
 # Every package is looked up with dpkg first, so that a complete machine calls no package manager at all.
-build/.apt: Makefile
-	@missing=$$(for p in $(APT_PACKAGES); do dpkg -s $$p >/dev/null 2>&1 || echo $$p; done); \
+build/.apt build/.apt-nightly: Makefile
+	@missing=$$(for p in $(APT_PACKAGES) $(if $(findstring nightly,$@),$(APT_NIGHTLY)); do dpkg -s $$p >/dev/null 2>&1 || echo $$p; done); \
 	if [ -n "$$missing" ]; then \
 	  echo "installing:" $$missing; \
 	  if [ "$$(id -u)" != 0 ]; then echo "error: these Debian packages are missing; install them and call make again:" $$missing >&2; exit 1; fi; \
@@ -49,7 +52,7 @@ test-cpp: build
 test-python: build
 	$(BIN)/python -m pytest -q --timeout=600 -n 2 --dist worksteal
 
-nightly: build
+nightly: build build/.apt-nightly
 	$(BIN)/python -m pytest -q -m "nightly or not nightly" --timeout=3600
 
 # Every family of the model list in every mode; the closing table counts them.
