@@ -64,10 +64,16 @@ def static_input_positions() -> list[int]:
     return list(metadata.static_input_indices or ()) if metadata is not None else []
 
 
+def _effect_tokens() -> int:
+    """Leading outputs of the forward graph that only order its side effects; nobody beyond the graph counts them."""
+    metadata = forward_metadata()
+    return len(metadata.tokens) if metadata is not None else 0
+
+
 def user_output_count(default: int) -> int:
     """How many leading outputs of the forward graph the user sees; the rest is saved for the backward."""
     metadata = forward_metadata()
-    return metadata.num_forward_returns if metadata is not None else default
+    return _effect_tokens() + metadata.num_forward_returns if metadata is not None else default
 
 
 def views_of_changed_inputs() -> dict[int, int]:
@@ -91,7 +97,7 @@ def report_output_strides(strides: Iterable[tuple[int, ...] | None]) -> None:
 
     context = TracingContext.try_get()
     if context is not None and context.output_strides is not None and not context.output_strides:
-        context.output_strides.extend(strides)
+        context.output_strides.extend(list(strides)[_effect_tokens() :])
 
 
 def without_version_bump(tensors: Iterable[torch.Tensor]) -> Any:

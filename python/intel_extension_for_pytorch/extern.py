@@ -143,7 +143,8 @@ def _spell(im: Any, node: fx.Node, value: Any, operands: list[Any]) -> Any:
     from .importer import DTYPE_NAMES, Ref
 
     if isinstance(value, Ref):
-        operands.append(value)
+        # A copy that was left out may have been made for its layout: some kernels of ATen take it for granted.
+        operands.append(value if value.owned else im.pointwise_node("clone", [value], value.dtype, value.shape))
         return {"t": len(operands) - 1}
     if value is None or isinstance(value, (bool, int, str)):
         return value

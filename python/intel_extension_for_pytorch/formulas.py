@@ -104,7 +104,7 @@ def _trilinear(
     unroll_dim: int = 1,
 ) -> Tensor:  # fmt: skip
     x, y, z = _unsqueezed(x, expand_x), _unsqueezed(y, expand_y), _unsqueezed(z, expand_z)
-    return (x * y * z).sum(sumdim) if sumdim else x * y * z
+    return (x * y * z).sum(sumdim, dtype=x.dtype) if sumdim else x * y * z
 
 
 def _unsqueezed(x: Tensor, dims: list[int]) -> Tensor:
@@ -119,6 +119,18 @@ def _unsqueezed(x: Tensor, dims: list[int]) -> Tensor:
 @formula(aten.narrow_copy.default)
 def _narrow_copy(x: Tensor, dim: int, start: int, length: int) -> Tensor:
     return x.narrow(dim, start, length).clone()
+
+
+# ---- pooling ----
+
+
+@formula(aten.max_unpool2d.default)
+def _max_unpool2d(x: Tensor, indices: Tensor, output_size: list[int]) -> Tensor:
+    """Values at their positions in each plane, 0 elsewhere; in the memory order of x, which PyTorch's own forgets."""
+    planes = x.new_zeros(*x.shape[:-2], math.prod(output_size))
+    result = planes.scatter(-1, indices.flatten(-2), x.flatten(-2)).unflatten(-1, output_size)
+    channels_last = x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last) and not x.is_contiguous()
+    return result.contiguous(memory_format=torch.channels_last) if channels_last else result
 
 
 # ---- embedding bags ----

@@ -315,6 +315,8 @@ def _arange(im: Importer, node: Any, *arguments: Any, **options: Any) -> Ref:
     else:
         start = arguments[0] if len(arguments) > 1 else 0
         step = arguments[2] if len(arguments) > 2 else options.get("step", 1)
+    if not dtype.is_floating_point:  # eager truncates both first
+        start, step = (int(v) if isinstance(v, float) else v for v in (start, step))
     if isinstance(start, (int, torch.SymInt)) and isinstance(step, (int, torch.SymInt)):
         return im.cast(im.iota(shape, 0, im.symbols.dim(start), im.symbols.dim(step)), dtype)
     # eager computes start + step * i in double for every floating result

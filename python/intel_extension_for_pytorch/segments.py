@@ -101,8 +101,8 @@ def compile_segments(
                 values.pop(node, None)
         return list(fx.map_arg(outputs, read))
 
-    ops = [str(n.target) for s in steps if s.in_aten for n in s.nodes if isinstance(n.meta.get("val"), torch.Tensor)]
-    return run, ops
+    calls = [n for s in steps if s.in_aten for n in s.nodes if n.target is not operator.getitem]
+    return run, [str(n.target) for n in calls if isinstance(n.meta.get("val"), (torch.Tensor, tuple, list))]
 
 
 def _cut(module: fx.GraphModule, sources: dict[Any, tuple]) -> list[Step]:
