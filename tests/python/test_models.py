@@ -8,6 +8,7 @@ import copy
 import warnings
 from collections import Counter
 
+import native_share
 import pytest
 import torch
 from comparison import (
@@ -74,6 +75,8 @@ def nothing_runs_eagerly(request, record_property):
             sum(report[key] for report in reports) for key in ("native_ops", "kernel_steps", "library_steps")
         )
         record_property("summary", f"{native} native ({kernels} + {library}), extern {dict(extern) or 0}")
+        if request.node.originalname in ("test_inference_fp32", "test_training_fp32"):
+            native_share.check("models", request.node.name.removeprefix("test_"), native, extern)
 
 
 def build(name, *, training=False, dropout=False, seed=0):

@@ -1,0 +1,73 @@
+"""How much is native: recorded counts of native and Extern ops, over OpInfo and over the models.
+
+`check` fails where an Extern op runs that the table does not have, or more often than it says. IPEX_UPDATE_GOLDEN=1
+rewrites the entries of the tests that run; read the diff before you commit it.
+"""
+
+import contextlib
+import fcntl
+import json
+import operator
+import os
+from collections import Counter
+from pathlib import Path
+
+TABLE = Path(__file__).parent / "native_share.json"
+
+
+def check(part, name, native, extern):
+    """`extern`: Extern ops with how often; `part`: "opinfo" or "models"."""
+    if os.environ.get("IPEX_UPDATE_GOLDEN", "0") != "0":
+        _record(part, name, {"native": native, "extern": dict(sorted(extern.items()))})
+        return
+    recorded = json.loads(TABLE.read_text())[part].get(name)
+    assert recorded is not None, f"{TABLE.name} has no {name}: run this test with IPEX_UPDATE_GOLDEN=1"
+    more = Counter(extern) - Counter(recorded["extern"])
+    assert not more, f"{name} runs more in ATen than {TABLE.name} says: {dict(more)}"
+
+
+def text(native, extern):
+    total = native + extern.total()
+    return f"{native} of {total} ops native, {native / max(1, total):.2%}; Extern: {dict(extern.most_common())}"
+
+
+def _record(part, name, row):
+    with open(TABLE, "a+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # several workers may write
+        file.seek(0)
+        table = json.loads(file.read() or "{}")
+        table.setdefault(part, {})[name] = row
+        file.truncate(0)
+        file.write(json.dumps(table, indent=1, sort_keys=True) + "\n")
+
+
+def of_case(case):
+    """(native ops, Extern ops) of what AOTAutograd makes of a case, from importing it: nothing is compiled or run."""
+    import opinfo_check
+    from functorch.compile import make_boxed_func
+    from intel_extension_for_pytorch import compat
+    from intel_extension_for_pytorch.decompose import Decompositions
+    from intel_extension_for_pytorch.errors import GraphFallback
+    from intel_extension_for_pytorch.importer import Importer
+
+    native, extern = 0, Counter()
+
+    def count(module, inputs):
+        nonlocal native
+        ops = [
+            str(n.target) for n in module.graph.nodes if n.op == "call_function" and n.target is not operator.getitem
+        ]
+        try:
+            names = Importer(module, inputs).run().externs
+            found = Counter(op for op in ops if f"{op.replace('.', '::', 1)}" in names)
+        except GraphFallback:
+            found = Counter({"graph that runs eagerly": len(ops)})
+        native += len(ops) - found.total()
+        extern.update(found)
+        return make_boxed_func(module.forward)
+
+    backend = compat.aot_backend(fw_compiler=count, decompositions=Decompositions())
+    if opinfo_check.accepted_by_eager(case):
+        with contextlib.suppress(Exception):  # what cannot be traced has no graph
+            opinfo_check.compiled_together([case], [case.arguments()], backend)
+    return native, extern

@@ -1,0 +1,69 @@
+"""Does every op of OpInfo give what eager gives, in every dtype and form? A slice of it in CI, all of it at night.
+
+`python tests/python/opinfo_sweep.py` is the same with options. How much is native is counted from imported graphs.
+"""
+
+from collections import Counter
+
+import native_share
+import opinfo_cases
+import opinfo_check
+import opinfo_exceptions
+import opinfo_sweep
+import pytest
+import torch
+from conftest import BACKEND
+
+SLICE = opinfo_cases.op_db[::8]
+CHUNKS = 8
+OTHERS = [(d, f) for d in opinfo_sweep.DTYPES for f in opinfo_sweep.FORMS if (d, f) != ("fp32", "forward")]
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def failures(info, dtype, form, samples):
+    tally = opinfo_check.Tally()
+    cases = opinfo_cases.cases(info, opinfo_cases.DTYPES[dtype], form, samples)
+    opinfo_check.check(cases, BACKEND, tally)
+    listed = opinfo_exceptions.covering(info.formatted_name, dtype, form) is not None
+    return [] if listed else [f"{info.formatted_name} {dtype} {form} {label}: {m}" for label, m in tally.failed]
+
+
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_slice(chunk):
+    """Two samples forward in fp32, and two in one other dtype or form: which, goes round."""
+    found = []
+    for position, info in list(enumerate(SLICE))[chunk::CHUNKS]:
+        found += failures(info, "fp32", "forward", 2)
+        found += failures(info, *OTHERS[position % len(OTHERS)], 2)
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.needs_ipex
+def test_native_share(record_property):
+    """Of every op the first sample forward in fp32."""
+    native, extern = 0, Counter()
+    for info in opinfo_cases.op_db:
+        for case in opinfo_cases.cases(info, torch.float32, "forward", 1):
+            here = native_share.of_case(case)
+            native += here[0]
+            extern += here[1]
+    native_share.check("opinfo", "fp32 forward", native, extern)
+    record_property("summary", native_share.text(native, extern))
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(0)
+def test_everything(tmp_path, record_property):
+    options = opinfo_sweep.parse(["--json", str(tmp_path / "records"), "--backend", BACKEND])
+    records = opinfo_sweep.run(options)
+    record_property("summary", opinfo_sweep.report(records))
+    unlisted, stale = opinfo_sweep.judge(records)
+    assert not unlisted, "\n".join(unlisted[:50])
+    assert not stale, "\n".join(stale)
