@@ -8,20 +8,22 @@
 #include "backend/compile.h"
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <map>
 #include <set>
 
+#include "backend/kernel_steps.h"
 #include "backend/lower/lower.h"
+#include "backend/passes/grouping.h"
 #include "backend/plan_memory.h"
 #include "backend/sort_steps.h"
 #include "backend/step_info.h"
 #include "backend/views.h"
 #include "codegen/loop/simplify.h"
 #include "codegen/loop/text.h"
+#include "codegen/passes/passes.h"
 #include "kernels/library.h"
 #include "runtime/hoisting.h"
 
@@ -37,35 +39,6 @@ using graph::Strides;
 using graph::Value;
 using graph::View;
 using loop::index_const;
-
-// A compiled kernel, called with pointers in the order of its parameters.
-class JitStep final : public Step {
- public:
-  JitStep(std::string kernel, std::vector<int> buffers) : buffers_(std::move(buffers)) {
-    info.kind = StepKind::kKernel;
-    info.name = std::move(kernel);
-  }
-  void link(std::shared_ptr<const FunctionLibrary> library) {
-    function_ = library->lookup(info.name);
-    library_ = std::move(library);
-  }
-  void run(RunContext& context) const override {
-    constexpr size_t kInline = 64;
-    if (buffers_.size() <= kInline) {
-      std::array<void*, kInline> pointers;
-      for (size_t k = 0; k < buffers_.size(); ++k) pointers[k] = context.data(buffers_[k]);
-      return function_(pointers.data(), context.symbols());
-    }
-    std::vector<void*> pointers;
-    for (int buffer : buffers_) pointers.push_back(context.data(buffer));
-    function_(pointers.data(), context.symbols());
-  }
-
- private:
-  std::vector<int> buffers_;
-  ipex_kernel_fn function_ = nullptr;
-  std::shared_ptr<const FunctionLibrary> library_;
-};
 
 class Clock {
  public:
@@ -302,7 +275,7 @@ class Compiler {
     if (!needed_[n] || node.op == Op::kInput || node.op == Op::kConstant || is_empty(n)) return;
     switch (node.op) {
       case Op::kGroup:
-        return emit_kernel(n, *node.body);
+        return node.has_attr("batch") ? emit_batch(n) : emit_kernel(n, *node.body);
       case Op::kMatMul:
       case Op::kConv:
       case Op::kConvBackward: {
@@ -379,6 +352,95 @@ class Compiler {
     add_kernel(std::move(f), std::move(step), static_only_[n]);
   }
 
+  // ---- batches ----
+
+  // Emitted with its first member; those whose memory is no plain run of elements have kernels of their own.
+  void emit_batch(int32_t n) {
+    const int64_t number = g_.nodes[n].attr<int64_t>("batch");
+    auto is_member = [&](int32_t m) {
+      return g_.nodes[m].op == Op::kGroup && g_.nodes[m].attr_or<int64_t>("batch", -1) == number;
+    };
+    if (n > 0 && is_member(n - 1)) return;
+    std::vector<int32_t> members;
+    for (int32_t m = n; m < static_cast<int32_t>(g_.nodes.size()) && is_member(m); ++m) {
+      if (!needed_[m]) continue;
+      is_run_of_elements(m) ? members.push_back(m) : emit_kernel(m, *g_.nodes[m].body);
+    }
+    if (members.empty()) return;
+    const Graph body = *graph::flat_body(*g_.nodes[n].body);
+    auto layouts = [&](size_t count, auto type_of) {
+      std::vector<OperandLayout> result;
+      for (size_t k = 0; k < count; ++k) {
+        const graph::Shape& shape = type_of(k).shape;
+        result.push_back({graph::contiguous_strides(shape), index_const(0), graph::numel(shape)});
+      }
+      return result;
+    };
+    loop::Function f = loop::simplify(graph::lower_group(
+        body, layouts(body.inputs.size(), [&](size_t k) { return body.nodes[body.inputs[k]].types[0]; }),
+        layouts(body.outputs.size(), [&](size_t k) { return body.type(body.outputs[k].value); }),
+        next_kernel_name(body)));
+    std::vector<int64_t> strides;
+    for (const loop::Buffer& buffer : f.buffers)
+      strides.push_back(loop::as_const_int(buffer.extent) ? 0 : itemsize(buffer.dtype));
+    auto step = std::make_unique<BatchStep>(f.name, std::move(strides));
+    add_entries(*step, members, f);
+    step->info.detail = "over " + std::to_string(members.size()) + " tensors";
+    ++report_.kernel_steps;
+    f = loop::apply_schedule(f, loop::choose_schedule(f, options_.target, /*parallel=*/false));
+    add_kernel(std::move(f), std::move(step), false);
+  }
+
+  // May the group run over its memory as one dim: operands and results dense, in one order of dims?
+  bool is_run_of_elements(int32_t n) const {
+    if (static_only_[n]) return false;
+    const Node& node = g_.nodes[n];
+    const graph::Shape& space = node.types[0].shape;
+    const Strides strides = g_.layout({n, 0});
+    if (!graph::is_dense(space, strides)) return false;
+    auto fits = [&](Value v) {
+      const View view = graph::resolve_view(g_, v);
+      if (!loop::as_const_int(view.offset)) return false;
+      return !graph::equal(g_.type(v).shape, space) || graph::same_strides(space, view.strides, strides);
+    };
+    const std::vector<Value> results = results_of(n);
+    return std::all_of(node.operands.begin(), node.operands.end(), fits) &&
+           std::all_of(results.begin(), results.end(), fits);
+  }
+
+  void add_entries(BatchStep& step, const std::vector<int32_t>& members, const loop::Function& f) {
+    std::map<int, int> readers;  // of each buffer: members run at the same time
+    for (int32_t m : members) {
+      std::set<int> read;
+      for (Value v : g_.nodes[m].operands) read.insert(buffer_of(graph::resolve_view(g_, v).root));
+      for (int buffer : read) ++readers[buffer];
+    }
+    for (int32_t m : members) {
+      const Node& node = g_.nodes[m];
+      BatchStep::Entry entry;
+      entry.count = *loop::as_const_int(loop::simplify(graph::numel(node.types[0].shape)));
+      for (Value v : node.operands) {
+        const View view = graph::resolve_view(g_, v);
+        entry.buffers.push_back(buffer_of(view.root));
+        entry.offsets.push_back(*loop::as_const_int(view.offset) * itemsize(g_.type(v).dtype));
+      }
+      step.reads.insert(step.reads.end(), entry.buffers.begin(), entry.buffers.end());
+      const std::set<int> own(entry.buffers.begin(), entry.buffers.end());
+      auto free_to_write = [&](int input) { return readers[input] <= static_cast<int>(own.count(input)); };
+      for (Value v : results_of(m)) {
+        const std::string out = "out" + std::to_string(v.result);
+        if (!buffers_.count(v))
+          if (int input = mutation_target(v, f, out, entry.buffers, free_to_write); input >= 0)
+            buffers_[v] = input;
+        entry.buffers.push_back(buffer_of(v));
+        entry.offsets.push_back(0);
+        step.writes.push_back(entry.buffers.back());
+      }
+      graph::describe(step, g_, m);
+      if (entry.count > 0) step.add(std::move(entry));
+    }
+  }
+
   // The kernel's text under a name that does not depend on its place in the graph.
   std::string recipe_of(loop::Function f) const {
     f.name = "hoisted";
@@ -386,7 +448,7 @@ class Compiler {
   }
 
   // Layers repeat: kernels that differ in name only are compiled once.
-  void add_kernel(loop::Function f, std::unique_ptr<JitStep> step, bool hoisted) {
+  void add_kernel(loop::Function f, std::unique_ptr<KernelStep> step, bool hoisted) {
     const auto [same, is_new] = kernel_names_.try_emplace(recipe_of(f), f.name);
     step->info.name = same->second;
     if (is_new) kernels_.push_back(std::move(f));
@@ -405,7 +467,8 @@ class Compiler {
   // The input that this value updates, when it may be written right now: nothing reads the old value later,
   // and this kernel reads each element only where it replaces it.
   int mutation_target(Value v, const loop::Function& f, const std::string& out,
-                      const std::vector<int>& buffers) {
+                      const std::vector<int>& buffers,
+                      const std::function<bool(int buffer)>& allowed = nullptr) {
     if (static_only_[v.node]) return -1;
     for (const graph::InputMutation& m : g_.mutations) {
       if (m.value != v || written_.count(m.input)) continue;
@@ -414,6 +477,7 @@ class Compiler {
       if (last_reader_[input.node] > v.node || !graph::same_strides(shape, g_.layout(v), g_.layout(input)))
         return -1;
       if (!shares(f, out, buffers, buffers_.at(input))) return -1;
+      if (allowed && !allowed(buffers_.at(input))) return -1;
       written_.insert(m.input);
       return buffers_.at(input);
     }
@@ -609,7 +673,7 @@ class Compiler {
     if (kernels_.empty()) return;
     std::shared_ptr<FunctionLibrary> library =
         loop::schedule_and_compile(kernels_, options_.target, &report_.kernels);
-    for (JitStep* step : jit_steps_) step->link(library);
+    for (KernelStep* step : jit_steps_) step->link(library);
   }
 
   CompiledGraph finish() {
@@ -638,7 +702,7 @@ class Compiler {
   std::vector<int> output_copies_;
   std::vector<loop::Function> kernels_;
   std::map<std::string, std::string> kernel_names_;  // recipe: name of the kernel that has it
-  std::vector<JitStep*> jit_steps_;
+  std::vector<KernelStep*> jit_steps_;
   double primitives_ms_ = 0;
 };
 

@@ -37,7 +37,7 @@ struct Schedule {
 std::string print(const Schedule& schedule);
 Schedule parse_schedule(std::string_view text);
 
-// Pure: the same nest and target give the same schedule.
-Schedule choose_schedule(const Function& f, const Target& target);
+// Pure: the same nest and target give the same schedule. Without `parallel` the caller shares out the work.
+Schedule choose_schedule(const Function& f, const Target& target, bool parallel = true);
 
 }  // namespace ipex::loop

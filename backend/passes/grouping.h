@@ -46,4 +46,8 @@ struct Partition {
 };
 Graph extract_groups(const Graph& graph, const Partition& partition);
 
+// The body of a pointwise group over one dim of extent `n`, a symbol; 0-d operands stay 0-d. Groups that
+// differ in shape only have the same. nullopt: not pointwise, or over more than one shape.
+std::optional<Graph> flat_body(const Graph& body);
+
 }  // namespace ipex::graph

@@ -53,4 +53,9 @@ Graph plan_layouts(Graph graph);
 //   axes, what follows them
 Graph form_groups(Graph graph);
 
+// batch_groups: independent pointwise groups that differ in shape only, results for the caller, stand side by
+// side with one number: one kernel over a table of tensors.
+//   %4 = group(%p0, %g0) {..}; %5 = group(%p1, %g1) {..}   =>   the same with batch=0 each
+Graph batch_groups(Graph graph);
+
 }  // namespace ipex::graph

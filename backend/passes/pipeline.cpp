@@ -14,13 +14,14 @@
 namespace ipex::graph {
 namespace {
 
-constexpr std::array<GraphPass, 6> kPipeline = {{
+constexpr std::array<GraphPass, 7> kPipeline = {{
     {"canonicalize", canonicalize, false},
     {"fold_constants", fold_constants, true},
     {"canonicalize", canonicalize, false},
     {"fuse_library", fuse_library, true},
     {"plan_layouts", plan_layouts, true},
     {"form_groups", form_groups, false},
+    {"batch_groups", batch_groups, true},
 }};
 
 bool listed(const std::string& names, std::string_view name) {

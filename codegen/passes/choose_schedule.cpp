@@ -38,7 +38,8 @@ constexpr double kTupleMerge = 6;       // times that, where it takes more than 
 
 class Chooser {
  public:
-  Chooser(const Function& f, const Target& target) : tree_(f), target_(target) {}
+  Chooser(const Function& f, const Target& target, bool parallel)
+      : tree_(f), target_(target), parallel_(parallel) {}
 
   Schedule run() {
     for (int root : tree_.roots())
@@ -270,12 +271,12 @@ class Chooser {
     for (int loop : choice.vectors)
       if (loop != chain_vector) innermost_reduction(loop);
 
-    if (split_reduction(root, chain, chain_vector)) {
+    if (parallel_ && split_reduction(root, chain, chain_vector)) {
       reorder(chain, chain_vector);
       return;
     }
     std::vector<Level> levels = outer_levels(chain, chain_vector);
-    if (!(is_static(root) && work(root) < kSerialWork)) parallelise(root, levels, chain_vector);
+    if (parallel_ && !(is_static(root) && work(root) < kSerialWork)) parallelise(root, levels, chain_vector);
   }
 
   // A reduction over several loops runs its contiguous one innermost, keeping the vector of partial results
@@ -485,11 +486,14 @@ class Chooser {
 
   LoopTree tree_;
   const Target& target_;
+  const bool parallel_;
   Schedule out_;
 };
 
 }  // namespace
 
-Schedule choose_schedule(const Function& f, const Target& target) { return Chooser(f, target).run(); }
+Schedule choose_schedule(const Function& f, const Target& target, bool parallel) {
+  return Chooser(f, target, parallel).run();
+}
 
 }  // namespace ipex::loop

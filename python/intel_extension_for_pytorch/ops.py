@@ -337,6 +337,11 @@ def _convert_element_type(im: Importer, node: Any, x: Ref, dtype: torch.dtype) -
     return im.copy(x) if dtype is x.dtype else im.cast(x, dtype)
 
 
+@rule("prims.fma")  # what Dynamo makes of lerp_ and addcmul_
+def _fma(im: Importer, node: Any, x: Any, y: Any, z: Any) -> Ref:
+    return pointwise(im, node, row_named("fma"), [x, y, z])
+
+
 @rule("hardtanh")
 def _hardtanh(im: Importer, node: Any, x: Ref, min_val: Any = -1, max_val: Any = 1) -> Ref:
     return pointwise(im, node, row_named("hardtanh"), [x, *_in_type_of(x, min_val, max_val)])

@@ -65,6 +65,7 @@ const std::map<std::string, Reference>& references() {
       {"sub", [](V a) { return a[0] - a[1]; }},
       {"sub_scaled", [](V a) { return a[0] - a[2] * a[1]; }},
       {"rsub", [](V a) { return a[1] - a[0]; }},
+      {"fma", [](V a) { return a[0] * a[1] + a[2]; }},
       {"mul", [](V a) { return a[0] * a[1]; }},
       {"div", [](V a) { return a[0] / a[1]; }},
       {"div_trunc", [](V a) { return std::trunc(static_cast<float>(a[0] / a[1])); }},

@@ -1,4 +1,4 @@
-"""What programs do beyond calling a module: control flow, checkpointing, transforms, optimizers,
+"""What programs do beyond calling a module: control flow, checkpointing, transforms,
 double backward, hooks. Everything is compared with eager; what it takes natively is another test's business."""
 
 import copy
@@ -179,34 +179,6 @@ def test_compiled_autograd(compiled):
 
         compiled(step)()
     assert_close_to_eager([p.grad for p in twin.parameters()], [p.grad for p in model.parameters()])
-
-
-@pytest.mark.parametrize(
-    ("optimizer", "arguments"),
-    [
-        (torch.optim.SGD, {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.01}),
-        (torch.optim.Adam, {"lr": 0.01}),
-        (torch.optim.AdamW, {"lr": 0.01, "weight_decay": 0.1}),
-        (torch.optim.Adagrad, {"lr": 0.1}),
-    ],
-    ids=lambda value: value.__name__ if isinstance(value, type) else "",
-)
-def test_compiled_optimizer(optimizer, arguments, compiled):
-    model = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 2))
-    twin = copy.deepcopy(model)
-    x = torch.randn(4, 6)
-
-    def train(model, compile_step):
-        opt = optimizer(model.parameters(), foreach=True, **arguments)
-        step = compile_step(opt.step)
-        for _ in range(5):
-            opt.zero_grad()
-            model(x).square().sum().backward()
-            step()
-
-    train(model, lambda step: step)
-    train(twin, lambda step: compiled(step, fullgraph=False))
-    assert_close_to_eager(list(twin.parameters()), list(model.parameters()), scale=20.0)
 
 
 def test_hooks(compiled):

@@ -1,0 +1,196 @@
+// Optimizers: the same few pointwise ops on every parameter, which form_groups makes a group each. Groups of
+// one formula that do not depend on each other come to stand side by side and are numbered; compile() makes
+// one kernel, one step and one parallel region of each number.
+//
+// Only groups whose results the caller gets, or that are tiny, move: nothing else is kept alive for longer.
+#include <map>
+#include <set>
+
+#include "backend/passes/grouping.h"
+#include "backend/passes/passes.h"
+#include "backend/views.h"
+#include "codegen/loop/simplify.h"
+#include "codegen/loop/text.h"
+
+namespace ipex::graph {
+namespace {
+
+constexpr int64_t kTinyResult = 1024;  // elements
+constexpr int64_t kAssumedLength =
+    1 << 14;  // hint of n: the same for all, so that equal formulas are equal text
+
+// The body of a group over one dim of symbolic extent, value by value.
+class Flattener {
+ public:
+  explicit Flattener(const Graph& body) : body_(body), space_(body.type(body.outputs[0].value).shape) {}
+
+  std::optional<Graph> run() {
+    if (!is_static(space_)) return std::nullopt;
+    flat_.name = "batch";
+    flat_.symbols = {"n"};
+    flat_.symbol_hints = {kAssumedLength};
+    for (int32_t n = 0; n < static_cast<int32_t>(body_.nodes.size()); ++n)
+      if (!add(n)) return std::nullopt;
+    for (const GraphOutput& output : body_.outputs) flat_.outputs.push_back({whole(output.value), {}});
+    return std::move(flat_);
+  }
+
+ private:
+  bool is_whole(const Type& type) const { return equal(type.shape, space_); }
+
+  bool add(int32_t n) {
+    Node node = body_.nodes[n];
+    const bool whole_result = is_whole(node.types[0]);
+    if (node.types.size() != 1 || !is_static(node.types[0].shape)) return false;
+    if (!whole_result && loop::as_const_int(loop::simplify(numel(node.types[0].shape))) != 1) return false;
+    switch (node.op) {
+      case Op::kConstant:
+        if (!node.types[0].shape.empty()) return false;
+        break;
+      case Op::kExpand:  // made again where it is needed
+        map_[n] = map_.at(node.operands[0].node);
+        return true;
+      case Op::kInput:
+      case Op::kPointwise:
+        for (Value& operand : node.operands) {
+          if (!whole_result && flat_.type(map_.at(operand.node)).shape.size() != 0) return false;
+          operand = whole_result ? whole(operand) : map_.at(operand.node);
+        }
+        node.types[0].shape = whole_result ? Shape{loop::parse_expr("n")} : Shape{};
+        break;
+      default:
+        return false;
+    }
+    node.source.clear();
+    node.layouts.clear();
+    const bool is_input = node.op == Op::kInput;
+    map_[n] = flat_.add(std::move(node));
+    if (is_input) flat_.inputs.push_back(map_[n].node);
+    return true;
+  }
+
+  Value whole(Value v) {
+    const Value value = map_.at(v.node);
+    if (!flat_.type(value).shape.empty()) return value;
+    Node expand;
+    expand.op = Op::kExpand;
+    expand.operands = {value};
+    expand.types = {{flat_.type(value).dtype, {loop::parse_expr("n")}}};
+    expand.attrs["dims"] = std::vector<int64_t>{};
+    return flat_.add(std::move(expand));
+  }
+
+  const Graph& body_;
+  const Shape& space_;
+  Graph flat_;
+  std::map<int32_t, Value> map_;
+};
+
+class Batcher {
+ public:
+  explicit Batcher(const Graph& graph) : graph_(graph), placed_(graph.nodes.size(), false) {}
+
+  Graph run() {
+    find_candidates();
+    for (int32_t n = 0; n < node_count(); ++n) {
+      if (placed_[n]) continue;
+      const auto same = formula_.find(n);
+      const std::vector<int32_t> batch =
+          same == formula_.end() ? std::vector<int32_t>{} : ready(same->second, n);
+      if (batch.size() < 2) {
+        place(n);
+        continue;
+      }
+      for (int32_t member : batch) place_operands(member);
+      for (int32_t member : batch) {
+        order_.push_back(member);
+        placed_[member] = true;
+        batch_[member] = batches_;
+      }
+      ++batches_;
+    }
+    return batches_ == 0 ? graph_ : reordered();
+  }
+
+ private:
+  int32_t node_count() const { return static_cast<int32_t>(graph_.nodes.size()); }
+
+  void find_candidates() {
+    std::set<int32_t> read;  // by another node
+    for (const Node& node : graph_.nodes)
+      for (Value v : node.operands) read.insert(v.node);
+    std::map<std::string, int> numbers;
+    for (int32_t n = 0; n < node_count(); ++n) {
+      const Node& node = graph_.nodes[n];
+      if (node.op != Op::kGroup || node.body->outputs.empty()) continue;
+      if (read.count(n) && hint(numel(node.types[0].shape), graph_) > kTinyResult) continue;
+      const std::optional<Graph> flat = flat_body(*node.body);
+      if (!flat) continue;
+      const int number = numbers.try_emplace(print(*flat), static_cast<int>(numbers.size())).first->second;
+      formula_[n] = number;
+      members_[number].push_back(n);
+    }
+  }
+
+  // Groups of one formula, from `first` on, that need nothing but what is computed before it.
+  std::vector<int32_t> ready(int formula, int32_t first) const {
+    std::vector<int32_t> batch;
+    for (int32_t n : members_.at(formula))
+      if (!placed_[n] && can_run_now(n)) batch.push_back(n);
+    return batch.empty() || batch[0] != first ? std::vector<int32_t>{} : batch;
+  }
+
+  bool can_run_now(int32_t n) const {
+    for (Value v : graph_.nodes[n].operands)
+      if (!placed_[v.node] && !(is_light(v.node) && can_run_now(v.node))) return false;
+    return true;
+  }
+
+  bool is_light(int32_t n) const {
+    const Op op = graph_.nodes[n].op;
+    return op == Op::kInput || op == Op::kConstant || is_view(graph_, graph_.nodes[n]);
+  }
+
+  void place(int32_t n) {
+    if (placed_[n]) return;
+    place_operands(n);
+    order_.push_back(n);
+    placed_[n] = true;
+  }
+
+  void place_operands(int32_t n) {
+    for (Value v : graph_.nodes[n].operands) place(v.node);
+  }
+
+  Graph reordered() const {
+    Graph result = graph_;
+    std::vector<int32_t> at(graph_.nodes.size());
+    for (size_t i = 0; i < order_.size(); ++i) at[order_[i]] = static_cast<int32_t>(i);
+    for (size_t i = 0; i < order_.size(); ++i) {
+      Node& node = result.nodes[i] = graph_.nodes[order_[i]];
+      for (Value& v : node.operands) v.node = at[v.node];
+      if (const auto number = batch_.find(order_[i]); number != batch_.end())
+        node.attrs["batch"] = number->second;
+    }
+    for (int32_t& input : result.inputs) input = at[input];
+    for (GraphOutput& output : result.outputs) output.value.node = at[output.value.node];
+    for (InputMutation& m : result.mutations) m.value.node = at[m.value.node];
+    return result;
+  }
+
+  const Graph& graph_;
+  std::map<int32_t, int> formula_;               // by candidate
+  std::map<int, std::vector<int32_t>> members_;  // by formula
+  std::vector<bool> placed_;
+  std::vector<int32_t> order_;
+  std::map<int32_t, int64_t> batch_;
+  int64_t batches_ = 0;
+};
+
+}  // namespace
+
+std::optional<Graph> flat_body(const Graph& body) { return Flattener(body).run(); }
+
+Graph batch_groups(Graph graph) { return Batcher(graph).run(); }
+
+}  // namespace ipex::graph
