@@ -93,12 +93,12 @@ Signature make_signature(const graph::Graph& graph, const py::list& arguments, c
                                                       : Signature::Argument::kIgnored);
   }
   for (py::handle item : symbols) {
-    const auto [argument, what, dim] = item.cast<std::tuple<int, std::string, int>>();
+    const auto [argument, what, dim, divisor] = item.cast<std::tuple<int, std::string, int, int64_t>>();
     signature.symbols.push_back({argument,
                                  what == "value"  ? Signature::SymbolSource::kValue
                                  : what == "size" ? Signature::SymbolSource::kSize
                                                   : Signature::SymbolSource::kStride,
-                                 dim});
+                                 dim, divisor});
   }
   for (py::handle item : outputs) {
     const auto tuple = item.cast<py::tuple>();

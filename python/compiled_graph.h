@@ -20,6 +20,7 @@ struct Signature {
     int argument = 0;
     enum { kValue, kSize, kStride } what = kValue;
     int dim = 0;
+    int64_t divisor = 1;  // the symbol is the size divided by this, without rest
   };
   struct Result {
     enum { kNone, kConstant, kDim, kArgument, kSame, kTensor, kAlias, kArgumentView } kind = kNone;

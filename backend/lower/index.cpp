@@ -41,15 +41,21 @@ std::vector<FactorRun> match_factors(const Shape& a, const Shape& b) {
   const std::vector<int> da = without_ones(a), db = without_ones(b);
   std::vector<FactorRun> runs;
   size_t i = 0, j = 0;
-  // The shortest pair of non-empty prefixes with equal products; all that is left when there is none.
+  // The shortest pair of non-empty prefixes with equal products. Where none can be proved equal (s by 8 and
+  // s//8), what comes before the longest pair of suffixes that can: the whole products are equal anyway.
   auto next_run = [&]() -> std::pair<size_t, size_t> {
     const size_t na = da.size() - i, nb = db.size() - j;
-    std::vector<Dim> pa{index_const(1)}, pb{index_const(1)};
+    std::vector<Dim> pa{index_const(1)}, pb{index_const(1)}, sa{index_const(1)}, sb{index_const(1)};
     for (size_t k = 0; k < na; ++k) pa.push_back(pa.back() * a[da[i + k]]);
     for (size_t k = 0; k < nb; ++k) pb.push_back(pb.back() * b[db[j + k]]);
     for (size_t total = 2; total <= na + nb; ++total)
       for (size_t x = 1; x < total && x <= na; ++x)
         if (total - x <= nb && same_extent(pa[x], pb[total - x])) return {x, total - x};
+    for (size_t k = 1; k < na; ++k) sa.push_back(a[da[da.size() - k]] * sa.back());
+    for (size_t k = 1; k < nb; ++k) sb.push_back(b[db[db.size() - k]] * sb.back());
+    for (size_t total = na + nb; total-- > 2;)
+      for (size_t x = 1; x < total && x < na; ++x)
+        if (total - x < nb && same_extent(sa[x], sb[total - x])) return {na - x, nb - (total - x)};
     return {na, nb};
   };
   while (i < da.size() || j < db.size()) {

@@ -167,7 +167,7 @@ bool proves_less(const Expr& less, const Expr& than, const Ranges& ranges) {
 
 std::optional<Expr> magnitude(const Expr& weight, const Ranges& ranges) {
   if (const auto c = as_const_int(weight)) return index_const(*c < 0 ? -*c : *c);
-  if (proves_less(index_const(0), weight, ranges)) return weight;
+  if (proves_less(index_const(-1), weight, ranges)) return weight;
   return std::nullopt;
 }
 
@@ -175,7 +175,8 @@ std::optional<Expr> magnitude(const Expr& weight, const Ranges& ranges) {
 
 // Two accesses in different iterations of `loop` never meet: their indices, read as digits (one a loop
 // variable, weighted by its coefficient), agree only where the digit of `loop` agrees. A digit is decided
-// when its weight exceeds all that the undecided ones together can make up for.
+// when its weight exceeds all that the undecided ones together can make up for. (A weight that is 0 for some
+// sizes does so only where a loop has no iterations.)
 bool LoopTree::disjoint(const Access& a, const Access& b, int loop) const {
   const std::string& var = loops_[loop].node->var;
   std::set<std::string> varies;  // carried values differ between iterations in ways not known here

@@ -242,6 +242,40 @@ def least_value(size: torch.SymInt, expr: Any) -> int:
     return int(low) if low.is_Integer else -(2**63)
 
 
+def known_factors(size: torch.SymInt) -> dict[Any, int]:
+    """Symbols, of the tracing that gave `size`, that its guards know to be multiples of a number: after
+    `view(n // 7, 7)` no other n passes."""
+    import sympy
+    from torch.utils._sympy.functions import FloorDiv, Mod
+
+    facts = [guard.expr for guard in size.node.shape_env.guards if isinstance(guard.expr, sympy.Eq)]
+    multiples = {side.args for fact in facts for side in fact.args if isinstance(side, Mod) and 0 in fact.args}
+    factors: dict[Any, int] = {}
+
+    def add(n: Any, k: Any) -> None:
+        if n.is_Symbol and k.is_Integer and k > 1:
+            factors[n] = math.lcm(factors.get(n, 1), int(k))
+
+    for n, k in multiples:
+        add(n, k)
+    for fact in facts:
+        for a, b in (fact.args, fact.args[::-1]):
+            if not isinstance(a, FloorDiv):
+                continue
+            n, k = a.args
+            if isinstance(k, FloorDiv) and (n, k) in multiples and k.args == (n, b):
+                add(n, b)  # n // (n // b) == b, and n // b divides n
+            if isinstance(b, FloorDiv) and b.args == (n + k - 1, k):
+                add(n, k)  # rounding up and down agree
+    return factors
+
+
+def positive_symbol(name: str) -> Any:
+    import sympy
+
+    return sympy.Symbol(name, integer=True, positive=True)
+
+
 def data_dependent_symbols(value: Any) -> set:
     """Symbols in a traced value that stand for what data decide (the number of non-zeros)."""
     from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols

@@ -70,9 +70,9 @@ class Derived:
         return int(found) if self.dtype is None else torch.tensor(found, dtype=self.dtype)
 
 
-def _read_source(arguments: Sequence[Any], position: int, what: str, dim: int) -> int:
+def _read_source(arguments: Sequence[Any], position: int, what: str, dim: int, divisor: int) -> int:
     value = arguments[position]
-    return value if what == "value" else value.shape[dim] if what == "size" else value.stride(dim)
+    return (value if what == "value" else value.shape[dim] if what == "size" else value.stride(dim)) // divisor
 
 
 @dataclass
@@ -81,7 +81,7 @@ class Imported:
 
     graph: Any
     arguments: list[tuple] = field(default_factory=list)  # ("tensor", input) | ("integer",) | ("ignored",)
-    symbols: list[tuple] = field(default_factory=list)  # (argument, "value" | "size" | "stride", dim)
+    symbols: list[tuple] = field(default_factory=list)  # (argument, "value" | "size" | "stride", dim, divisor)
     outputs: list[tuple] = field(default_factory=list)  # see Importer._output and _alias
     externs: dict[str, str] = field(default_factory=dict)  # op -> why
     derived: list[Derived] = field(default_factory=list)  # the last arguments
@@ -200,9 +200,7 @@ class Importer:
         traced = node.meta.get("val", value)
         if isinstance(traced, (torch.SymInt, int)) and not isinstance(traced, bool):
             self.env[node] = traced
-            dim = self.symbols.dim(traced)
-            if isinstance(dim, str):
-                self._symbol_sources.setdefault(dim, (position, "value", 0))
+            self._add_sources(traced, position, "value", 0)
             self.result.arguments.append(("integer",))
             return
         if isinstance(traced, (torch.SymFloat, torch.SymBool, float, bool)):
@@ -218,14 +216,11 @@ class Importer:
             self.result.arguments.append(("ignored",))
             return
         require_plain(node, value)
-        shape = self.symbols.dims(traced.shape if isinstance(traced, torch.Tensor) else value.shape)
-        strides = self.symbols.strides(value.stride())
-        for dim, size in enumerate(shape):
-            if isinstance(size, str):
-                self._symbol_sources.setdefault(size, (position, "size", dim))
-        for dim, stride in enumerate(strides):
-            if isinstance(stride, str):
-                self._symbol_sources.setdefault(stride, (position, "stride", dim))
+        sizes = traced.shape if isinstance(traced, torch.Tensor) else value.shape
+        shape, strides = self.symbols.dims(sizes), self.symbols.strides(value.stride())
+        for what, given in (("size", sizes), ("stride", value.stride())):
+            for dim, size in enumerate(given):
+                self._add_sources(size, position, what, dim)
         index = len(self.input_position)
         id = self.graph.input(
             node.name,
@@ -237,6 +232,10 @@ class Importer:
         self.input_position[node] = index
         self.env[node] = Ref(id, value.dtype, shape)
         self.result.arguments.append(("tensor", index))
+
+    def _add_sources(self, size: int | torch.SymInt, position: int, what: str, dim: int) -> None:
+        for name, divisor in self.symbols.names(size):
+            self._symbol_sources.setdefault(name, (position, what, dim, divisor))
 
     def _attribute(self, node: fx.Node) -> Any:
         """A tensor that tracing lifted into the module: a literal of the model's code."""
@@ -349,7 +348,7 @@ class Importer:
 
     def _derive_size(self, expr: Any, size: torch.SymInt) -> str:
         name = f"derived{len(self.result.derived)}"
-        self._symbol_sources[name] = (self._derive(expr, size), "value", 0)
+        self._symbol_sources[name] = (self._derive(expr, size), "value", 0, 1)
         self.result.arguments.append(("integer",))
         self.symbols.declare(name, compat.size_hint(size, expr), compat.least_value(size, expr))
         return name

@@ -21,7 +21,8 @@ class Symbols:
 
     `declare(name, hint, low)` is told about each before its first use; `low` is the least value it may have. A size
     with no counterpart among Dims (int(s0 * 1.5)) is a symbol of its own, computed at each call: `derive(expr, size)`
-    names it.
+    names it. A symbol that guards know to be a multiple of k is k times a symbol of its own: sizes then divide without
+    floors.
     """
 
     def __init__(self, declare: Callable[[str, int, int], None], derive: Callable[[Any, torch.SymInt], str]) -> None:
@@ -30,6 +31,8 @@ class Symbols:
         self._derive = derive
         self._texts: dict[Any, str] = {}
         self._values: dict[str, int] = {}
+        self._multiples: dict[Any, Any] | None = None  # symbol: k * another one
+        self._wholes: dict[Any, tuple[Any, int]] = {}  # that one: (symbol, k)
 
     def declare(self, name: str, hint: int, low: int) -> None:
         self.hints[name] = hint
@@ -57,14 +60,35 @@ class Symbols:
     def dims(self, sizes: Any) -> tuple[Dim, ...]:
         return tuple([s if type(s) is int else self.dim(s) for s in sizes])
 
-    def _print(self, expr: Any, size: torch.SymInt) -> str:
+    def _print(self, whole: Any, size: torch.SymInt) -> str:
+        expr = whole.xreplace(self._known_multiples(size))
         for symbol in expr.free_symbols:
             if str(symbol) not in self.hints:
-                self.declare(str(symbol), compat.size_hint(size, symbol), compat.least_value(size, symbol))
+                of, k = self._wholes.get(symbol, (symbol, 1))
+                self.declare(str(symbol), compat.size_hint(size, of) // k, -(-compat.least_value(size, of) // k))
         try:
             return print_expression(expr)
         except GraphFallback:
-            return self._derive(expr, size)
+            return self._derive(whole, size)
+
+    def _known_multiples(self, size: torch.SymInt) -> dict[Any, Any]:
+        if self._multiples is None:
+            self._multiples = {}
+            for symbol, k in compat.known_factors(size).items():
+                if compat.least_value(size, symbol) < 1:
+                    continue
+                part = compat.positive_symbol(f"{symbol}_{k}")
+                self._multiples[symbol] = k * part
+                self._wholes[part] = (symbol, k)
+        return self._multiples
+
+    def names(self, size: int | torch.SymInt) -> list[tuple[str, int]]:
+        """The symbols that an argument's size gives, each with what it is to be divided by."""
+        if not isinstance(size, torch.SymInt) or not size.node.expr.is_Symbol:
+            return []
+        symbol = size.node.expr
+        self._known_multiples(size)
+        return [(str(symbol), 1), *((str(part), k) for part, (of, k) in self._wholes.items() if of == symbol)]
 
     def strides(self, strides: Any) -> tuple[Dim, ...]:
         """As dims(), without the max(1, s) of contiguous tensors: it matters only where there are no elements."""

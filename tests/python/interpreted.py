@@ -21,8 +21,8 @@ class Interpreted:
 
     def run(self, arguments):
         values = list(arguments)
-        sources = [(values[position], what, dim) for position, what, dim in self.state["symbols"]]
-        symbols = [v if what == "value" else getattr(v, what)(dim) for v, what, dim in sources]
+        sources = [(values[position], what, dim, divisor) for position, what, dim, divisor in self.state["symbols"]]
+        symbols = [(v if what == "value" else getattr(v, what)(dim)) // divisor for v, what, dim, divisor in sources]
         tensors = [v for v, kind in zip(values, self.state["arguments"], strict=True) if kind[0] == "tensor"]
         outputs, changed = self.graph.evaluate([as_bytes(t) for t in tensors], symbols)
         results = self.compiled.run(arguments)  # allocates, with the strides that are due
