@@ -35,6 +35,8 @@ int64_t parse_number(std::string_view word, size_t equals, int line) {
 
 std::string print(const Schedule& schedule) {
   std::ostringstream out;
+  for (const Ownership& o : schedule.owners)
+    out << "own " << o.loop << " row=" << o.row << " block=" << o.block << " parts=" << o.parts << '\n';
   for (const LoopSchedule& s : schedule.loops) {
     out << "loop " << s.loop;
     if (s.tile > 0) out << " tile=" << s.tile;
@@ -60,10 +62,25 @@ Schedule parse_schedule(std::string_view text) {
       while (words >> word) list.push_back(word);
       continue;
     }
+    if (word == "own") {
+      Ownership& owner = out.owners.emplace_back();
+      words >> owner.loop;
+      while (words >> word) {
+        const size_t equals = word.find('=');
+        const std::string key = word.substr(0, equals);
+        if (key == "row" && equals != std::string::npos)
+          owner.row = word.substr(equals + 1);
+        else if (key == "block" || key == "parts")
+          (key == "block" ? owner.block : owner.parts) = parse_number(word, equals, number);
+        else
+          throw ParseError("schedule line " + std::to_string(number) + ": unknown word `" + word + "`");
+      }
+      continue;
+    }
     LoopSchedule s;
     if (word != "loop" || !(words >> s.loop))
       throw ParseError("schedule line " + std::to_string(number) +
-                       ": expected `loop NAME`, `order NAMES` or `fuse NAMES`");
+                       ": expected `own NAME`, `loop NAME`, `order NAMES` or `fuse NAMES`");
     while (words >> word) {
       const size_t equals = word.find('=');
       const std::string key = word.substr(0, equals);

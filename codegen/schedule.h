@@ -26,14 +26,26 @@ struct LoopSchedule {
   bool operator==(const LoopSchedule&) const = default;
 };
 
+// A nest that writes where data say, divided by target rows: every part runs all of it, but writes only the
+// rows it owns, in blocks dealt out in turn. Each row is written in the nest's own order, by one thread.
+struct Ownership {
+  std::string loop;  // root of the nest; the parallel loop over parts is named `i_owner`
+  std::string row;   // the let that holds the row
+  int64_t block = 1, parts = 1;
+  bool operator==(const Ownership&) const = default;
+};
+
 struct Schedule {
+  std::vector<Ownership> owners;  // carried out first
   std::vector<LoopSchedule> loops;
   std::vector<std::vector<std::string>> order;  // perfect nests to permute: loop variables, outermost first
   std::vector<std::vector<std::string>> fuse;  // perfect nests to run as one loop, after tiling and permuting
   bool operator==(const Schedule&) const = default;
 };
 
-// One line an item:  loop i tile=64 vector lanes=16 accumulators=4  |  order i_tile j_tile i j  |  fuse i j
+// One line an item:
+//   own i row=at block=1 parts=4  |  loop i tile=64 vector lanes=16 accumulators=4  |  order i_tile j_tile i
+//   j |  fuse i j
 std::string print(const Schedule& schedule);
 Schedule parse_schedule(std::string_view text);
 

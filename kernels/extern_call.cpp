@@ -1,5 +1,6 @@
 // Results are handed to the run without a copy. They are copied only where the graph's layout differs from
-// ATen's, or where the operator returned (a view of) an operand, whose memory the arena is about to reuse.
+// ATen's, or where the operator returned (a view of) an operand or another result, whose memory the arena is
+// about to reuse.
 #include "kernels/extern_call.h"
 
 #include <ATen/ATen.h>
@@ -143,7 +144,11 @@ class ArgumentParser {
 class ExternCall final : public Step {
  public:
   explicit ExternCall(ExternCallDesc desc)
-      : op_(find(desc.overload)), operands_(std::move(desc.operands)), results_(std::move(desc.results)) {
+      : op_(find(desc.overload)),
+        operands_(std::move(desc.operands)),
+        results_(std::move(desc.results)),
+        returns_(std::move(desc.returns)) {
+    IPEX_CHECK(returns_.size() == results_.size(), desc.overload + ": one position a result");
     const Json args = Json::parse(desc.args);
     const auto& declared = op_.schema().arguments();
     IPEX_CHECK(args.size() == declared.size(), desc.overload + ": one argument a parameter of the schema");
@@ -172,19 +177,28 @@ class ExternCall final : public Step {
       stack.push_back(materialize(argument, operands, context.symbols()));
     op_.callBoxed(stack);
 
-    size_t next = 0;
-    auto take = [&](const at::Tensor& tensor) {
-      if (!tensor.defined()) return;
-      if (waits_) wait_for(tensor);
-      IPEX_CHECK(next < results_.size(), info.name + " returned more tensors than tracing saw");
-      accept(context, results_[next++], tensor, operands);
-    };
+    // By position: an operator may return no tensor where tracing saw one that nobody reads, and the other
+    // way round.
+    std::vector<at::Tensor> returned;
     for (const c10::IValue& value : stack) {
-      if (value.isTensor()) take(value.toTensor());
       if (value.isTensorList())
-        for (const at::Tensor& tensor : value.toTensorVector()) take(tensor);
+        for (const at::Tensor& tensor : value.toTensorVector()) returned.push_back(tensor);
+      else
+        returned.push_back(value.isTensor() ? value.toTensor() : at::Tensor());
     }
-    IPEX_CHECK(next == results_.size(), info.name + " returned fewer tensors than tracing saw");
+    stack.clear();
+    if (waits_)
+      for (const at::Tensor& tensor : returned)
+        if (tensor.defined()) wait_for(tensor);
+    for (size_t r = 0; r < results_.size(); ++r) {
+      if (results_[r].buffer < 0) continue;  // nobody reads it
+      const auto at = static_cast<size_t>(returns_[r]);
+      if (at >= returned.size() || !returned[at].defined())
+        throw InternalError(info.name + " returned no tensor where tracing saw one (result " +
+                            std::to_string(returns_[r]) + ")");
+      accept(context, results_[r], returned[at], operands);
+      operands.push_back(std::move(returned[at]));  // a later result may be a view of this one
+    }
   }
 
  private:
@@ -235,7 +249,6 @@ class ExternCall final : public Step {
 
   void accept(RunContext& context, const TensorSpec& spec, at::Tensor tensor,
               const std::vector<at::Tensor>& operands) const {
-    if (spec.buffer < 0) return;  // nobody reads it
     const TensorView expected = context.view(spec);
     if (tensor.scalar_type() != scalar_type(spec.dtype) || tensor.sizes() != c10::IntArrayRef(expected.sizes))
       throw InternalError(info.name + " returned another dtype or shape than tracing saw");
@@ -253,6 +266,7 @@ class ExternCall final : public Step {
 
   c10::OperatorHandle op_;
   std::vector<TensorSpec> operands_, results_;
+  std::vector<int64_t> returns_;
   std::vector<Argument> arguments_;
   bool waits_ = false;
 };

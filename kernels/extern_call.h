@@ -24,7 +24,8 @@ struct ExternCallDesc {
   std::string args;                  // JSON array in schema order; python's extern.py says how it is spelled
   std::string why;                   // why the op is not native
   std::vector<TensorSpec> operands;  // what {"t": i} refers to
-  std::vector<TensorSpec> results;   // the tensors the op returns, undefined ones left out
+  std::vector<TensorSpec> results;   // of what the op returns, the tensors that tracing saw
+  std::vector<int64_t> returns;      // where each result stands among what the op returns
   std::function<SizeExpr(const std::string&)> size;  // {"dim": text} to a program over the graph's symbols
 };
 

@@ -5,6 +5,7 @@
 #include <torch/csrc/Exceptions.h>
 
 #include <mutex>
+#include <numeric>
 #include <span>
 
 #include "backend/compile.h"
@@ -148,11 +149,14 @@ std::unique_ptr<CompiledGraph> compile_graph(const GraphBuilder& builder, const 
   options.hoist = hoist;
   options.make_extern = [&graph](const graph::Node& node, std::vector<TensorSpec> operands,
                                  std::vector<TensorSpec> results) {
-    auto step = kernels::make_extern_call({node.name, node.attr<std::string>("args"),
-                                           node.attr_or<std::string>("why", ""), std::move(operands),
-                                           std::move(results), [&graph](const std::string& dim) {
-                                             return graph::to_size_expr(loop::parse_expr(dim), graph.symbols);
-                                           }});
+    std::vector<int64_t> returns(results.size());
+    std::iota(returns.begin(), returns.end(), 0);
+    auto step = kernels::make_extern_call(
+        {node.name, node.attr<std::string>("args"), node.attr_or<std::string>("why", ""), std::move(operands),
+         std::move(results), node.attr_or<std::vector<int64_t>>("returns", std::move(returns)),
+         [&graph](const std::string& dim) {
+           return graph::to_size_expr(loop::parse_expr(dim), graph.symbols);
+         }});
     if (!node.source.empty()) step->info.sources.push_back(node.source);
     return step;
   };

@@ -29,10 +29,10 @@ class GraphBuilder {
              const pybind11::list& types, const pybind11::dict& attrs);
   Handle pointwise(const std::string& row, const std::vector<Handle>& operands, const std::string& dtype,
                    const pybind11::tuple& shape);
-  // layouts: the strides that ATen gives each result
+  // layouts: the strides that ATen gives each result; returns: where results stand among what the op returns
   Handle extern_call(const std::string& overload, const std::vector<Handle>& operands,
                      const pybind11::list& types, const pybind11::list& layouts, const std::string& args,
-                     const std::string& why);
+                     const std::string& why, const std::vector<int64_t>& returns);
   int output(Handle value, const pybind11::object& strides);
   void mutate(int input, Handle value);
   void source(const std::string& text) { source_ = text; }

@@ -217,12 +217,34 @@ class NodeVerifier {
     require(node_.types.size() == (kind == "max" ? 2u : 1u), "max gives values and indices, avg values");
     const size_t spatial = node_.attr<std::vector<int64_t>>("kernel").size();
     require(spatial >= 1 && spatial <= 3 && rank(operand(0)) >= spatial, "is 1-d to 3-d, spatial dims last");
+    const auto window = node_.attr_or<std::string>("window", "sliding");
+    require(window == "sliding" || window == "adaptive" || window == "covering",
+            "window is sliding, adaptive or covering");
+    require(window != "covering" || (kind == "avg" && node_.attr_or<int64_t>("divisor", 0) != 0),
+            "covering windows are averages with a divisor");
     for (size_t r = 0; r < node_.types.size(); ++r) {
       require(node_.types[r].dtype == (r ? Dtype::kI64 : operand(0).dtype),
               "values of x's dtype, indices i64");
       require(rank(node_.types[r]) == rank(operand(0)), "keeps the rank");
       for (size_t d = 0; d + spatial < rank(operand(0)); ++d)
         require(same(node_.types[r].shape[d], operand(0).shape[d]), "only spatial dims change");
+    }
+  }
+
+  void segment() const {
+    operands(3);
+    const ops::ReductionRow* row = ops::find_reduction(node_.name);
+    if (!row) fail("'" + node_.name + "' is no row of reduction.def");
+    require(static_cast<int>(node_.types.size()) == row->results, "has the row's number of results");
+    require(rank(operand(0)) >= 1, "x has a dim of positions");
+    for (size_t i : {1, 2}) {
+      require(operand(i).dtype == Dtype::kI64 && rank(operand(i)) == 1, "begins and ends are i64 vectors");
+      require(same(operand(i).shape[0], result().shape[0]), "one begin and one end a result");
+    }
+    for (const Type& type : node_.types) {
+      require(rank(type) == rank(operand(0)), "keeps the rank");
+      for (size_t d = 1; d < rank(type); ++d)
+        require(same(type.shape[d], operand(0).shape[d]), "only the first dim changes");
     }
   }
 
@@ -414,6 +436,8 @@ class NodeVerifier {
                 "gives the shape of x or of w");
         return convolution(operand(1).shape, operand(2).shape, operand(0).shape);
       }
+      case Op::kSegment:
+        return segment();
       case Op::kPool:
         return pool();
       case Op::kExtern:

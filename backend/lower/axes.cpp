@@ -231,6 +231,10 @@ void Axes::visit(const Graph& body, const Node& node, std::vector<int>& result) 
       for (size_t i = 1; i + 1 < node.operands.size(); ++i) unify_all(operand(i), src);
       break;
     }
+    case Op::kSegment:
+      for (size_t d = 1; d < result.size(); ++d) unify(operand(0)[d], result[d]);
+      for (size_t i : {1, 2}) unify(operand(i)[0], result[0]);
+      break;
     case Op::kPool:
       for (size_t d = 0; d + node.attr<std::vector<int64_t>>("kernel").size() < result.size(); ++d)
         unify(operand(0)[d], result[d]);

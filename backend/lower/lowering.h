@@ -47,6 +47,7 @@ class Lowering {
 
   // ---- windows.cpp: values that are reductions over a window or over a contracted dim ----
   loop::Expr pool(Value v, const Index& index, const loop::Expr& mask);
+  loop::Expr segment(Value v, const Index& index, const loop::Expr& mask);
   loop::Expr matmul(const Node& node, int32_t id, const Index& index, const loop::Expr& mask);
   loop::Expr conv_sum(int32_t id, Value x, Value w, bool backwards, const Index& index,
                       const loop::Expr& mask);
@@ -97,6 +98,7 @@ class Lowering {
   bool is_read(Value v) const;                                                 // by a node of the group
   void scan(int32_t n);
   void scatter(Value v, const std::string& buffer, const OperandLayout& layout);
+  bool repeats_along(Value v, int dim) const;
   void for_each(Value v, const std::vector<int>& dims, size_t level, Index& index,
                 const std::function<void()>& body);
   std::vector<int> dims_by_stride(const Strides& strides) const;

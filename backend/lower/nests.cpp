@@ -245,9 +245,31 @@ ScalarOp combine_op(const std::string& combine, Dtype dtype) {
 
 }  // namespace
 
+// Does v have one value all along `dim`, as its graph shows?
+bool Lowering::repeats_along(Value v, int dim) const {
+  const Node& node = body_.node(v);
+  switch (node.op) {
+    case Op::kConstant:
+    case Op::kFull:
+      return true;
+    case Op::kIota:
+      return node.attr<int64_t>("axis") != dim;
+    case Op::kExpand: {
+      const auto& dims = node.attr<std::vector<int64_t>>("dims");
+      const auto from = std::find(dims.begin(), dims.end(), dim);
+      return from == dims.end() || repeats_along(node.operands[0], static_cast<int>(from - dims.begin()));
+    }
+    case Op::kPointwise:
+      return std::all_of(node.operands.begin(), node.operands.end(),
+                         [&](Value operand) { return repeats_along(operand, dim); });
+    default:
+      return is_one(body_.type(v).shape[dim]);
+  }
+}
+
 // First the copy of x, then one update an element of src, in order where two of them may meet: dims of src
-// that the map uses directly never collide and go outermost, except the last, which is contiguous and stays
-// innermost.
+// that the map uses directly never collide and go outermost; the last, which is contiguous, stays innermost
+// where a whole row goes to one place.
 void Lowering::scatter(Value v, const std::string& buffer, const OperandLayout& layout) {
   const Node& node = body_.node(v);
   const Dtype dtype = node.types[0].dtype;
@@ -262,16 +284,26 @@ void Lowering::scatter(Value v, const std::string& buffer, const OperandLayout& 
   const int rank = static_cast<int>(body_.type(src).shape.size());
   const auto& map = node.attr<std::vector<int64_t>>("map");
   auto is_direct = [&](int d) { return std::count(map.begin(), map.end(), d) != 0; };
+  const bool in_rows = rank > 0 && is_direct(rank - 1) &&
+                       std::all_of(node.operands.begin() + 1, node.operands.end() - 1,
+                                   [&](Value position) { return repeats_along(position, rank - 1); });
   std::vector<int> dims;
-  for (int d = 0; d + 1 < rank; ++d)
-    if (is_direct(d)) dims.push_back(d);
+  for (int d = 0; d < rank; ++d)
+    if (is_direct(d) && !(in_rows && d == rank - 1)) dims.push_back(d);
   for (int d = 0; d < rank; ++d)
     if (!is_direct(d)) dims.push_back(d);
-  if (rank > 0 && is_direct(rank - 1)) dims.push_back(rank - 1);
+  if (in_rows) dims.push_back(rank - 1);
   Index u(rank);
   for_each(src, dims, 0, u, [&] {
     Expr valid;
-    const Index at = mapped_index(node, node.types[0].shape, u, nullptr, &valid);
+    Index at = mapped_index(node, node.types[0].shape, u, nullptr, &valid);
+    // Within bounds for the proof that rows of different positions do not overlap; only valid ones are
+    // stored.
+    for (size_t d = 0; valid && d < at.size(); ++d)
+      if (map[d] < 0)
+        at[d] = emitter_.let("row",
+                             make_apply(ScalarOp::min_, {make_apply(ScalarOp::max_, {at[d], index_const(0)}),
+                                                         node.types[0].shape[d] - index_const(1)}));
     Expr x = loop::make_cast(opmath(dtype), value(src, u));
     if (combine != "set") {
       read_back_.insert(buffer);

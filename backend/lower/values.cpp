@@ -113,6 +113,8 @@ Expr Lowering::compute(Value v, const Index& index, const Expr& mask) {
       read_back_.insert(buffer);
       return load(buffer, body_.type(v).dtype, layout, index, mask);
     }
+    case Op::kSegment:
+      return segment(v, index, mask);
     case Op::kPool:
       return pool(v, index, mask);
     case Op::kMatMul:

@@ -1,8 +1,10 @@
-// Pooling, and the naive form of what a library normally computes: contractions over K and over convolution
-// windows. They are the reference of eval() and the fallback for shapes and dtypes that the library refuses.
+// Pooling, reductions over parts of a dim, and the naive form of what a library normally computes:
+// contractions over K and over convolution windows. They are the reference of eval() and the fallback for
+// shapes and dtypes that the library refuses.
 #include <algorithm>
 
 #include "backend/lower/lowering.h"
+#include "codegen/loop/simplify.h"
 #include "kernels/library.h"
 
 namespace ipex::graph {
@@ -62,6 +64,67 @@ Expr product(const Exprs& factors) {
 
 }  // namespace
 
+namespace {
+
+// The window of one output along one spatial dim of a Pool.
+struct PoolDim {
+  int64_t kernel, stride, padding, dilation;
+  Dim size, outputs;  // of the operand and of the result
+
+  Expr adaptive_begin(const Expr& p) const { return loop::floordiv(p * size, outputs); }
+  Expr adaptive_end(const Expr& p) const {
+    return loop::floordiv((p + index_const(1)) * size + outputs - index_const(1), outputs);
+  }
+  // Windows of an adaptive pooling differ in length by one at most.
+  Dim adaptive_taps() const {
+    const Dim longest = loop::floordiv(size + outputs - index_const(1), outputs);
+    const bool all_equal = as_const_int(loop::simplify(loop::floormod(size, outputs))) == 0;
+    return loop::simplify(all_equal ? longest : longest + index_const(1));
+  }
+  void adapt(Tap& tap, const Expr& p, const Expr& k) const {
+    Expr at = adaptive_begin(p) + k;
+    if (as_const_int(loop::simplify(floormod(size, outputs))) != 0)
+      tap.inside = both(tap.inside, make_apply(ScalarOp::lt_, {at, adaptive_end(p)}));
+    tap.position.push_back(std::move(at));
+  }
+
+  // Sliding windows seen from the element p they look at: those that cover it are at most so many.
+  int64_t covering_taps() const { return (kernel + stride - 1) / stride; }
+  void cover(Tap& tap, const Expr& p, const Expr& k) const {
+    const Expr from_start = p + index_const(padding);
+    Expr at = loop::floordiv(from_start, index_const(stride)) - index_const(covering_taps() - 1) + k;
+    tap.inside = both(tap.inside, make_apply(ScalarOp::ge_, {at, index_const(0)}));
+    tap.inside = both(tap.inside, make_apply(ScalarOp::lt_, {at, size}));
+    if (kernel % stride != 0)
+      tap.inside = both(tap.inside, make_apply(ScalarOp::lt_,
+                                               {from_start - at * index_const(stride), index_const(kernel)}));
+    tap.position.push_back(std::move(at));
+  }
+
+  // Elements of a sliding window inside the tensor (padded or not); a window may stick out at the end in ceil
+  // mode.
+  Expr length(const Expr& p, bool include_pad) const {
+    Expr begin = p * index_const(stride) - index_const(padding);
+    Expr end = make_apply(ScalarOp::min_, {begin + index_const(kernel), size + index_const(padding)});
+    if (!include_pad) {
+      begin = make_apply(ScalarOp::max_, {begin, index_const(0)});
+      end = make_apply(ScalarOp::min_, {end, size});
+    }
+    return end - begin;
+  }
+};
+
+enum class PoolWindow { kSliding, kAdaptive, kCovering };
+
+PoolWindow pool_window(const Node& node) {
+  const auto name = node.attr_or<std::string>("window", "sliding");
+  return name == "adaptive"   ? PoolWindow::kAdaptive
+         : name == "covering" ? PoolWindow::kCovering
+                              : PoolWindow::kSliding;
+}
+
+}  // namespace
+
 Expr Lowering::pool(Value v, const Index& index, const Expr& mask) {
   const Node& node = body_.node(v);
   const Shape& x_shape = body_.type(node.operands[0]).shape;
@@ -69,7 +132,11 @@ Expr Lowering::pool(Value v, const Index& index, const Expr& mask) {
   const Ints kernel = node.attr<Ints>("kernel"), stride = node.attr<Ints>("stride"),
              padding = node.attr<Ints>("padding");
   const Ints dilation = node.attr_or<Ints>("dilation", Ints(kernel.size(), 1));
-  const size_t spatial = kernel.size(), lead = x_shape.size() - spatial;
+  const size_t lead = x_shape.size() - kernel.size();
+  std::vector<PoolDim> dims;
+  for (size_t d = 0; d < kernel.size(); ++d)
+    dims.push_back({kernel[d], stride[d], padding[d], dilation[d], x_shape[lead + d], result[lead + d]});
+  const PoolWindow window = pool_window(node);
   const bool is_max = node.attr<std::string>("kind") == "max";
   const bool include_pad = node.attr_or<bool>("count_include_pad", true);
   const int64_t divisor = node.attr_or<int64_t>("divisor", 0);
@@ -85,15 +152,25 @@ Expr Lowering::pool(Value v, const Index& index, const Expr& mask) {
                                                                    : "amax");
   const Dtype type = compute_dtype(node.operands[0]);
   Emitter::ReductionSpec spec;
-  for (int64_t k : kernel) spec.extents.push_back(index_const(k));
+  for (const PoolDim& dim : dims)
+    spec.extents.push_back(window == PoolWindow::kAdaptive   ? dim.adaptive_taps()
+                           : window == PoolWindow::kCovering ? index_const(dim.covering_taps())
+                                                             : index_const(dim.kernel));
   spec.states = row->states(type);
   for (loop::State& s : spec.states)
     s.name = "s" + std::to_string(v.node) + (s.name == "s0" ? "" : "_" + s.name.substr(1));
   spec.step = [&](const Exprs& taps, const Exprs& states) {
     Tap tap;
-    for (size_t d = 0; d < spatial; ++d)
-      slide(tap, index[lead + d], taps[d], stride[d], padding[d], dilation[d], x_shape[lead + d],
-            result[lead + d], kernel[d]);
+    for (size_t d = 0; d < dims.size(); ++d) {
+      const PoolDim& dim = dims[d];
+      if (window == PoolWindow::kAdaptive)
+        dim.adapt(tap, index[lead + d], taps[d]);
+      else if (window == PoolWindow::kCovering)
+        dim.cover(tap, index[lead + d], taps[d]);
+      else
+        slide(tap, index[lead + d], taps[d], dim.stride, dim.padding, dim.dilation, dim.size, dim.outputs,
+              dim.kernel);
+    }
     if (tap.inside) tap.inside = emitter_.let("inside", tap.inside);
     Index at(index.begin(), index.begin() + static_cast<int64_t>(lead));
     at.insert(at.end(), tap.position.begin(), tap.position.end());
@@ -114,23 +191,50 @@ Expr Lowering::pool(Value v, const Index& index, const Expr& mask) {
   }
   Expr count = index_const(divisor);
   if (divisor == 0) {
-    // Elements of the window inside the tensor (padded or not); a window may stick out at the end in ceil
-    // mode.
     Exprs lengths;
-    for (size_t d = 0; d < spatial; ++d) {
-      const Dim& size = x_shape[lead + d];
-      Expr begin = index[lead + d] * index_const(stride[d]) - index_const(padding[d]);
-      Expr end = make_apply(ScalarOp::min_, {begin + index_const(kernel[d]), size + index_const(padding[d])});
-      if (!include_pad) {
-        begin = make_apply(ScalarOp::max_, {begin, index_const(0)});
-        end = make_apply(ScalarOp::min_, {end, size});
-      }
-      lengths.push_back(end - begin);
+    for (size_t d = 0; d < dims.size(); ++d) {
+      const Expr& p = index[lead + d];
+      lengths.push_back(window == PoolWindow::kAdaptive ? dims[d].adaptive_end(p) - dims[d].adaptive_begin(p)
+                                                        : dims[d].length(p, include_pad));
     }
     count = product(lengths);
   }
   Expr mean = make_apply(ScalarOp::div_, {states[0], loop::make_cast(type, count)});
   return emitter_.let("t" + std::to_string(v.node), mean);
+}
+
+// A loop over the positions of one part.
+Expr Lowering::segment(Value v, const Index& index, const Expr& mask) {
+  const Node& node = body_.node(v);
+  const Value x = node.operands[0];
+  const ops::ReductionRow* row = ops::find_reduction(node.name);
+  auto position = [&](Value at) {
+    Expr given = make_apply(ScalarOp::max_, {value(at, {index[0]}, mask), index_const(0)});
+    return emitter_.let("at", make_apply(ScalarOp::min_, {given, body_.type(x).shape[0]}));
+  };
+  const Expr begin = position(node.operands[1]), end = position(node.operands[2]);
+  const Expr count = emitter_.let("count", make_apply(ScalarOp::max_, {end - begin, index_const(0)}));
+  Emitter::ReductionSpec spec;
+  spec.extents = {count};
+  spec.states = row->states(compute_dtype(x));
+  for (loop::State& s : spec.states)
+    s.name = "s" + std::to_string(v.node) + (s.name == "s0" ? "" : "_" + s.name.substr(1));
+  spec.step = [&](const Exprs& vars, const Exprs& states) {
+    Index at = index;
+    at[0] = begin + vars[0];
+    Expr element = value(x, at, mask);
+    return row->update(states, element, at[0]);
+  };
+  spec.merge = [&](const Exprs& a, const Exprs& b) { return row->merge(a, b); };
+  const Exprs states = emitter_.reduce(spec, emitter_.depth_of(index, mask));
+  const Exprs results = row->finish(states, count, 1);
+  for (size_t r = 0; r < results.size(); ++r) {
+    const Value result{v.node, static_cast<int32_t>(r)};
+    remember(result, index, mask,
+             emitter_.let("t" + std::to_string(v.node) + (r ? "_" + std::to_string(r) : ""),
+                          loop::make_cast(compute_dtype(result), results[r])));
+  }
+  return value(v, index, mask);  // remembered now
 }
 
 Expr Lowering::contract(int32_t id, Dtype dtype, const std::vector<Dim>& extents, const Index& index,

@@ -38,7 +38,7 @@ enum class Role : uint8_t {
 struct Unit {  // a group under construction, or a single node that is none
   std::vector<int32_t> nodes;
   bool fusible = false;
-  bool closed = false;         // scatter, pool, scan: takes producers inlined, nothing else
+  bool closed = false;         // scatter, segment, pool, scan: takes producers inlined, nothing else
   std::optional<Space> space;  // with axes once a reduction is in
   Shape shape;                 // of a pointwise group
 };
@@ -111,7 +111,8 @@ class Grouper {
       unit.nodes = {v};
       unit.fusible = computes_[v];
       unit.shape = shape_of(v);
-      unit.closed = node.op == Op::kScatter || node.op == Op::kPool || node.op == Op::kScan;
+      unit.closed =
+          node.op == Op::kScatter || node.op == Op::kSegment || node.op == Op::kPool || node.op == Op::kScan;
       if (node.op == Op::kReduce)
         unit.space = make_space(unit.shape, node.attr<std::vector<int64_t>>("axes"));
       if (!computes_[v] && !is_step_[v]) continue;
@@ -137,7 +138,7 @@ class Grouper {
         // Data is read at computed places, windows overlap, and concatenation asks at shifted ones.
         const bool indirect = (node.op == Op::kGather && i == 0) || node.op == Op::kPad ||
                               node.op == Op::kCat || node.op == Op::kPool || node.op == Op::kScatter ||
-                              node.op == Op::kScan;
+                              node.op == Op::kSegment || node.op == Op::kScan;
         if (indirect) edge->relation = Relation::kOther;
         connect(*edge);
       }
@@ -261,7 +262,7 @@ class Grouper {
   // asked for often.
   bool cheap_to_inline(const Unit& unit, const Node& consumer) const {
     if (consumer.op == Op::kPool || (consumer.op == Op::kCat && consumer.operands.size() > 4)) return false;
-    if (consumer.op == Op::kScatter || consumer.op == Op::kScan) return true;
+    if (consumer.op == Op::kScatter || consumer.op == Op::kSegment || consumer.op == Op::kScan) return true;
     if (unit.nodes.size() > 4) return false;
     return std::all_of(unit.nodes.begin(), unit.nodes.end(), [&](int32_t v) { return is_cheap(v); });
   }

@@ -86,6 +86,7 @@ bool is_fusible(Op op) {
     case Op::kFull:
     case Op::kGather:
     case Op::kScatter:
+    case Op::kSegment:
     case Op::kPool:
     case Op::kReorder:
       return true;

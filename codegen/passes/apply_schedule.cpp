@@ -1,4 +1,5 @@
-// apply_schedule: carries out a Schedule, step by step: tile, permute, fuse, then mark each loop's kind.
+// apply_schedule: carries out a Schedule, step by step: divide among owners, tile, permute, fuse, then mark
+// each loop's kind.
 //
 // Nothing is decided or proved here; a schedule that does not fit the function is an InternalError that names
 // the loop.
@@ -12,6 +13,37 @@
 namespace ipex::loop {
 
 namespace {
+
+// ..; let row = x; rest  =>  ..; let row = x; if row // block % parts == owner { rest }
+bool guard(Block& block, const Ownership& o, const Expr& owner) {
+  std::vector<Stmt> stmts = block->stmts;
+  for (size_t i = 0; i < stmts.size(); ++i) {
+    if (const auto* let = std::get_if<Let>(&stmts[i]); let && let->name == o.row) {
+      const Expr part = floormod(floordiv(make_var(o.row), index_const(o.block)), index_const(o.parts));
+      If mine{.condition = make_apply(ScalarOp::eq_, {part, owner})};
+      const auto rest = stmts.begin() + static_cast<std::ptrdiff_t>(i) + 1;
+      mine.then_body = make_block({rest, stmts.end()});
+      stmts.erase(rest, stmts.end());
+      stmts.emplace_back(std::move(mine));
+      block = make_block(std::move(stmts));
+      return true;
+    }
+    if (auto* loop = std::get_if<For>(&stmts[i]); loop && guard(loop->body, o, owner)) {
+      block = make_block(std::move(stmts));
+      return true;
+    }
+  }
+  return false;
+}
+
+// for i in b..e { body }  =>  for i_owner in 0..parts parallel { for i in b..e { guarded body } }
+For divide(For loop, const Ownership& o) {
+  For outer{.var = loop.var + "_owner", .begin = index_const(0), .end = index_const(o.parts)};
+  IPEX_CHECK(guard(loop.body, o, make_var(outer.var)), "no `" + o.row + "` in the nest of `" + o.loop + "`");
+  outer.kind = ForKind::kParallel;
+  outer.body = make_block({std::move(loop)});
+  return outer;
+}
 
 // for i in b..e  =>  for i_tile in 0..ceil((e-b)/T) { for i in b + i_tile*T .. min(b + i_tile*T + T, e) }
 For tile(For loop, int64_t size, Names& names) {
@@ -96,6 +128,8 @@ Function apply_schedule(const Function& f, const Schedule& schedule) {
     out.body =
         replace_loop(out.body, var, [&](For loop) -> std::vector<Stmt> { return {fn(std::move(loop))}; });
   };
+  for (const Ownership& o : schedule.owners)
+    rewrite(o.loop, [&](For loop) { return divide(std::move(loop), o); });
   for (const LoopSchedule& s : schedule.loops)
     if (s.tile > 0) rewrite(s.loop, [&](For loop) { return tile(std::move(loop), s.tile, names); });
   for (const auto& order : schedule.order) {

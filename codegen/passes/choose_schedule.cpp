@@ -5,8 +5,10 @@
 // outside any vector loop as scalar. An outer loop may win over the reduction inside it: column sums keep a
 // vector of columns. Parallel is the outermost loop that is proved independent, unless all the work is
 // smaller than waking the threads. A reduction with too little around it to keep threads busy is cut into
-// chunks of a fixed size: results do not depend on the number of threads.
+// chunks of a fixed size: results do not depend on the number of threads. Nor do they where a nest writes to
+// rows that data name: each row has one owner, who writes it in the nest's order.
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <set>
@@ -32,7 +34,10 @@ constexpr double kLongColumn = 2048;  // rows; the merge of kMaxChunks is then a
 constexpr double kKeptBlocks = 16;    // this many vectors of results keep threads busy without splitting
 constexpr double kStridedCost = 8;    // a lane of a gather or scatter, against a lane of a contiguous access
 constexpr double kUniformCost = 0.25;
-constexpr double kLoopCost = 64;        // entering a loop, in lanes
+constexpr double kPassCost = 8;  // finding out that a row is another thread's
+constexpr int64_t kOwnedBytes =
+    256;                          // the least memory an owner has in one piece: threads share no cache line
+constexpr double kLoopCost = 64;  // entering a loop, in lanes
 constexpr double kLaneMergeCost = 240;  // bringing a vector of partial results to one
 constexpr double kTupleMerge = 6;       // times that, where it takes more than one instruction
 
@@ -275,8 +280,38 @@ class Chooser {
       reorder(chain, chain_vector);
       return;
     }
+    if (chain.empty() && divide(root)) return;
     std::vector<Level> levels = outer_levels(chain, chain_vector);
     if (parallel_ && !(is_static(root) && work(root) < kSerialWork)) parallelise(root, levels, chain_vector);
+  }
+
+  // A nest whose outermost loop must run in order, divided by the rows that it writes.
+  bool divide(int root) {
+    const double total = work(root), threads = target_.threads;
+    if (tree_.at(root).node->reduction || threads < 2 || total < kSerialWork) return false;
+    for (const LoopTree::Access& access : tree_.accesses()) {
+      if (!access.is_store || access.loop < 0 || !tree_.encloses(root, access.loop)) continue;
+      for (const LoopTree::Position& row : access.positions) {
+        if (row.loop < 0 || !tree_.encloses(root, row.loop)) continue;
+        double passes = kPassCost;
+        for (int l = row.loop;; l = tree_.at(l).parent) {
+          passes *= trips(l);
+          if (l == root) break;
+        }
+        if (passes + total / threads > 0.75 * total || !tree_.divisible(root, row.name)) continue;
+        const auto weight = LoopTree::stride(access.named, row.name);
+        const auto elements = weight ? as_const_int(*weight) : std::nullopt;
+        const int64_t bytes = std::max<int64_t>(elements.value_or(kOwnedBytes), 1) * itemsize(access.dtype);
+        out_.owners.push_back(
+            {.loop = var(root),
+             .row = row.name,
+             .block = static_cast<int64_t>(
+                 std::bit_ceil(static_cast<uint64_t>((kOwnedBytes + bytes - 1) / bytes))),
+             .parts = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(target_.threads)))});
+        return true;
+      }
+    }
+    return false;
   }
 
   // A reduction over several loops runs its contiguous one innermost, keeping the vector of partial results

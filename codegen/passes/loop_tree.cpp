@@ -2,6 +2,7 @@
 #include "codegen/passes/loop_tree.h"
 
 #include <algorithm>
+#include <functional>
 #include <set>
 
 #include "codegen/loop/rewrite.h"
@@ -48,9 +49,10 @@ double op_cost(ScalarOp op, Dtype dtype) {
   }
 }
 
-// Integer lets in scope, inlined, and the loop that owns each scratch buffer.
+// Integer lets in scope, inlined (`named`: but for positions), and the loop that owns each scratch buffer.
 struct LoopTree::Scope {
-  Substitution integers;
+  Substitution integers, named;
+  std::map<std::string, Position> positions;
   std::map<std::string, int> owner;
   std::map<std::string, Dtype> dtype;
 };
@@ -68,18 +70,48 @@ LoopTree::LoopTree(const Function& f) : ranges_(variable_ranges(f)) {
   }
 }
 
+namespace {
+
+// The other operand of min or max `e`, when one is `known`.
+Expr other_operand(const Expr& e, ScalarOp op, const std::function<bool(const Expr&)>& known) {
+  if (!e->is(ExprKind::kApply) || e->op != op) return nullptr;
+  if (known(e->args[0])) return e->args[1];
+  return known(e->args[1]) ? e->args[0] : nullptr;
+}
+
+// reach of min(max(x, 0), reach), in any order of operands.
+Expr position_reach(const Expr& e) {
+  const auto is_zero = [](const Expr& x) { return as_const_int(x) == 0; };
+  return other_operand(e, ScalarOp::min_,
+                       [&](const Expr& x) { return other_operand(x, ScalarOp::max_, is_zero) != nullptr; });
+}
+
+}  // namespace
+
+void LoopTree::record(bool is_store, const std::string& buffer, Dtype dtype, const Expr& index, int loop,
+                      const Scope& scope) {
+  const auto owner = scope.owner.find(buffer);
+  Access access{.is_store = is_store,
+                .buffer = buffer,
+                .dtype = dtype,
+                .index = substitute(index, scope.integers),
+                .loop = loop,
+                .owner = owner == scope.owner.end() ? -1 : owner->second,
+                .named = nullptr};
+  access.named = scope.positions.empty() ? access.index : substitute(index, scope.named);
+  if (!scope.positions.empty())
+    for (const std::string& name : free_vars(access.named))
+      if (const auto it = scope.positions.find(name); it != scope.positions.end())
+        access.positions.push_back(it->second);
+  accesses_.push_back(std::move(access));
+  if (loop >= 0) loops_[loop].accesses.push_back(static_cast<int>(accesses_.size()) - 1);
+}
+
 void LoopTree::read(const Expr& e, int loop, Scope& scope) {
   if (!e) return;
   visit(e, [&](const ExprNode& n) {
     if (n.is(ExprKind::kLoad)) {
-      const auto owner = scope.owner.find(n.name);
-      accesses_.push_back({.is_store = false,
-                           .buffer = n.name,
-                           .dtype = n.type.dtype,
-                           .index = substitute(n.args[0], scope.integers),
-                           .loop = loop,
-                           .owner = owner == scope.owner.end() ? -1 : owner->second});
-      if (loop >= 0) loops_[loop].accesses.push_back(static_cast<int>(accesses_.size()) - 1);
+      record(false, n.name, n.type.dtype, n.args[0], loop, scope);
     } else if (n.is(ExprKind::kApply) && loop >= 0 && n.type.dtype != Dtype::kI64) {
       const double cost = op_cost(n.op, n.type.dtype);
       loops_[loop].work += cost;
@@ -103,20 +135,20 @@ void LoopTree::walk(const Block& block, int loop, Scope& scope) {
         for (const Expr& y : f->reduction->yield) read(y, id, scope);
     } else if (const auto* let = std::get_if<Let>(&stmt)) {
       read(let->value, loop, scope);
-      if (let->value->type == kIndex) scope.integers[let->name] = substitute(let->value, scope.integers);
+      if (let->value->type != kIndex) continue;
+      scope.integers[let->name] = substitute(let->value, scope.integers);
+      scope.named.erase(let->name);
+      scope.positions.erase(let->name);
+      if (const Expr reach = position_reach(let->value))
+        scope.positions[let->name] = {let->name, substitute(reach, scope.integers), loop};
+      else
+        scope.named[let->name] = substitute(let->value, scope.named);
     } else if (const auto* store = std::get_if<Store>(&stmt)) {
       written_.insert(store->buffer);
       read(store->value, loop, scope);
       read(store->index, loop, scope);
       read(store->mask, loop, scope);
-      const auto owner = scope.owner.find(store->buffer);
-      accesses_.push_back({.is_store = true,
-                           .buffer = store->buffer,
-                           .dtype = scope.dtype.at(store->buffer),
-                           .index = substitute(store->index, scope.integers),
-                           .loop = loop,
-                           .owner = owner == scope.owner.end() ? -1 : owner->second});
-      if (loop >= 0) loops_[loop].accesses.push_back(static_cast<int>(accesses_.size()) - 1);
+      record(true, store->buffer, scope.dtype.at(store->buffer), store->index, loop, scope);
     } else if (const auto* alloc = std::get_if<Alloc>(&stmt)) {
       scope.owner[alloc->buffer] = loop;
       scope.dtype[alloc->buffer] = alloc->dtype;
@@ -136,9 +168,10 @@ bool LoopTree::encloses(int outer, int inner) const {
   return inner == outer;
 }
 
-std::vector<int> LoopTree::enclosed_path(int loop, int inner) const {
+std::vector<int> LoopTree::path_to(int loop, int inner) const {
   std::vector<int> path;
   for (; inner != loop; inner = loops_[inner].parent) path.push_back(inner);
+  path.push_back(loop);
   return path;
 }
 
@@ -173,25 +206,34 @@ std::optional<Expr> magnitude(const Expr& weight, const Ranges& ranges) {
 
 }  // namespace
 
-// Two accesses in different iterations of `loop` never meet: their indices, read as digits (one a loop
-// variable, weighted by its coefficient), agree only where the digit of `loop` agrees. A digit is decided
-// when its weight exceeds all that the undecided ones together can make up for. (A weight that is 0 for some
-// sizes does so only where a loop has no iterations.)
-bool LoopTree::disjoint(const Access& a, const Access& b, int loop) const {
-  const std::string& var = loops_[loop].node->var;
+// Two accesses of the nest under `loop` between which `digit` differs never meet: their indices, read as
+// digits (one a loop variable or a position from data, weighted by its coefficient), agree only where that
+// digit agrees. A digit is decided when its weight exceeds all that the undecided ones together can make up
+// for. (A weight that is 0 for some sizes does so only where a loop has no iterations.)
+bool LoopTree::disjoint(const Access& a, const Access& b, int loop, const std::string& digit) const {
   std::set<std::string> varies;  // carried values differ between iterations in ways not known here
   for (int i = 0; i < static_cast<int>(loops_.size()); ++i)
     if (encloses(loop, i) && loops_[i].node->reduction)
       for (const State& s : loops_[i].node->reduction->states) varies.insert(s.name);
   struct Form {
-    Expr weight, offset;
+    Expr weight, reach, offset;
     std::vector<Digit> digits;
   };
   const auto read_form = [&](const Access& access) -> std::optional<Form> {
-    std::set<std::string> vars = {var};
-    const std::vector<int> path = enclosed_path(loop, access.loop);
-    for (int inner : path) vars.insert(loops_[inner].node->var);
-    const std::optional<Affine> form = affine(access.index, vars);
+    struct Source {
+      std::string name;
+      Expr begin, reach;
+    };
+    std::vector<Source> sources;
+    for (int i : path_to(loop, access.loop)) {
+      const For& node = *loops_[i].node;
+      sources.push_back({node.var, node.begin, simplify(node.end - node.begin - index_const(1))});
+    }
+    for (const Position& position : access.positions)
+      if (encloses(loop, position.loop)) sources.push_back({position.name, index_const(0), position.reach});
+    std::set<std::string> vars;
+    for (const Source& source : sources) vars.insert(source.name);
+    const std::optional<Affine> form = affine(access.named, vars);
     if (!form) return std::nullopt;
     const std::set<std::string> rest = free_vars(form->rest);
     if (std::any_of(rest.begin(), rest.end(),
@@ -201,23 +243,25 @@ bool LoopTree::disjoint(const Access& a, const Access& b, int loop) const {
     visit(form->rest,
           [&](const ExprNode& n) { stable &= !n.is(ExprKind::kLoad) || written_.count(n.name) == 0; });
     if (!stable) return std::nullopt;
-    Form out{index_const(0), form->rest, {}};
-    if (const auto it = form->coefficients.find(var); it != form->coefficients.end())
-      out.weight = simplify(it->second);
-    for (int inner : path) {
-      const For& node = *loops_[inner].node;
-      const auto it = form->coefficients.find(node.var);
+    Form out{index_const(0), nullptr, form->rest, {}};
+    for (const Source& source : sources) {
+      const auto it = form->coefficients.find(source.name);
       if (it == form->coefficients.end()) continue;
-      const Expr weight = simplify(it->second), reach = simplify(node.end - node.begin - index_const(1));
+      const Expr weight = simplify(it->second);
       const std::optional<Expr> size = magnitude(weight, ranges_);
-      const std::set<std::string> in_reach = free_vars(reach);
+      const std::set<std::string> in_reach = free_vars(source.reach);
       if (!size || std::any_of(in_reach.begin(), in_reach.end(),
                                [&](const std::string& v) { return vars.count(v) > 0; }))
         return std::nullopt;
-      out.offset = out.offset + weight * node.begin;
-      out.digits.push_back({weight, *size, reach});
+      if (source.name == digit) {
+        out.weight = weight;
+        out.reach = source.reach;
+      } else {
+        out.offset = out.offset + weight * source.begin;
+        out.digits.push_back({weight, *size, source.reach});
+      }
     }
-    if (as_const_int(out.weight) == 0) return std::nullopt;
+    if (!out.reach || as_const_int(out.weight) == 0) return std::nullopt;
     return out;
   };
   const auto fa = read_form(a), fb = read_form(b);
@@ -248,8 +292,7 @@ bool LoopTree::disjoint(const Access& a, const Access& b, int loop) const {
     else if (!provably_equal(same->reach, d.reach))
       same->reach = simplify(make_apply(ScalarOp::max_, {same->reach, d.reach}));
   }
-  digits.push_back(
-      {fa->weight, *own, simplify(loops_[loop].extent - index_const(1))});  // last: `loop` itself
+  digits.push_back({fa->weight, *own, fa->reach});  // last: the one that differs
 
   while (!digits.empty()) {
     const auto decided = std::find_if(digits.rbegin(), digits.rend(), [&](const Digit& d) {
@@ -318,6 +361,14 @@ bool LoopTree::independent(int loop) const {
     for (const State& state : node.reduction->states) partial.insert(state.name);
     if (stores_partial(node.body, partial)) return false;
   }
+  return all_disjoint(loop, loops_[loop].node->var);
+}
+
+bool LoopTree::divisible(int loop, const std::string& row) const {
+  return !loops_[loop].has_call && all_disjoint(loop, row);
+}
+
+bool LoopTree::all_disjoint(int loop, const std::string& digit) const {
   std::vector<const Access*> inside;
   std::set<std::string> written;
   for (const Access& access : accesses_) {
@@ -330,7 +381,7 @@ bool LoopTree::independent(int loop) const {
     if (written.count(inside[i]->buffer) == 0) continue;
     for (size_t j = i; j < inside.size(); ++j) {
       if (inside[i]->buffer != inside[j]->buffer || !(inside[i]->is_store || inside[j]->is_store)) continue;
-      if (!disjoint(*inside[i], *inside[j], loop)) return false;
+      if (!disjoint(*inside[i], *inside[j], loop, digit)) return false;
     }
   }
   return true;

@@ -27,13 +27,21 @@ class LoopTree {
     bool has_call = false;  // calls anything but ipex_report_index, here or below
     bool has_math = false;  // a transcendental or a division, here or below
   };
+  // A let min(max(x, 0), reach): where in a dim data say to look. The let's name, and the loop it is in.
+  struct Position {
+    std::string name;
+    Expr reach;
+    int loop;
+  };
   struct Access {
     bool is_store;
     std::string buffer;
     Dtype dtype;
     Expr index;
-    int loop;   // innermost loop around it; -1: none
-    int owner;  // loop whose body allocates the buffer; -1: the function (a parameter or a top-level Alloc)
+    int loop;    // innermost loop around it; -1: none
+    int owner;   // loop whose body allocates the buffer; -1: the function (a parameter or a top-level Alloc)
+    Expr named;  // the index with its positions from data left as variables
+    std::vector<Position> positions = {};  // those variables
   };
 
   explicit LoopTree(const Function& f);
@@ -49,6 +57,10 @@ class LoopTree {
   // another one writes; values are carried through its Reduction only.
   bool reorderable(int loop) const;
 
+  // May be divided by the values of position `row`: iterations of the nest under `loop` for which it differs
+  // touch nothing in common that any of them writes.
+  bool divisible(int loop, const std::string& row) const;
+
   // What `index` grows by when `var` does: 0 when it does not occur, nullopt when not affine in it.
   static std::optional<Expr> stride(const Expr& index, const std::string& var);
   std::optional<int64_t> extent(int loop) const { return as_const_int(loops_[loop].extent); }
@@ -57,9 +69,12 @@ class LoopTree {
   struct Scope;
   void walk(const Block& block, int loop, Scope& scope);
   void read(const Expr& e, int loop, Scope& scope);
+  void record(bool is_store, const std::string& buffer, Dtype dtype, const Expr& index, int loop,
+              const Scope& scope);
   bool independent(int loop) const;
-  bool disjoint(const Access& a, const Access& b, int loop) const;
-  std::vector<int> enclosed_path(int loop, int inner) const;  // loops strictly inside `loop` around `inner`
+  bool all_disjoint(int loop, const std::string& digit) const;
+  bool disjoint(const Access& a, const Access& b, int loop, const std::string& digit) const;
+  std::vector<int> path_to(int loop, int inner) const;  // loops from inside out around `inner`, `loop` last
 
   std::vector<Loop> loops_;
   std::vector<Access> accesses_;

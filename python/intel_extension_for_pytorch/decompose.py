@@ -12,21 +12,20 @@ from typing import Any
 
 import torch
 
-from . import compat
+from . import compat, formulas_sampling  # noqa: F401
 from .extern import EXPECTED
 from .formulas import FORMULAS
 from .ops import native_names
 
 # Not in the core table, but without a rule of ours: into pointwise ops, reductions and views.
 _EXTRA = (
-    "_adaptive_avg_pool2d_backward", "_batch_norm_no_update", "_batch_norm_with_update",
-    "_batch_norm_with_update_functional", "_log_softmax", "_native_batch_norm_legit",
-    "_native_batch_norm_legit_functional", "_native_batch_norm_legit_no_training", "_softmax", "adaptive_max_pool2d",
-    "adaptive_max_pool3d", "addmv", "batch_norm_backward", "dist", "hann_window", "ldexp", "linalg_vector_norm",
+    "_batch_norm_no_update", "_batch_norm_with_update", "_batch_norm_with_update_functional", "_log_softmax",
+    "_native_batch_norm_legit", "_native_batch_norm_legit_functional", "_native_batch_norm_legit_no_training",
+    "_softmax", "addmv", "batch_norm_backward", "dist", "hann_window", "ldexp", "linalg_vector_norm",
     "native_batch_norm", "native_group_norm", "native_layer_norm", "nll_loss2d_backward", "rrelu_with_noise_backward",
     "tril_indices", "triu_indices", "upsample_bilinear2d", "upsample_bicubic2d", "upsample_nearest1d",
     "upsample_nearest2d", "upsample_nearest3d", "_upsample_nearest_exact1d", "_upsample_nearest_exact2d",
-    "grid_sampler_2d", "im2col", "std_mean",
+    "im2col", "std_mean",
 )  # fmt: skip
 
 # Kept whole although no rule imports them: their decompositions draw other random numbers, or lose to ATen's kernel.

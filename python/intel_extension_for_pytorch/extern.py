@@ -21,13 +21,11 @@ from .errors import GraphFallback, Unsupported
 log = logging.getLogger("ipex")
 
 # Ops that are ATen's even where everything else is claimed to be native: random numbers come from eager's own generator
-# code, fused attention and embedding bags are ATen kernels. IPEX_STRICT=1 refuses every other Extern op.
+# code, fused attention is ATen's kernel. IPEX_STRICT=1 refuses every other Extern op.
 EXPECTED = frozenset(
     {
         "_scaled_dot_product_flash_attention_for_cpu",
         "_scaled_dot_product_flash_attention_for_cpu_backward",
-        "_embedding_bag",
-        "_embedding_bag_forward_only",
         "bernoulli",
         "exponential",
         "geometric",
@@ -52,8 +50,6 @@ EXPECTED = frozenset(
 _NO_EFFECT = frozenset(
     {"_assert_scalar", "_assert_tensor_metadata", "sym_constrain_range", "sym_constrain_range_for_size"}
 )
-# Return an undefined tensor where tracing saw one: a graph with them runs eagerly.
-_UNLIKE_TRACED = frozenset({"mkldnn_rnn_layer"})
 # What they give depends on memory that a value of the graph does not have: gaps, the rest of a storage.
 _READS_STORAGE = frozenset({"as_strided", "as_strided_copy", "as_strided_scatter"})
 
@@ -73,8 +69,6 @@ def call(im: Any, node: fx.Node, why: str) -> Any:
         return _mutation(im, node)
     if name in _NO_EFFECT:
         return None
-    if name in _UNLIKE_TRACED:
-        raise GraphFallback(f"{target} returns other tensors than tracing saw")
     if name in _READS_STORAGE:
         raise GraphFallback(f"{target} reads the memory behind its operand ({why})")
     if schema.is_mutable:
@@ -104,6 +98,7 @@ def call(im: Any, node: fx.Node, why: str) -> Any:
         [im.symbols.strides(v.stride()) for v in present],
         json.dumps(spelled),
         why,
+        [i for i, v in enumerate(flat) if v is not None],
     )
     results = iter(im.results_of(id, types))
     refs = [None if v is None else next(results) for v in flat]

@@ -133,6 +133,38 @@ def _max_unpool2d(x: Tensor, indices: Tensor, output_size: list[int]) -> Tensor:
     return result.contiguous(memory_format=torch.channels_last) if channels_last else result
 
 
+# ---- where a mask says ----
+
+
+def _order_in_mask(mask: Tensor) -> Tensor:
+    """For each element of the mask, flat, how many before it are set."""
+    count = mask.reshape(-1).to(torch.int64)
+    return count.cumsum(0) - count
+
+
+@formula(aten.masked_scatter.default)
+def _masked_scatter(x: Tensor, mask: Tensor, source: Tensor) -> Tensor:
+    """Elements of `source`, in order, where the mask is set."""
+    x, mask = torch.broadcast_tensors(x, mask)
+    if source.numel() == 0:
+        return x.clone()
+    order = torch.where(mask.reshape(-1), _order_in_mask(mask), 0)
+    return torch.where(mask, source.reshape(-1)[order].view(x.shape), x)
+
+
+@formula(aten.masked_scatter_backward.default)
+def _masked_scatter_backward(gradient: Tensor, mask: Tensor, sizes: list[int]) -> Tensor:
+    """Of `source`: the gradients where the mask is set, in order; the rest of it has none."""
+    count = math.prod(sizes)
+    if count == 0:
+        return gradient.new_zeros(sizes)
+    gradient, mask = torch.broadcast_tensors(gradient, mask)
+    chosen = mask.reshape(-1)
+    order = torch.where(chosen, _order_in_mask(mask), 0)
+    given = torch.where(chosen, gradient.reshape(-1), 0)
+    return gradient.new_zeros(count).scatter_add(0, order, given).view(sizes)
+
+
 # ---- embedding bags ----
 
 

@@ -121,6 +121,9 @@ class Importer:
         self.result = Imported(self.graph)
         self.input_position: dict[fx.Node, int] = {}
         self.handed_on: dict[fx.Node, int] = {}  # inputs that are no tensors: argument
+        self._placeholders = sum(node.op == "placeholder" for node in module.graph.nodes)
+        self._derived_arguments: list[tuple] = []  # follow those of the placeholders
+        self._inputs = 0  # of the graph
         self.mutations: dict[fx.Node, Ref] = {}
         self._scalars: dict[tuple, Ref] = {}
         self._derived_numbers: dict[Any, Ref] = {}
@@ -221,7 +224,7 @@ class Importer:
         for what, given in (("size", sizes), ("stride", value.stride())):
             for dim, size in enumerate(given):
                 self._add_sources(size, position, what, dim)
-        index = len(self.input_position)
+        index = self._next_input()
         id = self.graph.input(
             node.name,
             DTYPE_NAMES[value.dtype],
@@ -236,6 +239,10 @@ class Importer:
     def _add_sources(self, size: int | torch.SymInt, position: int, what: str, dim: int) -> None:
         for name, divisor in self.symbols.names(size):
             self._symbol_sources.setdefault(name, (position, what, dim, divisor))
+
+    def _next_input(self) -> int:
+        self._inputs += 1
+        return self._inputs - 1
 
     def _attribute(self, node: fx.Node) -> Any:
         """A tensor that tracing lifted into the module: a literal of the model's code."""
@@ -271,6 +278,7 @@ class Importer:
                 position.setdefault(out, i)
         for target, ref in self.mutations.items():
             self.graph.mutate(self.input_position[target], ref.id)
+        self.result.arguments += self._derived_arguments
         self.result.symbols = [self._symbol_source(name) for name in self.graph.symbols()]
 
     def _shared_memory(self, outputs: Sequence[Any], visible: int) -> dict[fx.Node, fx.Node]:
@@ -349,7 +357,7 @@ class Importer:
     def _derive_size(self, expr: Any, size: torch.SymInt) -> str:
         name = f"derived{len(self.result.derived)}"
         self._symbol_sources[name] = (self._derive(expr, size), "value", 0, 1)
-        self.result.arguments.append(("integer",))
+        self._derived_arguments.append(("integer",))
         self.symbols.declare(name, compat.size_hint(size, expr), compat.least_value(size, expr))
         return name
 
@@ -359,8 +367,7 @@ class Importer:
         if ref is None:
             dtype = torch.float64 if isinstance(value, torch.SymFloat) else torch.bool
             position = self._derive(value.node.expr, value, dtype)
-            index = sum(kind[0] == "tensor" for kind in self.result.arguments)
-            self.result.arguments.append(("tensor", index))
+            self._derived_arguments.append(("tensor", self._next_input()))
             id = self.graph.input(f"derived{position}", DTYPE_NAMES[dtype], (), None, False)
             ref = self._derived_numbers[value.node.expr] = Ref(id, dtype, ())
         return ref
@@ -370,7 +377,7 @@ class Importer:
         parameters = sorted(expr.free_symbols, key=str)
         sources = [self._symbol_source(str(symbol)) for symbol in parameters]
         self.result.derived.append(Derived(expr, parameters, sources, dtype))
-        return len(self.result.arguments)
+        return self._placeholders + len(self.result.derived) - 1
 
     def _symbol_source(self, name: str) -> tuple:
         source = self._symbol_sources.get(name)
@@ -403,10 +410,7 @@ class Importer:
     def scalar(self, value: Any, dtype: torch.dtype) -> Ref:
         """A 0-d constant, or the value of a symbolic size."""
         if isinstance(value, torch.SymInt):
-            dim = self.symbols.dim(value)
-            if isinstance(dim, str):
-                return self.cast(self.emit("full", "", [], torch.int64, (), value=dim), dtype)
-            value = dim
+            return self.cast(self.size(self.symbols.dim(value)), dtype)
         elif isinstance(value, (torch.SymFloat, torch.SymBool)):
             return self.cast(self._derived_number(value), dtype)
         if dtype.is_floating_point:
@@ -420,6 +424,12 @@ class Importer:
             id = self.graph.constant(value, DTYPE_NAMES[dtype])
             ref = self._scalars[key] = Ref(id, dtype, ())
         return ref
+
+    def size(self, dim: Dim) -> Ref:
+        """A size as a 0-d value."""
+        if isinstance(dim, int):
+            return self.scalar(dim, torch.int64)
+        return self.emit("full", "", [], torch.int64, (), value=dim)
 
     def full(self, value: Any, dtype: torch.dtype, shape: tuple[Dim, ...]) -> Ref:
         return self.expand(self.scalar(value, dtype), shape)

@@ -6,20 +6,20 @@ result (gather) or of the source (scatter), -(j + 1) is index operand j.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
 
-from . import compat
 from .errors import Unsupported
 from .importer import Importer, Ref, opmath
-from .ops import pointwise_as, reduce_axes, row_named, rule
+from .ops import pointwise_as, row_named, rule
 from .sizes import Dim, numel
 
 _INDEX_TYPES = (torch.int64, torch.int32, torch.int16, torch.int8)
 
 
-def _index(im: Importer, x: Ref) -> Ref:
+def as_index(im: Importer, x: Ref) -> Ref:
     if x.dtype not in _INDEX_TYPES:
         raise Unsupported(f"an index of {x.dtype}")
     return im.cast(x, torch.int64)
@@ -31,64 +31,8 @@ def _index(im: Importer, x: Ref) -> Ref:
 @rule("embedding")
 def _embedding(im: Importer, node: Any, weight: Ref, indices: Ref, *options: Any, **more: Any) -> Ref:
     shape = (*indices.shape, weight.shape[1])
-    rows = im.expand(_index(im, indices), shape, range(len(indices.shape)))
+    rows = im.expand(as_index(im, indices), shape, range(len(indices.shape)))
     return im.emit("gather", "", [weight, rows], weight.dtype, shape, map=[-1, len(shape) - 1])
-
-
-_SUM, _MEAN = 0, 1  # modes of an embedding bag
-
-
-@rule("_embedding_bag", "_embedding_bag_forward_only")
-def _embedding_bag(
-    im: Importer,
-    node: Any,
-    weight: Ref,
-    indices: Ref,
-    offsets: Ref,
-    scale_grad_by_freq: bool = False,
-    mode: int = _SUM,
-    sparse: bool = False,
-    per_sample_weights: Ref | None = None,
-    include_last_offset: bool = False,
-    padding_idx: int = -1,
-) -> list[Ref]:
-    """Bags of one length, as an index matrix gives them: rows gathered and summed in one kernel."""
-    step = _bag_length(node)
-    if step is None or include_last_offset or padding_idx >= 0 or mode not in (_SUM, _MEAN):
-        raise Unsupported("bags of different lengths, their maximum, or padding")
-    output, bag_of, sizes, last = node.meta["val"]
-    bags, length = im.symbols.dims(node.args[1].args[0].meta["val"].shape)
-    width = weight.shape[1]
-    shape = (bags, length, width)
-    at = im.expand(im.reshape(_index(im, indices), (bags, length)), shape, [0, 1])
-    rows = im.emit("gather", "", [weight, at], weight.dtype, shape, map=[-1, 2])
-    if per_sample_weights is not None:
-        scale = im.expand(im.reshape(per_sample_weights, (bags, length)), shape, [0, 1])
-        rows = im.pointwise_node("mul", [im.cast(rows, opmath(rows.dtype)), im.cast(scale, opmath(rows.dtype))],
-                                 opmath(rows.dtype), shape)  # fmt: skip
-    total = reduce_axes(im, "mean" if mode == _MEAN else "sum", rows, [1])
-    # ATen leaves the bag of each index out where its own backward can do without.
-    known = im.symbols.dims(bag_of.shape) != (0,)
-    bag = im.reshape(im.iota((bags, length), 0), indices.shape) if known else im.full(0, torch.int64, (0,))
-    return [
-        im.cast(im.reshape(total, im.symbols.dims(output.shape)), output.dtype),
-        im.cast(bag, bag_of.dtype),
-        im.expand(im.scalar(step, sizes.dtype), im.symbols.dims(sizes.shape)),
-        im.full(0, last.dtype, im.symbols.dims(last.shape)),
-    ]
-
-
-def _bag_length(node: Any) -> int | torch.SymInt | None:
-    """The common length of bags given as the rows of a matrix: indices its flat view, offsets a range over it."""
-    indices, offsets = node.args[1:3]
-    if indices.target is not torch.ops.aten.view.default or offsets.target is not torch.ops.aten.arange.start_step:
-        return None
-    matrix = indices.args[0].meta["val"]
-    if matrix.dim() != 2 or offsets.args[0] != 0:
-        return None
-    end, step = (a.meta["val"] if isinstance(a, torch.fx.Node) else a for a in offsets.args[1:3])
-    rows_begin_bags = compat.same_count((step,), (matrix.shape[1],)) and compat.same_count((end,), matrix.shape)
-    return step if rows_begin_bags else None
 
 
 @rule("index_select")
@@ -96,7 +40,7 @@ def _index_select(im: Importer, node: Any, x: Ref, dim: int, index: Ref) -> Ref:
     if not x.shape:
         return im.copy(x)
     dim %= len(x.shape)
-    index = im.reshape(_index(im, index), (numel(index.shape),))
+    index = im.reshape(as_index(im, index), (numel(index.shape),))
     shape = x.shape[:dim] + index.shape + x.shape[dim + 1 :]
     at = im.expand(index, shape, [dim])
     return im.emit("gather", "", [x, at], x.dtype, shape, map=_along(x, dim))
@@ -106,7 +50,7 @@ def _index_select(im: Importer, node: Any, x: Ref, dim: int, index: Ref) -> Ref:
 def _gather(im: Importer, node: Any, x: Ref, dim: int, index: Ref, sparse_grad: bool = False) -> Ref:
     if not x.shape:
         return im.copy(im.reshape(x, index.shape))
-    index = im.reshape(_index(im, index), index.shape or (1,))
+    index = im.reshape(as_index(im, index), index.shape or (1,))
     dim %= len(x.shape)
     result = im.emit("gather", "", [x, index], x.dtype, index.shape, map=_along(x, dim))
     return im.reshape(result, im.shape_of(node))
@@ -118,12 +62,15 @@ def _along(x: Ref, dim: int) -> list[int]:
 
 @rule("index.Tensor", "_unsafe_index.Tensor")
 def _index_tensor(im: Importer, node: Any, x: Ref, indices: list[Ref | None]) -> Ref:
-    operands, map, shape = _advanced_index(im, x, indices)
+    operands, map, shape = _advanced_index(im, x, indices, node.args[1])
     return im.emit("gather", "", [x, *operands], x.dtype, shape, map=map)
 
 
-def _advanced_index(im: Importer, x: Ref, indices: list[Ref | None]) -> tuple[list[Ref], list[int], tuple[Dim, ...]]:
-    """NumPy's rule: the indices broadcast together and stand where they are, if adjacent, else in front."""
+def _advanced_index(
+    im: Importer, x: Ref, indices: list[Ref | None], sources: list[Any]
+) -> tuple[list[Ref], list[int], tuple[Dim, ...]]:
+    """NumPy's rule: the indices broadcast together and stand where they are, if adjacent, else in front. An index that
+    only counts (x[arange(n).view(n, 1), y]) is no operand: that dimension is taken as it comes."""
     indices = [*indices, *[None] * (len(x.shape) - len(indices))]
     positions = [d for d, i in enumerate(indices) if i is not None]
     index_shape = _broadcast([indices[d].shape for d in positions])
@@ -134,16 +81,48 @@ def _advanced_index(im: Importer, x: Ref, indices: list[Ref | None]) -> tuple[li
     shape = (*(x.shape[d] for d in before), *index_shape, *(x.shape[d] for d in after))
     place = {d: i for i, d in enumerate(before)}
     place |= {d: lead + len(index_shape) + i for i, d in enumerate(after)}
+    counted = {}
+    for d in positions:
+        along = _counts_along(im, sources[d], x.shape[d])
+        if along is not None:
+            counted[d] = lead + len(index_shape) - len(indices[d].shape) + along
+    if len(counted) == len(positions) or len(set(counted.values())) < len(counted):
+        counted = {}
+    place |= counted
     operands, map = [], []
     for d in range(len(x.shape)):
         if d in place:
             map.append(place[d])
             continue
-        index = _index(im, indices[d])
+        index = as_index(im, indices[d])
         first = lead + len(index_shape) - len(index.shape)
         operands.append(im.expand(index, shape, range(first, first + len(index.shape))))
         map.append(-len(operands))
     return operands, map, shape
+
+
+_RESHAPES = ("view", "reshape", "_unsafe_view", "unsqueeze", "alias", "clone", "_to_copy")
+
+
+def _counts_along(im: Importer, index: Any, size: Dim) -> int | None:
+    """The dimension of an index tensor along which it is 0, 1, .. size - 1, where it has no other."""
+    shape = im.shape_of(index)
+    dims = [d for d, s in enumerate(shape) if s != 1]
+    if len(dims) != 1 or shape[dims[0]] != size:
+        return None
+    while _base_name(index) in _RESHAPES:
+        index = index.args[0]
+    if _base_name(index) == "arange":
+        start, step = (index.args[0] if len(index.args) > 1 else 0), (index.args[2] if len(index.args) > 2 else 1)
+    elif _base_name(index) == "iota":
+        start, step = index.kwargs["start"], index.kwargs["step"]
+    else:
+        return None
+    return dims[0] if (start, step) == (0, 1) and index.meta["val"].dtype is torch.int64 else None
+
+
+def _base_name(node: Any) -> str:
+    return node.target._schema.name.partition("::")[2] if isinstance(node.target, torch._ops.OpOverload) else ""
 
 
 def _broadcast(shapes: list[tuple[Dim, ...]]) -> tuple[Dim, ...]:
@@ -170,7 +149,7 @@ def _index_put(
         raise Unsupported("index_put without an index")
     if len(given) == 1 and given[0].dtype is torch.bool:
         return _masked_put(im, x, indices, given[0], values, accumulate)
-    operands, map, shape = _advanced_index(im, x, indices)
+    operands, map, shape = _advanced_index(im, x, indices, node.args[1])
     values = im.expand(im.cast(values, x.dtype), shape)
     return _scatter(im, x, operands, values, map, "add" if accumulate else "set")
 
@@ -207,10 +186,57 @@ def _scatter_combine(im: Importer, node: Any, x: Ref, dim: int, index: Ref, src:
 def _scatter_reduce(
     im: Importer, node: Any, x: Ref, dim: int, index: Ref, src: Ref, reduce: str, include_self: bool = True
 ) -> Ref:
-    combine = {"sum": "add", "prod": "mul", "amax": "max", "amin": "min"}.get(reduce)
-    if combine is None or not include_self:
-        raise Unsupported(f"scatter_reduce {reduce} include_self={include_self}")
-    return _scatter_along(im, x, dim, index, src, combine)
+    if not x.shape:
+        vector, at, values = (im.reshape(r, (1,)) for r in (x, index, src))
+        return im.reshape(_scatter_reduce(im, node, vector, 0, at, values, reduce, include_self), ())
+    if not index.shape:
+        raise Unsupported("scatter at a 0-d index into a tensor of several dims")
+    src = im.slice(src, [0] * len(src.shape), [1] * len(src.shape), index.shape)
+    return _reduce_into(im, x, as_index(im, index), src, _along(x, dim % len(x.shape)), reduce, include_self)
+
+
+@rule("index_reduce")
+def _index_reduce(
+    im: Importer, node: Any, x: Ref, dim: int, index: Ref, src: Ref, reduce: str, *, include_self: bool = True
+) -> Ref:
+    if not x.shape:
+        raise Unsupported("index_reduce of a 0-d tensor")
+    dim %= len(x.shape)
+    at = im.expand(im.reshape(as_index(im, index), (numel(index.shape),)), src.shape, [dim])
+    return _reduce_into(im, x, at, src, _along(x, dim), reduce, include_self)
+
+
+def _reduce_into(im: Importer, x: Ref, index: Ref, src: Ref, map: list[int], reduce: str, include_self: bool) -> Ref:
+    """x with the reduction of what src brings to each element, and of the element itself if `include_self`."""
+    combine = {"sum": "add", "mean": "add", "prod": "mul", "amax": "max", "amin": "min"}[reduce]
+    wide = opmath(x.dtype) if combine in ("add", "mul") else x.dtype
+    dtype = x.dtype
+    start = x = im.cast(x, wide)
+    src = im.cast(im.cast(src, dtype), wide)
+    if not include_self:
+        neutral = im.full(_neutral(combine, wide), wide, index.shape)
+        start = im.emit("scatter", "", [x, index, neutral], wide, x.shape, map=map, combine="set")
+    result = im.emit("scatter", "", [start, index, src], wide, x.shape, map=map, combine=combine)
+    if reduce == "mean":
+        one = im.full(1, torch.int64, index.shape)
+        counts = im.full(int(include_self), torch.int64, x.shape)
+        counts = im.emit("scatter", "", [counts, index, one], torch.int64, x.shape, map=map, combine="add")
+        counts = pointwise_as(im, row_named("clamp_min"), [counts, 1], x.shape)
+        row = "div" if wide.is_floating_point else "div_floor"
+        result = im.pointwise_node(row, [result, im.cast(counts, wide)], wide, x.shape)
+    return im.cast(result, dtype)
+
+
+def _neutral(combine: str, dtype: torch.dtype) -> Any:
+    """What an element may be combined with unchanged."""
+    if combine in ("add", "mul"):
+        return int(combine == "mul")
+    if dtype is torch.bool:
+        return combine == "min"
+    if dtype.is_floating_point:
+        return -math.inf if combine == "max" else math.inf
+    limits = torch.iinfo(dtype)
+    return limits.min if combine == "max" else limits.max
 
 
 def _scatter_along(im: Importer, x: Ref, dim: int, index: Ref, src: Any, combine: str) -> Ref:
@@ -220,7 +246,7 @@ def _scatter_along(im: Importer, x: Ref, dim: int, index: Ref, src: Any, combine
     if not index.shape:
         raise Unsupported("scatter at a 0-d index into a tensor of several dims")
     dim %= len(x.shape)
-    index = _index(im, index)
+    index = as_index(im, index)
     if isinstance(src, Ref):
         src = im.cast(src, x.dtype)
         src = im.slice(src, [0] * len(src.shape), [1] * len(src.shape), index.shape)
@@ -233,11 +259,11 @@ def _scatter_along(im: Importer, x: Ref, dim: int, index: Ref, src: Any, combine
 def _embedding_dense_backward(
     im: Importer, node: Any, grad: Ref, indices: Ref, num_weights: Any, padding_idx: Any, scale_by_freq: bool
 ) -> Ref:
-    if scale_by_freq:
-        raise Unsupported("embedding gradient scaled by frequency")
     dtype = opmath(grad.dtype)
     src = im.cast(grad, dtype)
-    index = _index(im, indices)
+    index = as_index(im, indices)
+    if scale_by_freq:
+        src = _over_frequency(im, src, index, im.shape_of(node)[0])
     if isinstance(padding_idx, int) and padding_idx >= 0:
         kept = pointwise_as(im, row_named("ne"), [index, padding_idx], index.shape)
         kept = im.expand(kept, grad.shape, range(len(index.shape)))
@@ -250,21 +276,15 @@ def _embedding_dense_backward(
     return im.cast(sums, grad.dtype)
 
 
-@rule("max_pool2d_with_indices_backward")
-def _max_pool2d_backward(
-    im: Importer, node: Any, grad: Ref, x: Ref, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool,
-    indices: Ref,
-) -> Ref:  # fmt: skip
-    """Each gradient goes to the position its maximum came from: an addition into the flattened image."""
-    lead = x.shape[:-2]
-    shape = (*lead, numel(x.shape[-2:]))
-    flat = (*lead, numel(grad.shape[-2:]))
-    dtype = opmath(grad.dtype)
-    src = im.reshape(im.cast(grad, dtype), flat)
-    at = im.reshape(indices, flat)
-    map = [*range(len(lead)), -1]
-    sums = im.emit("scatter", "", [im.full(0, dtype, shape), at, src], dtype, shape, map=map, combine="add")
-    return im.cast(im.reshape(sums, x.shape), grad.dtype)
+def _over_frequency(im: Importer, src: Ref, index: Ref, rows: Dim) -> Ref:
+    """src[i] / how often index[i] occurs."""
+    flat = im.reshape(index, (numel(index.shape),))
+    ones = im.full(1, torch.int64, flat.shape)
+    zeros = im.full(0, torch.int64, (rows,))
+    counts = im.emit("scatter", "", [zeros, flat, ones], torch.int64, (rows,), map=[-1], combine="add")
+    count = im.emit("gather", "", [counts, index], torch.int64, index.shape, map=[-1])
+    count = im.expand(im.cast(count, src.dtype), src.shape, range(len(index.shape)))
+    return im.pointwise_node("div", [src, count], src.dtype, src.shape)
 
 
 # ---- windows and diagonals ----
@@ -299,7 +319,7 @@ def _put(im: Importer, node: Any, x: Ref, index: Ref, source: Ref, accumulate: b
     """x as one row."""
     count = (numel(index.shape),)
     flat = im.reshape(x, (numel(x.shape),))
-    at, values = im.reshape(_index(im, index), count), im.reshape(im.cast(source, x.dtype), count)
+    at, values = im.reshape(as_index(im, index), count), im.reshape(im.cast(source, x.dtype), count)
     return im.reshape(_scatter(im, flat, [at], values, [-1], "add" if accumulate else "set"), x.shape)
 
 

@@ -1,4 +1,4 @@
-"""Import rules of matmul, convolution and pooling: ops that a library or a kernel of their own computes."""
+"""Import rules of matrix products and convolutions: ops that a library computes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import torch
 from .errors import Unsupported
 from .importer import Importer, Ref, opmath
 from .ops import reduce_axes, rule
-from .sizes import Dim
 
 _MATMUL_TYPES = (torch.float32, torch.bfloat16)
 
@@ -55,16 +54,16 @@ def _conv_attrs(
     stride: Any, padding: Any, dilation: Any, transposed: bool, output_padding: Any, groups: int, rank: int
 ) -> dict[str, Any]:
     return {
-        "stride": _per_dim(stride, rank),
-        "padding": _per_dim(padding, rank),
-        "dilation": _per_dim(dilation, rank),
-        "output_padding": _per_dim(output_padding, rank),
+        "stride": per_dim(stride, rank),
+        "padding": per_dim(padding, rank),
+        "dilation": per_dim(dilation, rank),
+        "output_padding": per_dim(output_padding, rank),
         "transposed": bool(transposed),
         "groups": int(groups),
     }
 
 
-def _per_dim(values: Any, rank: int) -> list[int]:
+def per_dim(values: Any, rank: int) -> list[int]:
     values = [values] if isinstance(values, int) else [int(v) for v in values]
     return values * rank if len(values) == 1 else values
 
@@ -109,68 +108,3 @@ def _convolution_backward(
     if need_bias:
         bias = reduce_axes(im, "sum", grad, [0, *range(2, rank + 2)])
     return [data, weights, bias]
-
-
-# ---- pooling ----
-
-
-def _pool(
-    im: Importer, x: Ref, types: list[tuple[torch.dtype, tuple[Dim, ...]]], kernel: list[int], **attrs: Any
-) -> list[Ref]:
-    """Pooling of x [.., C, spatial..]; an image without a batch gets one."""
-    batched = x
-    if len(x.shape) == len(kernel) + 1:
-        batched = im.reshape(x, (1, *x.shape))
-        wide = [(d, (1, *s)) for d, s in types]
-        results = im.emit_many("pool", "", [batched], wide, kernel=kernel, **attrs)
-        return [im.reshape(r, s) for r, (_, s) in zip(results, types, strict=True)]
-    return im.emit_many("pool", "", [batched], types, kernel=kernel, **attrs)
-
-
-@rule("max_pool2d_with_indices.default", "max_pool3d_with_indices.default")
-def _max_pool(
-    im: Importer, node: Any, x: Ref, kernel: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1,
-    ceil_mode: bool = False,
-) -> list[Ref]:  # fmt: skip
-    rank = 3 if "3d" in node.target._schema.name else 2
-    kernel = _per_dim(kernel, rank)
-    values = node.meta["val"]
-    types = [(v.dtype, im.symbols.dims(v.shape)) for v in values]
-    return _pool(
-        im, x, types, kernel, kind="max", stride=_per_dim(stride, rank) or kernel, padding=_per_dim(padding, rank),
-        dilation=_per_dim(dilation, rank), ceil_mode=bool(ceil_mode), count_include_pad=False, divisor=0,
-    )  # fmt: skip
-
-
-@rule("avg_pool1d.default", "avg_pool2d.default", "avg_pool3d.default")
-def _avg_pool(
-    im: Importer, node: Any, x: Ref, kernel: Any, stride: Any = (), padding: Any = 0, ceil_mode: bool = False,
-    count_include_pad: bool = True, divisor: int | None = None,
-) -> Ref:  # fmt: skip
-    if not x.dtype.is_floating_point:
-        raise Unsupported(f"average pooling of {x.dtype}")
-    rank = int(node.target._schema.name[-2])
-    kernel = _per_dim(kernel, rank)
-    types = [(x.dtype, im.shape_of(node))]
-    return _pool(
-        im, x, types, kernel, kind="avg", stride=_per_dim(stride, rank) or kernel, padding=_per_dim(padding, rank),
-        dilation=[1] * rank, ceil_mode=bool(ceil_mode), count_include_pad=bool(count_include_pad),
-        divisor=divisor or 0,
-    )[0]  # fmt: skip
-
-
-@rule("_adaptive_avg_pool2d.default")
-def _adaptive_avg_pool(im: Importer, node: Any, x: Ref, output_size: Any) -> Ref:
-    """Windows of one size each: an average pooling. Others decompose or go to ATen."""
-    sizes, out = x.shape[-2:], im.shape_of(node)[-2:]
-    if not all(
-        isinstance(s, int) and isinstance(o, int) and o > 0 and s % o == 0 for s, o in zip(sizes, out, strict=True)
-    ):
-        raise Unsupported("adaptive pooling whose windows differ in size")
-    if not x.dtype.is_floating_point:
-        raise Unsupported(f"average pooling of {x.dtype}")
-    kernel = [s // o for s, o in zip(sizes, out, strict=True)]
-    return _pool(
-        im, x, [(x.dtype, im.shape_of(node))], kernel, kind="avg", stride=kernel, padding=[0, 0], dilation=[1, 1],
-        ceil_mode=False, count_include_pad=True, divisor=0,
-    )[0]  # fmt: skip

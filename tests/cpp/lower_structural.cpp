@@ -430,6 +430,74 @@ TEST(Pool, OneAndThreeDims) {
   EXPECT_EQ(values<float>(outputs[0])[0], *std::max_element(x.begin(), x.end()));
 }
 
+// Windows of 7 elements over 3 results: [0, 3) [2, 5) [4, 7).
+TEST(Pool, AdaptiveWindows) {
+  const Floats x = ramp(7);
+  const Floats mean = run(R"(graph main(%x: f32[1,7]) {
+    %0 = pool(%x) kind="avg" window="adaptive" kernel=[1] stride=[1] padding=[0] : f32[1,3]
+    return %0
+  })",
+                          {tensor(x)});
+  for (int p = 0; p < 3; ++p) expect_near<float>({mean[p]}, {(x[2 * p] + x[2 * p + 1] + x[2 * p + 2]) / 3});
+  const auto outputs = run_fused(graph::parse(R"(graph main(%x: f32[1,7]) {
+    %0, %1 = pool(%x) kind="max" window="adaptive" kernel=[1] stride=[1] padding=[0] : f32[1,3], i64[1,3]
+    return %0, %1
+  })"),
+                                 {tensor(x)})
+                           .outputs;
+  const Floats largest = values<float>(outputs[0]);
+  const Longs at = values<int64_t>(outputs[1]);
+  for (int p = 0; p < 3; ++p) {
+    EXPECT_EQ(largest[p], *std::max_element(x.begin() + 2 * p, x.begin() + 2 * p + 3));
+    EXPECT_EQ(x[at[p]], largest[p]);
+  }
+}
+
+// What covering windows gather, sliding ones spread.
+TEST(Pool, CoveringWindowsAreTheGradient) {
+  for (const auto& [kernel, stride, padding] : {std::array{3, 2, 1}, {2, 2, 0}, {4, 1, 2}, {2, 3, 0}}) {
+    const int size = 11, outputs = (size + 2 * padding - kernel) / stride + 1;
+    const Floats gradient = ramp(static_cast<size_t>(outputs));
+    const Floats got = run("graph main(%g: f32[1," + std::to_string(outputs) +
+                               "]) {\n %0 = pool(%g) kind=\"avg\" window=\"covering\" divisor=2 kernel=[" +
+                               std::to_string(kernel) + "] stride=[" + std::to_string(stride) +
+                               "] padding=[" + std::to_string(padding) + "] : f32[1,11]\n return %0\n}\n",
+                           {tensor(gradient)});
+    Floats expected(size);
+    for (int p = 0; p < outputs; ++p)
+      for (int k = 0; k < kernel; ++k)
+        if (const int at = p * stride - padding + k; at >= 0 && at < size) expected[at] += gradient[p] / 2;
+    expect_near<float>(got, expected);
+  }
+}
+
+// ---- segments ----
+
+TEST(Segments, SumsAndMaximaOfParts) {
+  const Floats x = ramp(14);
+  const Longs begins{0, 2, 2, 5}, ends{2, 2, 5, 99};  // the second is empty, the last is cut to x
+  const auto outputs = run_fused(graph::parse(R"(graph main(%x: f32[7,2], %b: i64[4], %e: i64[4]) {
+    %0 = segment.sum(%x, %b, %e) : f32[4,2]
+    %1, %2 = segment.max_with_index(%x, %b, %e) : f32[4,2], i64[4,2]
+    return %0, %2
+  })"),
+                                 {tensor(x), tensor(begins), tensor(ends)})
+                           .outputs;
+  const Floats sums = values<float>(outputs[0]);
+  const Longs at = values<int64_t>(outputs[1]);
+  for (size_t b = 0; b < 4; ++b)
+    for (size_t j = 0; j < 2; ++j) {
+      float sum = 0;
+      int64_t best = -1;
+      for (int64_t k = begins[b]; k < std::min<int64_t>(ends[b], 7); ++k) {
+        sum += x[2 * k + j];
+        if (best < 0 || x[2 * k + j] > x[2 * best + j]) best = k;
+      }
+      expect_near<float>({sums[2 * b + j]}, {sum});
+      if (best >= 0) EXPECT_EQ(at[2 * b + j], best);
+    }
+}
+
 // ---- contractions ----
 
 TEST(Contractions, MatMulWithBiasAndPostOps) {

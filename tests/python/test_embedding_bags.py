@@ -1,5 +1,4 @@
-"""Embedding bags both ways: rows of a matrix are native forward and backward; bags of any length are ATen's forward
-with a native backward."""
+"""Embedding bags, native both ways: bags that are the rows of a matrix and bags of any length."""
 
 import copy
 
@@ -74,19 +73,51 @@ def test_bfloat16(mode, compiled, strict):
         {"mode": "max"},
         {"mode": "sum", "padding_idx": 3},
         {"mode": "mean", "padding_idx": 3},
-        {"mode": "sum", "scale_grad_by_freq": True},
+        {"mode": "max", "padding_idx": 3},
     ],
     ids=str,
 )
-def test_bags_of_any_length(settings, compiled):
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_bags_of_any_length(settings, dynamic, compiled, strict):
     bag = nn.EmbeddingBag(ROWS, WIDTH, **settings)
     indices = torch.randint(0, 8, (12,))  # rows meet, and the padding row is among them
-    check(compiled, bag, indices, torch.tensor([0, 3, 3, 7, 8]))  # one bag is empty
+    check(compiled, bag, indices, torch.tensor([0, 3, 3, 7, 8]), dynamic=dynamic)  # one bag is empty
 
 
-def test_last_offset_included(compiled):
-    bag = nn.EmbeddingBag(ROWS, WIDTH, mode="sum", include_last_offset=True)
+def test_gradient_by_frequency(compiled):
+    """ATen's: it counts other rows than the ones it scales."""
+    bag = nn.EmbeddingBag(ROWS, WIDTH, mode="sum", scale_grad_by_freq=True)
+    check(compiled, bag, torch.randint(0, 8, (12,)), torch.tensor([0, 3, 3, 7, 8]))
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+def test_last_offset_included(mode, compiled, strict):
+    bag = nn.EmbeddingBag(ROWS, WIDTH, mode=mode, include_last_offset=True)
     check(compiled, bag, torch.randint(0, ROWS, (9,)), torch.tensor([0, 2, 5, 9]))
+
+
+def test_weights_in_bags_of_any_length(compiled, strict):
+    bag = nn.EmbeddingBag(ROWS, WIDTH, mode="sum")
+    indices, offsets = torch.randint(0, ROWS, (9,), dtype=torch.int32), torch.tensor([0, 2, 5, 5], dtype=torch.int32)
+    check(compiled, bag, indices, offsets, torch.rand(9, requires_grad=True))
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+def test_no_index_and_one_bag(mode, compiled, strict):
+    bag = nn.EmbeddingBag(ROWS, WIDTH, mode=mode)
+    none = torch.empty(0, dtype=torch.int64)
+    with torch.no_grad():
+        assert_close_to_eager(compiled(bag)(none, torch.tensor([0, 0])), bag(none, torch.tensor([0, 0])))
+        assert_close_to_eager(compiled(bag)(none + 1, torch.tensor([0])), bag(none + 1, torch.tensor([0])))
+
+
+def test_many_long_bags_in_bfloat16(compiled, strict):
+    bag = nn.EmbeddingBag(1000, 70, mode="mean", dtype=torch.bfloat16)
+    indices, lengths = torch.randint(0, 1000, (6000,)), torch.randint(0, 30, (400,))
+    offsets = torch.cat([torch.zeros(1, dtype=torch.int64), lengths.cumsum(0)[:-1]])
+    with torch.no_grad():
+        exact = copy.deepcopy(bag).double()(indices, offsets)
+        assert_error_within([compiled(bag)(indices, offsets)], [bag(indices, offsets)], [exact])
 
 
 def test_index_out_of_range(compiled, strict):

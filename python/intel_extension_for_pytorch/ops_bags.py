@@ -1,0 +1,136 @@
+"""Import rules of embedding bags and of reductions over segments: rows gathered and reduced in one kernel.
+
+Bags of one length, as an index matrix gives them, are a reduction over a dimension; others are graph op Segment, a
+loop from each bag's begin to its end.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from . import compat
+from .importer import Importer, Ref, opmath
+from .ops import pointwise_as, reduce_axes, row_named, rule
+from .ops_indexing import as_index
+from .sizes import Dim, sub
+
+_SUM, _MEAN, _MAX = 0, 1, 2  # modes of an embedding bag
+
+
+@rule("_embedding_bag", "_embedding_bag_forward_only")
+def _embedding_bag(
+    im: Importer,
+    node: Any,
+    weight: Ref,
+    indices: Ref,
+    offsets: Ref,
+    scale_grad_by_freq: bool = False,
+    mode: int = _SUM,
+    sparse: bool = False,
+    per_sample_weights: Ref | None = None,
+    include_last_offset: bool = False,
+    padding_idx: int = -1,
+) -> list[Ref]:
+    step = _bag_length(node)
+    if step is not None and not include_last_offset and padding_idx < 0 and mode in (_SUM, _MEAN):
+        return _bags_of_one_length(im, node, weight, indices, per_sample_weights, mode, step)
+    output, bag_of, sizes, largest = node.meta["val"]
+    length, width = indices.shape[0], weight.shape[1]
+    index = as_index(im, indices)
+    begins, ends = _bounds(im, as_index(im, offsets), length, include_last_offset)
+    bags = begins.shape[0]
+
+    at = im.expand(index, (length, width), [0])
+    rows = im.emit("gather", "", [weight, at], weight.dtype, (length, width), map=[-1, 1])
+    rows = im.cast(rows, opmath(weight.dtype))
+    if per_sample_weights is not None:
+        scale = im.expand(im.cast(per_sample_weights, rows.dtype), rows.shape, [0])
+        rows = im.pointwise_node("mul", [rows, scale], rows.dtype, rows.shape)
+    count = pointwise_as(im, row_named("sub"), [ends, begins], (bags,))
+    if padding_idx >= 0:
+        kept = pointwise_as(im, row_named("ne"), [index, padding_idx], (length,))
+        neutral = im.scalar(-math.inf if mode == _MAX else 0, rows.dtype)
+        rows = im.pointwise_node("where", [im.expand(kept, rows.shape, [0]), rows, neutral], rows.dtype, rows.shape)
+        ones = im.cast(kept, torch.int64)
+        count = im.emit("segment", "sum", [ones, begins, ends], torch.int64, (bags,))
+
+    found = im.full(0, torch.int64, (bags, width))
+    filled = im.expand(pointwise_as(im, row_named("gt"), [count, 0], (bags,)), (bags, width), [0])
+    types = [(rows.dtype, (bags, width)), (torch.int64, (bags, width))]
+    if mode == _MAX:
+        total, position = im.emit_many("segment", "max_with_index", [rows, begins, ends], types)
+        total = im.pointwise_node("where", [filled, total, im.scalar(0, rows.dtype)], rows.dtype, (bags, width))
+        position = im.pointwise_node("where", [filled, position, found], torch.int64, (bags, width))
+        if length != 0:
+            found = im.emit("gather", "", [index, position], torch.int64, (bags, width), map=[-1])
+    else:
+        total = im.emit("segment", "sum", [rows, begins, ends], rows.dtype, (bags, width))
+        if mode == _MEAN:
+            divisor = im.cast(pointwise_as(im, row_named("clamp_min"), [count, 1], (bags,)), rows.dtype)
+            divisor = im.expand(divisor, (bags, width), [0])
+            total = im.pointwise_node("div", [total, divisor], rows.dtype, (bags, width))
+    if im.symbols.dims(bag_of.shape) == (0,):
+        bag = im.full(0, torch.int64, (0,))
+    else:  # of bags that start together only the last has any index
+        following = im.emit("search", "", [begins, im.iota((length,), 0)], torch.int64, (length,), right=True)
+        bag = pointwise_as(im, row_named("sub"), [following, 1], (length,))
+    last = found if mode == _MAX else count
+    return [
+        im.cast(total, output.dtype),
+        im.cast(bag, bag_of.dtype),
+        im.cast(count, sizes.dtype),
+        im.cast(last, largest.dtype),
+    ]
+
+
+def _bounds(im: Importer, offsets: Ref, length: Dim, include_last_offset: bool) -> tuple[Ref, Ref]:
+    """Where each bag begins and ends."""
+    count = offsets.shape[0]
+    if include_last_offset:
+        bags = sub(count, 1)
+        return im.slice_dim(offsets, 0, 0, bags), im.slice_dim(offsets, 0, 1, bags)
+    end = im.expand(im.size(length), (1,))
+    if count == 1:
+        return offsets, end
+    return offsets, im.emit("cat", "", [im.slice_dim(offsets, 0, 1, sub(count, 1)), end], torch.int64, (count,), axis=0)
+
+
+def _bags_of_one_length(
+    im: Importer, node: Any, weight: Ref, indices: Ref, per_sample_weights: Ref | None, mode: int, step: Any
+) -> list[Ref]:
+    output, bag_of, sizes, last = node.meta["val"]
+    bags, length = im.symbols.dims(node.args[1].args[0].meta["val"].shape)
+    width = weight.shape[1]
+    shape = (bags, length, width)
+    at = im.expand(im.reshape(as_index(im, indices), (bags, length)), shape, [0, 1])
+    rows = im.emit("gather", "", [weight, at], weight.dtype, shape, map=[-1, 2])
+    if per_sample_weights is not None:
+        scale = im.expand(im.reshape(per_sample_weights, (bags, length)), shape, [0, 1])
+        rows = im.pointwise_node("mul", [im.cast(rows, opmath(rows.dtype)), im.cast(scale, opmath(rows.dtype))],
+                                 opmath(rows.dtype), shape)  # fmt: skip
+    total = reduce_axes(im, "mean" if mode == _MEAN else "sum", rows, [1])
+    # ATen leaves the bag of each index out where its own backward can do without.
+    known = im.symbols.dims(bag_of.shape) != (0,)
+    bag = im.reshape(im.iota((bags, length), 0), indices.shape) if known else im.full(0, torch.int64, (0,))
+    return [
+        im.cast(im.reshape(total, im.symbols.dims(output.shape)), output.dtype),
+        im.cast(bag, bag_of.dtype),
+        im.expand(im.scalar(step, sizes.dtype), im.symbols.dims(sizes.shape)),
+        im.full(0, last.dtype, im.symbols.dims(last.shape)),
+    ]
+
+
+def _bag_length(node: Any) -> int | torch.SymInt | None:
+    """The common length of bags given as the rows of a matrix: indices its flat view, offsets a range over it."""
+    indices, offsets = node.args[1:3]
+    if indices.target is not torch.ops.aten.view.default or offsets.target is not torch.ops.aten.arange.start_step:
+        return None
+    matrix = indices.args[0].meta["val"]
+    if matrix.dim() != 2 or offsets.args[0] != 0:
+        return None
+    end, step = (a.meta["val"] if isinstance(a, torch.fx.Node) else a for a in offsets.args[1:3])
+    rows_begin_bags = compat.same_count((step,), (matrix.shape[1],)) and compat.same_count((end,), matrix.shape)
+    return step if rows_begin_bags else None

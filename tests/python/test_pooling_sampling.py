@@ -1,0 +1,157 @@
+"""Pooling, interpolation and grid sampling, native both ways: modes, borders, layouts, empty and dynamic sizes."""
+
+import functools
+
+import pytest
+import torch
+import torch.nn.functional as F
+from comparison import assert_close_to_eager, assert_near_in_norm, difference
+from graphs import Call, assert_all
+
+SIZES = {1: (2, 3, 17), 2: (2, 3, 13, 10), 3: (2, 3, 7, 6, 8)}
+
+
+def bound(function, *arguments, **options):
+    return lambda x, *more: function(x, *more, *arguments, **options)
+
+
+def unpooled(rank):
+    pool, unpool = getattr(F, f"max_pool{rank}d"), getattr(F, f"max_unpool{rank}d")
+
+    def run(x):
+        y, indices = pool(x, 2, 2, return_indices=True)
+        return unpool(y, indices, 2, 2, output_size=x.shape)
+
+    return run
+
+
+def pools():
+    for rank, shape in SIZES.items():
+        options = {
+            "max": ("max_pool{}d", (3, 2, 1), {}),
+            "max with indices": ("max_pool{}d", (3, 2, 1), {"return_indices": True}),
+            "max dilated ceil": ("max_pool{}d", (2, 2, 0), {"dilation": 2, "ceil_mode": True}),
+            "avg": ("avg_pool{}d", (3, 2, 1), {}),
+            "avg of equal windows": ("avg_pool{}d", (2,), {}),
+            "avg that overlap": ("avg_pool{}d", (4, 1, 2), {}),
+            "avg past the end": ("avg_pool{}d", (3, 2, 1), {"ceil_mode": True}),
+            "avg without padding": ("avg_pool{}d", (3, 2, 1), {"ceil_mode": True, "count_include_pad": False}),
+            "avg with gaps": ("avg_pool{}d", (2, 3), {}),
+            "adaptive avg": ("adaptive_avg_pool{}d", (5,), {}),
+            "adaptive avg wider": ("adaptive_avg_pool{}d", (19,), {}),
+            "adaptive avg to one": ("adaptive_avg_pool{}d", (1,), {}),
+            "adaptive max": ("adaptive_max_pool{}d", (4,), {}),
+        }
+        if rank > 1:
+            options["avg divisor"] = ("avg_pool{}d", (3, 2, 1), {"divisor_override": 5})
+        for label, (name, arguments, keywords) in options.items():
+            function = getattr(F, name.format(rank))
+            yield f"{label} {rank}d", bound(function, *arguments, **keywords), shape
+        yield f"unpool {rank}d", unpooled(rank), shape
+        lp = getattr(F, f"lp_pool{rank}d")
+        yield f"lp {rank}d", lambda x, lp=lp: lp(x.abs() + 0.1, 3, 3, 2), shape
+    yield "avg without batch", lambda x: F.avg_pool2d(x, 3, 2, 1), (3, 9, 8)
+    yield "adaptive max without batch", lambda x: F.adaptive_max_pool2d(x, (4, 3)), (3, 9, 8)
+    yield "avg of no images", lambda x: F.avg_pool2d(x, 2), (0, 3, 8, 8)
+    yield "max of no images", lambda x: F.max_pool2d(x, 2), (0, 3, 8, 8)
+
+
+def interpolations():
+    for rank, modes in {1: ["linear"], 2: ["bilinear", "bicubic"], 3: ["trilinear"]}.items():
+        for mode in ["nearest", "nearest-exact", "area", *modes]:
+            for corners in (False, True) if mode in modes else (None,):
+                for label, target in (("size", {"size": 7}), ("scale", {"scale_factor": 1.7})):
+                    run = bound(F.interpolate, mode=mode, align_corners=corners, **target)
+                    yield f"{mode} {rank}d {label} corners={corners}", run, SIZES[rank]
+
+
+CASES = {label: (function, shape) for label, function, shape in [*pools(), *interpolations()]}
+
+
+def drawn(shape, dtype=torch.float32):
+    """Distinct values: which of several equal ones is the maximum is tested in C++."""
+    count = max(1, torch.Size(shape).numel())
+    values = torch.randperm(count, generator=torch.Generator().manual_seed(3)).double()
+    return (values[: torch.Size(shape).numel()] / count * 4 - 2).reshape(shape).to(dtype)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_gradients(name, strict):
+    function, shape = CASES[name]
+    x = drawn(shape).requires_grad_()
+    assert_all([Call(name, function, (x,))], functools.partial(difference, strides=True), gradients=True)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_float64(name, strict):
+    function, shape = CASES[name]
+    assert_all([Call(name, function, (drawn(shape, torch.float64),))])
+
+
+def both_ways(function, x, dynamic=False):
+    x = x.detach().requires_grad_()
+    for dim in range(x.dim() if dynamic else 0):
+        torch._dynamo.mark_dynamic(x, dim)
+    y = function(x)
+    y = y[0] if isinstance(y, tuple) else y
+    weight = torch.linspace(-1, 1, y.numel(), dtype=torch.float64).reshape(y.shape).to(y.dtype)
+    (y * weight).sum().backward()
+    return y.detach(), x.grad
+
+
+@pytest.mark.parametrize("name", [n for n in CASES if "2d" in n])
+def test_channels_last(name, compiled, strict):
+    function, shape = CASES[name]
+    x = drawn(shape).to(memory_format=torch.channels_last)
+    assert_close_to_eager(both_ways(compiled(function), x), both_ways(function, x), strides=True)
+
+
+# max_pool1d makes PyTorch itself take the length for a constant.
+@pytest.mark.parametrize("name", [n for n in CASES if "no images" not in n and not (n[:3] == "max" and "1d" in n)])
+def test_dynamic_sizes(name, compiled, strict):
+    """One compile for other sizes of every dim."""
+    function, shape = CASES[name]
+    run = compiled(function)
+    for grow in (0, 3):
+        x = drawn([size + grow for size in shape])
+        ours, eager = both_ways(run, x, dynamic=True), both_ways(function, x)
+        assert_close_to_eager(ours[0], eager[0], scale=4.0)
+        assert_near_in_norm(ours[1:], eager[1:], bound=1e-5)
+
+
+GRIDS = [
+    (rank, mode, padding, corners)
+    for rank, modes in ((2, ("bilinear", "nearest", "bicubic")), (3, ("bilinear", "nearest")))
+    for mode in modes
+    for padding in ("zeros", "border", "reflection")
+    for corners in (False, True)
+]
+
+
+def grid_of(rank):
+    generator = torch.Generator().manual_seed(1)
+    return torch.randn(2, *(4, 5, 3)[:rank], rank, generator=generator)
+
+
+@pytest.mark.parametrize("rank, mode, padding, corners", GRIDS)
+def test_grid_sample(rank, mode, padding, corners, strict):
+    x, grid = drawn(SIZES[rank]).requires_grad_(), grid_of(rank).requires_grad_()
+    function = bound(F.grid_sample, mode=mode, padding_mode=padding, align_corners=corners)
+    # Coordinates are differences of nearly equal numbers: eager's own error is of this size.
+    assert_all([Call(mode, function, (x, grid))], functools.partial(difference, scale=8.0), gradients=True)
+
+
+@pytest.mark.parametrize("mode", ["bilinear", "nearest", "bicubic"])
+def test_grid_sample_dynamic(mode, compiled, strict):
+    function = bound(F.grid_sample, mode=mode, align_corners=False)
+    run = compiled(function)
+    for count in (2, 5):
+        x, grid = drawn((count, 3, 8 + count, 9)), torch.rand(count, 4 + count, 5, 2) * 2.4 - 1.2
+        leaves = [[x.clone().requires_grad_(), grid.clone().requires_grad_()] for _ in range(2)]
+        for leaf in leaves[0]:
+            torch._dynamo.mark_dynamic(leaf, [0, 1, 2] if leaf.shape[-1] == 2 else [0, 1, 2, 3])
+        ours, eager = run(*leaves[0]), function(*leaves[1])
+        assert_close_to_eager(ours, eager, scale=8.0)
+        ours.square().sum().backward()
+        eager.square().sum().backward()
+        assert_near_in_norm([t.grad for t in leaves[0]], [t.grad for t in leaves[1]])

@@ -1,0 +1,136 @@
+"""Writes at positions from data: every reduction, with and without the element itself, native both ways; and on several
+threads the same bits as on one."""
+
+import functools
+
+import pytest
+import torch
+from comparison import assert_close_to_eager, difference
+from graphs import Call, assert_all
+
+ROWS, WIDTH, COUNT = 9, 11, 7
+REDUCTIONS = ("sum", "prod", "mean", "amax", "amin")
+
+
+def randint(high, *shape):
+    return torch.randint(0, high, shape, generator=torch.Generator().manual_seed(2))
+
+
+def randn(*shape, dtype=torch.float32):
+    values = torch.randn(shape, generator=torch.Generator().manual_seed(len(shape) + shape[0]), dtype=torch.float64)
+    return (values if dtype.is_floating_point else values * 4).to(dtype)
+
+
+WHERE, LINES = randint(ROWS, COUNT, WIDTH), randint(ROWS, COUNT)
+MASK = randint(2, ROWS, WIDTH).bool()
+# function of x [ROWS, WIDTH] and y [COUNT, WIDTH]
+CASES = {
+    **{
+        f"scatter_reduce {r} {self}": lambda x, y, r=r, self=self: x.scatter_reduce(0, WHERE, y, r, include_self=self)
+        for r in REDUCTIONS
+        for self in (True, False)
+    },
+    **{
+        f"index_reduce {r} {self}": lambda x, y, r=r, self=self: x.index_reduce(0, LINES, y, r, include_self=self)
+        for r in REDUCTIONS[1:]
+        for self in (True, False)
+    },
+    "scatter_reduce of columns": lambda x, y: x.scatter_reduce(1, WHERE[:, :4], y[:, :4], "mean", include_self=False),
+    "scatter_reduce of a number": lambda x, y: x[0, 0].scatter_reduce(0, LINES[0] * 0, y[0, 0], "sum"),
+    "scatter": lambda x, y: x.scatter(0, torch.arange(COUNT)[:, None].expand(-1, 4), y[:, :4]),
+    "scatter of a number": lambda x, y: x.scatter(0, WHERE, 2.5) + y[0],
+    "scatter_add": lambda x, y: x.scatter_add(0, WHERE, y),
+    "scatter_add of columns": lambda x, y: x.scatter_add(1, WHERE % WIDTH, y),
+    "index_add": lambda x, y: x.index_add(0, LINES, y, alpha=2),
+    "index_add of columns": lambda x, y: x.index_add(1, LINES, y[:, :ROWS].t()),
+    "index_copy": lambda x, y: x.index_copy(0, torch.tensor([0, 3, 5, 1, 2, 8, 7]), y),
+    "index_fill": lambda x, y: x.index_fill(0, LINES, 3.0) + y[0],
+    "index_put": lambda x, y: x.index_put((torch.tensor([0, 3, 5, 1, 2, 8, 7]),), y),
+    "index_put of sums": lambda x, y: x.index_put((LINES,), y, accumulate=True),
+    "index_put in two dims": lambda x, y: x.index_put((LINES, LINES), y[:, 0], accumulate=True),
+    "index_put that counts": lambda x, y: x.index_put((torch.arange(ROWS)[:, None], LINES), y[0, :7], accumulate=True),
+    "index that counts": lambda x, y: x[torch.arange(ROWS)[:, None], LINES] + x[torch.arange(ROWS), LINES[0]][:, None],
+    "index by two counts": lambda x, y: x[torch.arange(ROWS), torch.arange(ROWS) % 5],
+    "masked_scatter": lambda x, y: x.masked_scatter(MASK, torch.cat([y, y])),
+    "masked_scatter of a row": lambda x, y: x.masked_scatter(MASK[:, :1], torch.cat([y, y])),
+    "masked_fill": lambda x, y: x.masked_fill(MASK, 2.0) + y[0],
+    "embedding": lambda x, y: torch.nn.functional.embedding(WHERE, x) + y[..., None],
+    "embedding of frequencies": lambda x, y: torch.nn.functional.embedding(LINES, x, 3, scale_grad_by_freq=True) + y,
+}
+
+
+def calls(dtype, requires_grad):
+    for name, function in CASES.items():
+        if requires_grad and name.startswith("index_reduce"):
+            continue  # eager's gradients of it fail for repeated indices
+        x, y = (randn(n, WIDTH, dtype=dtype).requires_grad_(requires_grad) for n in (ROWS, COUNT))
+        yield Call(f"{name} [{dtype}]", function, (x, y))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.int32])
+def test_values(dtype, strict):
+    assert_all(list(calls(dtype, False)), functools.partial(difference, strides=True), at_least=20)
+
+
+def test_gradients(strict):
+    assert_all(list(calls(torch.float32, True)), gradients=True, at_least=20)
+
+
+@pytest.mark.parametrize("name", [n for n in CASES if "index that counts" not in n])
+def test_dynamic_sizes(name, compiled, strict):
+    function = CASES[name]
+    run = compiled(lambda x, y: function(x * 1, y * 1), dynamic=True)
+    x, y = randn(ROWS, WIDTH), randn(COUNT, WIDTH)
+    assert_close_to_eager(run(x, y), function(x, y))
+
+
+def test_empty(compiled, strict):
+    none = torch.empty(0, dtype=torch.int64)
+
+    def run(x):
+        return x.index_add(0, none, x[:0]), x.scatter_add(0, none.view(0, 1), x[:0]), x[:0].index_add(0, none, x[:0])
+
+    x = randn(ROWS, WIDTH)
+    assert_close_to_eager(compiled(run)(x), run(x))
+
+
+# Large enough that threads share the work: rows that data name, rows of one element, images.
+def rows(x, index, source):
+    return x.index_add(0, index, source)
+
+
+def planes(x, index, source):
+    return x.view(50, 20, -1).scatter_add(
+        2, index[:320].view(1, 1, -1).expand(50, 20, -1) % 64, source.view(50, 20, -1)
+    )
+
+
+def columns(x, index, source):
+    return x.scatter_add(0, (index[:, None] + torch.arange(64)) % 1000, source)
+
+
+@pytest.mark.parametrize("function", [rows, planes, columns])
+def test_threads_do_not_change_the_result(function, compiled, strict):
+    x, index, source = randn(1000, 64), randint(1000, 5000), randn(5000, 64)
+    threads = torch.get_num_threads()
+    results = []
+    try:
+        for count in (2, 4, 3, 1):
+            torch.set_num_threads(count)
+            torch._dynamo.reset()
+            results.append(compiled(function)(x, index, source))
+    finally:
+        torch.set_num_threads(threads)
+    reference = function(x.double(), index, source.double())
+    assert (results[0] - reference).norm() <= 1e-6 * reference.norm()
+    for result in results[1:]:
+        assert torch.equal(result, results[0])
+
+
+def test_a_position_out_of_range(compiled):
+    x, index, source = randn(1000, 64), randint(1000, 5000), randn(5000, 64)
+    index[4321] = 1000
+    with pytest.raises(IndexError, match="1000"):
+        compiled(rows)(x, index, source)
+    index[4321] = -1000
+    assert_close_to_eager(compiled(rows)(x, index, source)[0], rows(x, index % 1000, source)[0], scale=10.0)
