@@ -147,7 +147,8 @@ class ExternCall final : public Step {
       : op_(find(desc.overload)),
         operands_(std::move(desc.operands)),
         results_(std::move(desc.results)),
-        returns_(std::move(desc.returns)) {
+        returns_(std::move(desc.returns)),
+        strides_(std::move(desc.strides)) {
     IPEX_CHECK(returns_.size() == results_.size(), desc.overload + ": one position a result");
     const Json args = Json::parse(desc.args);
     const auto& declared = op_.schema().arguments();
@@ -170,7 +171,7 @@ class ExternCall final : public Step {
     c10::impl::ExcludeDispatchKeyGuard below_autocast(c10::autocast_dispatch_keyset);
     std::vector<at::Tensor> operands;
     operands.reserve(operands_.size());
-    for (const TensorSpec& spec : operands_) operands.push_back(view_of(context.view(spec)));
+    for (size_t k = 0; k < operands_.size(); ++k) operands.push_back(operand(context, k));
     torch::jit::Stack stack;
     stack.reserve(arguments_.size());
     for (const Argument& argument : arguments_)
@@ -247,6 +248,18 @@ class ExternCall final : public Step {
     return {};
   }
 
+  // As the graph lays it out, or copied to the strides that the op relies on.
+  at::Tensor operand(RunContext& context, size_t k) const {
+    const at::Tensor view = view_of(context.view(operands_[k]));
+    if (strides_.empty() || view.numel() == 0) return view;
+    std::vector<int64_t> exact;
+    for (const SizeExpr& stride : strides_[k]) exact.push_back(stride.eval(context.symbols()));
+    for (int64_t d = 0; d < view.dim(); ++d)
+      if (view.size(d) != 1 && view.stride(d) != exact[d])
+        return at::empty_strided(view.sizes(), exact, view.options()).copy_(view);
+    return view;
+  }
+
   void accept(RunContext& context, const TensorSpec& spec, at::Tensor tensor,
               const std::vector<at::Tensor>& operands) const {
     const TensorView expected = context.view(spec);
@@ -267,6 +280,7 @@ class ExternCall final : public Step {
   c10::OperatorHandle op_;
   std::vector<TensorSpec> operands_, results_;
   std::vector<int64_t> returns_;
+  std::vector<std::vector<SizeExpr>> strides_;
   std::vector<Argument> arguments_;
   bool waits_ = false;
 };

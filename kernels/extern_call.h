@@ -26,6 +26,7 @@ struct ExternCallDesc {
   std::vector<TensorSpec> operands;  // what {"t": i} refers to
   std::vector<TensorSpec> results;   // of what the op returns, the tensors that tracing saw
   std::vector<int64_t> returns;      // where each result stands among what the op returns
+  std::vector<std::vector<SizeExpr>> strides;        // that the op must see its operands with; empty: any
   std::function<SizeExpr(const std::string&)> size;  // {"dim": text} to a program over the graph's symbols
 };
 

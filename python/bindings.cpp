@@ -151,10 +151,19 @@ std::unique_ptr<CompiledGraph> compile_graph(const GraphBuilder& builder, const 
                                  std::vector<TensorSpec> results) {
     std::vector<int64_t> returns(results.size());
     std::iota(returns.begin(), returns.end(), 0);
+    std::vector<std::vector<SizeExpr>> strides;
+    if (node.has_attr("strides")) {
+      auto next = node.attr<std::vector<graph::Dim>>("strides").begin();
+      for (const TensorSpec& operand : operands) {
+        std::vector<SizeExpr>& exact = strides.emplace_back();
+        while (exact.size() < operand.sizes.size())
+          exact.push_back(graph::to_size_expr(*next++, graph.symbols));
+      }
+    }
     auto step = kernels::make_extern_call(
         {node.name, node.attr<std::string>("args"), node.attr_or<std::string>("why", ""), std::move(operands),
          std::move(results), node.attr_or<std::vector<int64_t>>("returns", std::move(returns)),
-         [&graph](const std::string& dim) {
+         std::move(strides), [&graph](const std::string& dim) {
            return graph::to_size_expr(loop::parse_expr(dim), graph.symbols);
          }});
     if (!node.source.empty()) step->info.sources.push_back(node.source);

@@ -144,12 +144,17 @@ GraphBuilder::Handle GraphBuilder::pointwise(const std::string& row, const std::
 GraphBuilder::Handle GraphBuilder::extern_call(const std::string& overload,
                                                const std::vector<Handle>& operands, const py::list& types,
                                                const py::list& layouts, const std::string& args,
-                                               const std::string& why, const std::vector<int64_t>& returns) {
+                                               const std::string& why, const std::vector<int64_t>& returns,
+                                               const py::list& operand_strides) {
   Node node = make_node(Op::kExtern, overload, operands);
   add_types(node, types);
   for (size_t i = 0; i < layouts.size(); ++i) node.layouts.push_back(dims(layouts[i]));
   node.attrs["args"] = args;
   node.attrs["why"] = why;
+  std::vector<Dim> exact;
+  for (py::handle strides : operand_strides)
+    for (const Dim& stride : dims(strides)) exact.push_back(stride);
+  if (!exact.empty()) node.attrs["strides"] = std::move(exact);
   for (size_t r = 0; r < returns.size(); ++r)
     if (returns[r] != static_cast<int64_t>(r)) node.attrs["returns"] = returns;
   return append(std::move(node));

@@ -29,10 +29,12 @@ class GraphBuilder {
              const pybind11::list& types, const pybind11::dict& attrs);
   Handle pointwise(const std::string& row, const std::vector<Handle>& operands, const std::string& dtype,
                    const pybind11::tuple& shape);
-  // layouts: the strides that ATen gives each result; returns: where results stand among what the op returns
+  // layouts: the strides that ATen gives each result; returns: where results stand among what the op returns;
+  // operand_strides: those that the op must see its operands with, empty: any
   Handle extern_call(const std::string& overload, const std::vector<Handle>& operands,
                      const pybind11::list& types, const pybind11::list& layouts, const std::string& args,
-                     const std::string& why, const std::vector<int64_t>& returns);
+                     const std::string& why, const std::vector<int64_t>& returns,
+                     const pybind11::list& operand_strides);
   int output(Handle value, const pybind11::object& strides);
   void mutate(int input, Handle value);
   void source(const std::string& text) { source_ = text; }

@@ -44,7 +44,7 @@ constexpr double kTupleMerge = 6;       // times that, where it takes more than 
 class Chooser {
  public:
   Chooser(const Function& f, const Target& target, bool parallel)
-      : tree_(f), target_(target), parallel_(parallel) {}
+      : tree_(f), target_(target), parallel_(parallel), symbols_(f.symbols.begin(), f.symbols.end()) {}
 
   Schedule run() {
     for (int root : tree_.roots())
@@ -280,7 +280,7 @@ class Chooser {
       reorder(chain, chain_vector);
       return;
     }
-    if (chain.empty() && divide(root)) return;
+    if (parallel_ && chain.empty() && divide(root)) return;
     std::vector<Level> levels = outer_levels(chain, chain_vector);
     if (parallel_ && !(is_static(root) && work(root) < kSerialWork)) parallelise(root, levels, chain_vector);
   }
@@ -498,6 +498,10 @@ class Chooser {
     }
     double around = 1;
     for (int loop : chain) around *= trips(loop);
+    // Chunks go around the loops of the chain: their number must be known there.
+    for (int r : reductions)
+      for (const std::string& name : free_vars(tree_.at(r).extent))
+        if (!chain.empty() && symbols_.count(name) == 0) return false;
     bool any = false;
     for (int r : reductions) any |= !is_static(r) || work(r) * around >= kSplitWork;
     if (!any) return false;
@@ -522,6 +526,7 @@ class Chooser {
   LoopTree tree_;
   const Target& target_;
   const bool parallel_;
+  const std::set<std::string> symbols_;
   Schedule out_;
 };
 

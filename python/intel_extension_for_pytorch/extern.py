@@ -10,10 +10,12 @@ from __future__ import annotations
 import json
 import logging
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import fx
+from torch.utils._pytree import tree_leaves
 
 from . import _C
 from .errors import GraphFallback, Unsupported
@@ -99,10 +101,24 @@ def call(im: Any, node: fx.Node, why: str) -> Any:
         json.dumps(spelled),
         why,
         [i for i, v in enumerate(flat) if v is not None],
+        _operand_strides(im, node) if _relies_on_strides(schema.name) else [],
     )
     results = iter(im.results_of(id, types))
     refs = [None if v is None else next(results) for v in flat]
     return refs if isinstance(values, (tuple, list)) else refs[0]
+
+
+def _relies_on_strides(name: str) -> bool:
+    """Does the op read memory by its data pointer? ATen's do not, but for those that hand it to oneDNN; of others
+    nobody knows."""
+    return not name.startswith("aten::") or "mkldnn" in name
+
+
+def _operand_strides(im: Any, node: fx.Node) -> list[tuple]:
+    """The strides that tracing gave each operand."""
+    given = tree_leaves(_in_schema_order(node.target._schema, node.args, node.kwargs))
+    values = [a.meta["val"] for a in given if isinstance(a, fx.Node)]
+    return [im.symbols.strides(v.stride()) for v in values if isinstance(v, torch.Tensor)]
 
 
 def note(op: str, why: str) -> None:
@@ -127,7 +143,7 @@ def _mutation(im: Any, node: fx.Node) -> Any:
     return value
 
 
-def _in_schema_order(schema: Any, args: list[Any], kwargs: dict[str, Any]) -> list[Any]:
+def _in_schema_order(schema: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
     values = list(args)
     for argument in schema.arguments[len(args) :]:
         values.append(kwargs[argument.name] if argument.name in kwargs else argument.default_value)

@@ -1,0 +1,107 @@
+"""Calls into ATen and custom operators: results that are missing or share memory, operands that are read by pointer."""
+
+import gc
+
+import pytest
+import torch
+import torch.nn.functional as F
+from comparison import assert_close_to_eager, assert_near_in_norm
+
+LIBRARY = torch.library.Library("ipex_extern_test", "FRAGMENT")
+
+
+def define(schema, function, traced):
+    name = schema.partition("(")[0]
+    LIBRARY.define(schema)
+    LIBRARY.impl(name, function, "CPU")
+    torch.library.register_fake(f"ipex_extern_test::{name}", traced, lib=LIBRARY)
+    return getattr(torch.ops.ipex_extern_test, name)
+
+
+def three(x):
+    return x * 2, x + 1, x * 3
+
+
+def aliases(x):
+    doubled = x * 2
+    return doubled, doubled[1:], x
+
+
+absent = define(
+    "absent(Tensor x, int missing) -> (Tensor, Tensor, Tensor)",
+    lambda x, missing: tuple(None if i == missing else t for i, t in enumerate(three(x))),
+    lambda x, missing: three(x),
+)
+sharing = define(
+    "sharing(Tensor x) -> (Tensor, Tensor, Tensor)", aliases, lambda x: tuple(map(torch.clone, aliases(x)))
+)
+strides_of = define(
+    "strides_of(Tensor x, Tensor[] more) -> Tensor",
+    lambda x, more: torch.tensor([s for t in (x, *more) for s in t.stride()]),
+    lambda x, more: x.new_empty(sum(t.dim() for t in (x, *more)), dtype=torch.int64),
+)
+
+
+@pytest.mark.parametrize("missing", [0, 1, 2])
+def test_a_result_that_is_no_tensor(missing, compiled):
+    """The others are told apart by position, and live as long as somebody reads them."""
+
+    def run(x):
+        results = absent(x.sin(), missing)
+        kept = [r for i, r in enumerate(results) if i != missing]
+        scratch = [(x * k).cos().sum(0) for k in range(4)]  # memory that a freed result would be taken for
+        return kept[0] + 1, kept[1].exp(), *scratch
+
+    def expected(x):
+        kept = [r for i, r in enumerate(three(x.sin())) if i != missing]
+        return kept[0] + 1, kept[1].exp(), *[(x * k).cos().sum(0) for k in range(4)]
+
+    optimised = compiled(run)
+    for seed in range(20):
+        x = torch.randn(64, 33, generator=torch.Generator().manual_seed(seed))
+        assert_close_to_eager(optimised(x), expected(x))
+        gc.collect()
+
+
+@pytest.mark.needs_ipex
+def test_a_result_that_is_needed_but_no_tensor(compiled):
+    with pytest.raises(Exception, match="returned no tensor where tracing saw one"):
+        compiled(lambda x: absent(x * 1, 1)[1] + 1)(torch.randn(3, 4))
+
+
+def test_results_that_share_memory(compiled):
+    """None of them may be taken for scratch while another is still read."""
+
+    def run(x):
+        whole, part, same = sharing(x + 1)
+        grown = whole.exp() + whole  # the last use of `whole`
+        return grown, part * 2, same - 1
+
+    optimised = compiled(run)
+    for _ in range(5):
+        x = torch.randn(40, 50)
+        assert_close_to_eager(optimised(x), run(x))
+
+
+def test_operands_have_the_strides_of_tracing(compiled):
+    """Operators that read by pointer see no broadcast, and no other layout, than in eager."""
+
+    def run(x):
+        zeros = torch.zeros(3, 4)
+        return strides_of(zeros, [x.t(), x.expand(2, 3, 4).contiguous(), x[:, 1:3] * 1])
+
+    x = torch.randn(3, 4)
+    assert torch.equal(compiled(run)(x), run(x))
+    assert torch.equal(compiled(run, dynamic=True)(x), run(x))
+
+
+@pytest.mark.parametrize("wanted", ["x", "w", "xw", "b", "xwb"])
+def test_convolution_gradients_in_fp64(wanted, compiled):
+    """ATen's: gradients nobody asked for are no tensors."""
+    made = {"x": torch.randn(2, 3, 8, 8), "w": torch.randn(4, 3, 3, 3), "b": torch.randn(4)}
+    results = []
+    for run in (F.conv2d, compiled(F.conv2d)):
+        leaves = {name: t.double().requires_grad_(name in wanted) for name, t in made.items()}
+        run(leaves["x"], leaves["w"], leaves["b"]).sin().sum().backward()
+        results.append([leaves[name].grad for name in wanted])
+    assert_near_in_norm(results[1], results[0], bound=1e-12)
