@@ -1,7 +1,7 @@
 """nn.RNN, nn.GRU and nn.LSTM, which Dynamo leaves to eager unless its option allow_rnn is set.
 
-Then they arrive unrolled as products and pointwise ops, all native, except the LSTM without gradients: a graph with it
-runs eagerly, where oneDNN computes it.
+Then they arrive unrolled as products and pointwise ops, all native, except the LSTM without gradients: one call into
+ATen, where oneDNN computes it.
 """
 
 import pytest
