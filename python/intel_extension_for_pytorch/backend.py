@@ -70,7 +70,7 @@ def _compile(
 def _compile_native(
     module: fx.GraphModule, example_inputs: Sequence[Any], kind: str, options: Options
 ) -> CompiledCode | EagerCode:
-    static = frozenset(compat.static_input_positions()) if kind == "inference" else frozenset()
+    static = frozenset(compat.static_input_positions()) if kind == "inference" and options.hoist else frozenset()
     if segments.depends_on_data(module):
         compile_one = partial(_compile_segment, kind=kind, options=options)
         run, ops = segments.compile_segments(module, static, compile_one)
