@@ -1,13 +1,11 @@
-"""What programs do beyond calling a module: control flow, checkpointing, transforms,
-double backward, hooks. Everything is compared with eager; what it takes natively is another test's business."""
+"""What programs do beyond calling a module: control flow, custom operators, modes, types. Everything is compared with
+eager; what it takes natively is another test's business. Derivatives are in test_derivatives.py."""
 
 import copy
 
 import pytest
 import torch
 from comparison import assert_close_to_eager
-from torch import nn
-from torch.nn import functional as F
 
 
 def same(compiled, function, *inputs, **arguments):
@@ -55,35 +53,44 @@ def test_map(compiled):
     same(compiled, lambda x, y: torch_map(lambda v, w: v.sin() * w, x, y), torch.randn(3, 4), torch.randn(4))
 
 
-@pytest.mark.parametrize("reentrant", [False])
-def test_checkpoint_replays_dropout(reentrant, compiled):
-    from torch.utils.checkpoint import checkpoint
+def test_cond_with_gradient(compiled):
+    """Both branches, closed-over parameters, and a branch inside a branch."""
+    w = torch.randn(4)
 
-    layer = nn.Sequential(nn.Linear(8, 8), nn.GELU(), nn.Dropout(0.5))
-    twin = copy.deepcopy(layer)
-    x = torch.randn(4, 8)
+    def function(x, w):
+        def positive(v):
+            return torch.cond(v[0] > 1, lambda u: u.exp() * w, lambda u: u.sin() * w, (v,))
 
-    def gradients(module, run):
-        module.zero_grad()
-        torch.manual_seed(3)
-        run(x.clone().requires_grad_()).square().sum().backward()
-        return [p.grad for p in module.parameters()]
+        return torch.cond(x.sum() > 0, positive, lambda v: v.cos() + w, (x * 2,)).sum()
 
-    eager = gradients(layer, lambda v: checkpoint(layer, v, use_reentrant=reentrant))
-    ours = gradients(twin, compiled(lambda v: checkpoint(twin, v, use_reentrant=reentrant)))
-    assert_close_to_eager(ours, eager)
+    for x in (torch.full((4,), 0.2), torch.full((4,), 0.9), torch.full((4,), -1.0)):
+        found, expected = [], []
+        for run, result in ((compiled(function), found), (function, expected)):
+            leaves = [x.clone().requires_grad_(), w.clone().requires_grad_()]
+            run(*leaves).backward()
+            result += [leaf.grad for leaf in leaves]
+        assert_close_to_eager(found, expected)
 
 
-def test_flex_attention(compiled):
-    from torch.nn.attention.flex_attention import flex_attention
+def test_map_with_gradient(compiled):
+    from torch._higher_order_ops.map import map as torch_map
 
-    def causal(score, b, h, q, k):
-        return torch.where(q >= k, score, -float("inf"))
+    def gradients(run):
+        x, y = (torch.linspace(-1, 1, n).requires_grad_() for n in (12, 4))
+        run(x.view(3, 4), y).sum().backward()
+        return x.grad, y.grad
 
-    q, k, v = (torch.randn(1, 2, 16, 8) for _ in range(3))
-    with torch.no_grad():
-        ours = compiled(lambda q, k, v: flex_attention(q, k, v, score_mod=causal))(q, k, v)
-    assert_close_to_eager(ours, F.scaled_dot_product_attention(q, k, v, is_causal=True), scale=20.0)
+    function = lambda x, y: torch_map(lambda v, w: v.sin() * w, x, y)  # noqa: E731
+    assert_close_to_eager(gradients(compiled(function)), gradients(function))
+
+
+def test_associative_scan(compiled):
+    from torch._higher_order_ops import associative_scan
+
+    def function(x):
+        return associative_scan(lambda a, b: a * 0.9 + b, x, 0, combine_mode="generic")
+
+    same(compiled, function, torch.randn(7, 3))
 
 
 def test_library_op_that_mutates(compiled):
@@ -99,25 +106,38 @@ def test_library_op_that_mutates(compiled):
     same(compiled, lambda t, x: (accumulate(t, x.exp()) * 2, t + 1), torch.zeros(3, 4), torch.randn(3, 4))
 
 
-def test_autograd_function(compiled):
-    class Straight(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            ctx.save_for_backward(x)
-            return x.round()
+def test_library_op_of_several_results(compiled):
+    """An op defined piece by piece, that takes lists, numbers and nothing, and has a gradient of its own."""
+    with torch.library._scoped_library("ipex_programs_pieces", "FRAGMENT") as library:
+        library.define("halves(Tensor[] parts, float scale, Tensor? shift=None) -> (Tensor, Tensor)")
 
-        @staticmethod
-        def backward(ctx, g):
-            (x,) = ctx.saved_tensors
-            return g * (x.abs() < 1)
+        def halves(parts, scale, shift=None):
+            whole = torch.cat(parts) * scale
+            if shift is not None:
+                whole = whole + shift
+            return whole[: len(whole) // 2].clone(), whole[len(whole) // 2 :].clone()
 
-    def gradient(run):
-        x = torch.linspace(-2, 2, 9, requires_grad=True)
-        run(x).sum().backward()
-        return x.grad
+        library.impl("halves", halves, "CompositeExplicitAutograd")
+        op = torch.ops.ipex_programs_pieces.halves
+        same(compiled, lambda x, y: op([x.exp(), y], 0.5), torch.randn(4), torch.randn(2))
+        same(compiled, lambda x, y: op([x, y * 2], 2.0, x.sum())[1] + 1, torch.randn(4), torch.randn(2))
 
-    assert_close_to_eager(gradient(compiled(lambda x: Straight.apply(x * 1.5) ** 2)), gradient(
-        lambda x: Straight.apply(x * 1.5) ** 2))  # fmt: skip
+
+def test_op_that_mutates_two_views(compiled):
+    """auto_functionalized: the base is written once, through both views."""
+
+    @torch.library.custom_op("ipex_programs::swap", mutates_args={"a", "b"})
+    def swap(a: torch.Tensor, b: torch.Tensor) -> None:
+        kept = a.clone()
+        a.copy_(b)
+        b.copy_(kept)
+
+    def function(x):
+        y = x + 1
+        swap(y[0], y[2])
+        return y * 2
+
+    same(compiled, function, torch.randn(3, 4))
 
 
 def test_graph_breaks(compiled):
@@ -129,70 +149,6 @@ def test_graph_breaks(compiled):
         return y + 1
 
     same(compiled, function, torch.randn(4))
-
-
-# ---- derivatives ----
-
-
-def test_double_backward_says_so_or_works(compiled):
-    """AOTAutograd's compiled backward is not differentiable; the error must be PyTorch's own, as with aot_eager."""
-
-    def second(run):
-        x = torch.randn(4, generator=torch.Generator().manual_seed(0), requires_grad=True)
-        (g,) = torch.autograd.grad(run(x).sum(), x, create_graph=True)
-        return torch.autograd.grad(g.sum(), x)[0]
-
-    function = lambda x: x.sin() * x**3  # noqa: E731
-    try:
-        expected = second(torch.compile(function, backend="aot_eager"))
-    except RuntimeError as error:
-        with pytest.raises(RuntimeError, match=str(error)[:40]):
-            second(compiled(function))
-    else:
-        assert_close_to_eager(second(compiled(function)), expected)
-
-
-def test_gradient_inside(compiled):
-    def function(x):
-        return torch.func.grad(lambda v: (v.sin() * v).sum())(x)
-
-    same(compiled, function, torch.randn(5))
-
-
-def test_vmap_and_jvp_inside(compiled):
-    def function(x, t):
-        rows = torch.func.vmap(lambda v: torch.softmax(v * 2, 0))(x)
-        return rows, torch.func.jvp(lambda v: v.tanh(), (x,), (t,))
-
-    same(compiled, function, torch.randn(3, 5), torch.randn(3, 5))
-
-
-def test_compiled_autograd(compiled):
-    model = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 2))
-    twin = copy.deepcopy(model)
-    x = torch.randn(4, 6)
-    model(x).square().sum().backward()
-    with torch._dynamo.config.patch(compiled_autograd=True):
-
-        def step():
-            compiled(twin)(x).square().sum().backward()
-
-        compiled(step)()
-    assert_close_to_eager([p.grad for p in twin.parameters()], [p.grad for p in model.parameters()])
-
-
-def test_hooks(compiled):
-    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
-    seen = []
-    model[0].register_forward_hook(lambda m, i, o: o * 2)
-    model[0].weight.register_hook(lambda g: seen.append(g.clone()) or g * 3)
-    x = torch.randn(3, 4)
-    model(x).sum().backward()
-    eager = model[0].weight.grad.clone()
-    model.zero_grad()
-    compiled(model)(x).sum().backward()
-    assert_close_to_eager(model[0].weight.grad, eager)
-    assert_close_to_eager(seen[1], seen[0])
 
 
 def test_anomaly_mode(compiled):
