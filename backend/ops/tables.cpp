@@ -311,8 +311,10 @@ struct Variance {
   }
   static Exprs merge(States s, States o) {
     Expr zero = c(s[0], 0), count = s[2] + o[2], delta = o[0] - s[0];
-    Expr share = select(eq(count, zero), zero, o[2] / count);
-    return {s[0] + delta * share, s[1] + o[1] + delta * delta * s[2] * share, count};
+    Expr share = o[2] / max(count, c(s[0], 1));
+    // Nothing comes of merging with nothing, whatever the square of the distance between the means.
+    Expr between = select(eq(min(s[2], o[2]), zero), zero, delta * delta * s[2] * share);
+    return {s[0] + delta * share, s[1] + o[1] + between, count};
   }
   static Expr variance(States s, const Expr& count, double correction) {
     Expr n = make_cast(s[0]->type.dtype, count);

@@ -483,18 +483,21 @@ class Chooser {
       reductions = {root};
     } else {
       double blocks = 1;
+      bool symbolic = false;
       for (int loop : chain) {
-        const auto extent = tree_.extent(loop);
-        if (!extent) return false;
+        symbolic |= !tree_.extent(loop);
         const double width =
             loop == chain_vector ? entry(var(loop)).lanes * entry(var(loop)).accumulators : 1;
-        blocks *= std::ceil(static_cast<double>(*extent) / width);
+        blocks *= std::ceil(trips(loop) / width);
       }
       // Down the columns of a long matrix, chunks of rows also keep the pages touched few.
       const bool long_columns = chain_vector >= 0 && tree_.at(chain.back()).children.size() > 0 &&
                                 trips(tree_.at(chain.back()).children[0]) >= kLongColumn;
       if (blocks >= kKeptBlocks && !long_columns) return false;
-      reductions = leading_reductions(tree_.at(chain.back()).node->body, tree_.at(chain.back()).children);
+      const std::vector<int>& inner = tree_.at(chain.back()).children;
+      reductions = leading_reductions(tree_.at(chain.back()).node->body, inner);
+      // What follows runs on one thread: with as many results as it may be, that is too dear.
+      if (symbolic && reductions.size() != inner.size()) return false;
     }
     double around = 1;
     for (int loop : chain) around *= trips(loop);

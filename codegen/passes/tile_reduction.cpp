@@ -8,7 +8,8 @@
 //
 // Chunks are outermost, so a chunk is read once for all of K. Where several reductions follow one another (a
 // mean, then a variance about it), each gets its two stages and passes its results on through an array over
-// K.
+// K. Chunks of a number known only at run time are merged in groups, and the groups then: a running sum over
+// thousands of partial ones would lose digits.
 #include "codegen/loop/rewrite.h"
 #include "codegen/loop/simplify.h"
 #include "codegen/passes/loop_nest.h"
@@ -17,6 +18,8 @@
 namespace ipex::loop {
 
 namespace {
+
+constexpr int64_t kMergedInARow = 64;  // chunks; a reduction of constant length has no more
 
 const For* parallel_reduction(const Stmt& stmt) {
   const auto* loop = std::get_if<For>(&stmt);
@@ -143,14 +146,50 @@ class Splitter {
     return partial;
   }
 
+  // Merges all chunks into the states of `loop`.
   For second_stage(const For& loop, const std::vector<std::string>& partial, const Expr& size,
                    const Expr& position) {
+    const Expr chunks = simplify(loop.end - loop.begin);
+    if (const auto count = as_const_int(chunks); count && *count <= kMergedInARow)
+      return merge_chunks(loop, loop.begin, partial, size, position);
+    For groups = loop;
+    groups.var = names_.fresh(loop.var + "_group");
+    groups.kind = ForKind::kSerial;
+    groups.grain = 1;
+    groups.begin = index_const(0);
+    groups.end = simplify(floordiv(chunks + index_const(kMergedInARow - 1), index_const(kMergedInARow)));
+
+    For group = loop;
+    std::vector<State> states = loop.reduction->states;
+    for (State& s : states) {
+      s.name = names_.fresh(s.name + "_group");
+      s.init = s.identity;
+    }
+    group.begin = simplify(loop.begin + make_var(groups.var) * index_const(kMergedInARow));
+    group.end = make_apply(ScalarOp::min_, {simplify(group.begin + index_const(kMergedInARow)), loop.end});
+    group.reduction->yield = group.reduction->merge;  // replaced below, with the chunk's values
+    rename_states(group, states);
+    group = merge_chunks(group, loop.begin, partial, size, position);
+    std::vector<Expr> own, of_group;
+    for (size_t i = 0; i < states.size(); ++i) {
+      own.push_back(make_var(loop.reduction->states[i].name, states[i].type));
+      of_group.push_back(make_var(states[i].name, states[i].type));
+    }
+    for (size_t i = 0; i < states.size(); ++i)
+      groups.reduction->yield[i] = merged(*loop.reduction, i, own, of_group);
+    groups.body = make_block({std::move(group)});
+    return groups;
+  }
+
+  // Merges the chunks that `loop` runs over, counted from `first`, into its states.
+  For merge_chunks(const For& loop, const Expr& first, const std::vector<std::string>& partial,
+                   const Expr& size, const Expr& position) {
     For merge = loop;
     merge.kind = ForKind::kSerial;
     merge.grain = 1;
     std::vector<Stmt> loads;
     std::vector<Expr> states, others;
-    const Expr index = simplify((make_var(loop.var) - loop.begin) * size + position);
+    const Expr index = simplify((make_var(loop.var) - first) * size + position);
     for (size_t i = 0; i < partial.size(); ++i) {
       const State& s = loop.reduction->states[i];
       const std::string name = names_.fresh(s.name + "_chunk");

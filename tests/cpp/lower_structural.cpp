@@ -137,6 +137,20 @@ TEST(Views, SymbolicReshapeSplitsWithoutDivision) {
   EXPECT_EQ(loop::print(kernel.function).find("//"), std::string::npos) << loop::print(kernel.function);
 }
 
+TEST(Views, ReshapeOfWhatCannotBeProvedEqualMatchesFromTheRight) {
+  // s0 is a multiple of 8, which nothing here says: the pixels after it still line up.
+  const Floats x = ramp(16 * 5 * 7);
+  const auto kernel = run_fused(graph::parse(R"(graph main(%x: f32[s0,s1,s2]) symbols(s0, s1, s2) {
+    %0 = reshape(%x) : f32[8,s0//8,s1*s2]
+    %1 = pointwise.neg(%0) : f32[8,s0//8,s1*s2]
+    return %1
+  })"),
+                                {tensor(x)}, {16, 5, 7});
+  const Floats r = values<float>(kernel.outputs[0]);
+  for (size_t i = 0; i < x.size(); ++i) EXPECT_EQ(r[i], -x[i]);
+  EXPECT_EQ(loop::print(kernel.function).find('%'), std::string::npos) << loop::print(kernel.function);
+}
+
 TEST(Views, AValueAndItsTransposeInOneKernel) {
   // Both dims of the sum become one axis; the loops must not.
   const Floats x = ramp(16);

@@ -156,7 +156,8 @@ class Program:
                 continue
             value = shaken[-1]
             signs = torch.randint(0, 2, value.shape, generator=generator) * 2 - 1
-            moved = value * (1 + torch.finfo(result.dtype).eps * signs)
+            least = 2.0**-149  # of the numbers without leading bits too
+            moved = value * (1 + torch.finfo(result.dtype).eps * signs) + least * signs * (value != 0)
             if step.mutates:
                 value.copy_(moved)
             elif not any(shares_memory(value, shaken[i]) for i in operands(step)):

@@ -1,0 +1,61 @@
+"""How often each model is compiled while its batch size changes: backend="eager", aot_eager and ipex beside each other.
+
+    python tests/python/recompiles.py --only bert
+
+Each model runs with batch sizes 3, 5, 4, 7, 2 (automatic: the second makes Dynamo's graph dynamic; dynamic: the first
+one). What eager compiles, Dynamo's guards demand; what aot_eager compiles beyond that, AOTAutograd's tracing. Fails if
+ipex compiles more than aot_eager.
+"""
+
+import argparse
+import sys
+
+import test_models
+import torch
+from rich.console import Console
+from rich.table import Table
+
+BATCHES = (3, 5, 4, 7, 2)
+BACKENDS = ("eager", "aot_eager", "ipex")
+MODES = {"automatic": None, "dynamic": True}
+
+
+def compiled_graphs(name, backend, dynamic):
+    """Graphs that Dynamo handed to the backend over all batch sizes; None where eager cannot run the model so."""
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    model, inputs = test_models.build(name)
+    run = torch.compile(model, backend=backend, dynamic=dynamic)
+    with torch.no_grad():
+        for batch in BATCHES:
+            test_models.call(run, test_models.resized(inputs, batch))
+    return torch._dynamo.utils.counters["stats"]["unique_graphs"]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="", help="models whose name contains this")
+    arguments = parser.parse_args()
+    torch._dynamo.config.cache_size_limit = 64
+    torch.backends.mha.set_fastpath_enabled(False)
+    table = Table("model", "mode", *BACKENDS, title=f"graphs compiled for batch sizes {', '.join(map(str, BATCHES))}")
+    totals, more = dict.fromkeys(BACKENDS, 0), []
+    for name in sorted(test_models.ALL):
+        if arguments.only not in name:
+            continue
+        for mode, dynamic in MODES.items():
+            counts = {backend: compiled_graphs(name, backend, dynamic) for backend in BACKENDS}
+            table.add_row(name, mode, *map(str, counts.values()))
+            for backend, count in counts.items():
+                totals[backend] += count
+            if counts["ipex"] > counts["aot_eager"]:
+                more.append(f"{name}, {mode}")
+    table.add_row("all", "", *map(str, totals.values()))
+    Console(width=100).print(table)
+    if more:
+        print("ipex compiled more than aot_eager:", "; ".join(more))
+    return 1 if more else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
