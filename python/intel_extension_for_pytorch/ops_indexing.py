@@ -200,7 +200,8 @@ def _index_reduce(
     im: Importer, node: Any, x: Ref, dim: int, index: Ref, src: Ref, reduce: str, *, include_self: bool = True
 ) -> Ref:
     if not x.shape:
-        raise Unsupported("index_reduce of a 0-d tensor")
+        vector, values = im.reshape(x, (1,)), im.reshape(src, (numel(index.shape),))
+        return im.reshape(_index_reduce(im, node, vector, 0, index, values, reduce, include_self=include_self), ())
     dim %= len(x.shape)
     at = im.expand(im.reshape(as_index(im, index), (numel(index.shape),)), src.shape, [dim])
     return _reduce_into(im, x, at, src, _along(x, dim), reduce, include_self)

@@ -37,6 +37,7 @@ CASES = {
     },
     "scatter_reduce of columns": lambda x, y: x.scatter_reduce(1, WHERE[:, :4], y[:, :4], "mean", include_self=False),
     "scatter_reduce of a number": lambda x, y: x[0, 0].scatter_reduce(0, LINES[0] * 0, y[0, 0], "sum"),
+    "index_reduce of a number": lambda x, y: x[0, 0].index_reduce(0, LINES[:1] * 0, y[0, 0], "amax"),
     "scatter": lambda x, y: x.scatter(0, torch.arange(COUNT)[:, None].expand(-1, 4), y[:, :4]),
     "scatter of a number": lambda x, y: x.scatter(0, WHERE, 2.5) + y[0],
     "scatter_add": lambda x, y: x.scatter_add(0, WHERE, y),
