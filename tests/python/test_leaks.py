@@ -2,13 +2,17 @@
 
 import functools
 import gc
+import subprocess
+import sys
 import threading
 import weakref
+from pathlib import Path
 
 import psutil
 import pytest
 import torch
 from comparison import assert_close_to_eager
+from conftest import BACKEND
 from intel_extension_for_pytorch import _C
 from zoo_handwritten import MODELS
 
@@ -238,3 +242,11 @@ def test_gil_is_released(compiled):
     done.set()
     thread.join()
     assert ticks[0] - start > 1000
+
+
+@pytest.mark.nightly
+def test_soak():
+    """Half an hour of models, shapes and threads: no wrong answer, no growth (soak.py)."""
+    command = [sys.executable, str(Path(__file__).parent / "soak.py"), "--minutes", "30", "--backend", BACKEND]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stdout + result.stderr[-2000:]
