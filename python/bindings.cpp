@@ -247,12 +247,13 @@ void bind_cache(py::module_& m) {
   });
 }
 
+// Local, all of them: pybind11's other translators are shared with PyTorch's own modules.
 void register_errors(py::module_& m) {
-  py::register_exception<InternalError>(m, "InternalError", PyExc_RuntimeError);
-  py::register_exception<Unsupported>(m, "Unsupported", PyExc_RuntimeError);
-  py::register_exception<UserError>(m, "UserError", PyExc_RuntimeError);
+  py::register_local_exception<InternalError>(m, "InternalError", PyExc_RuntimeError);
+  py::register_local_exception<Unsupported>(m, "Unsupported", PyExc_RuntimeError);
+  py::register_local_exception<UserError>(m, "UserError", PyExc_RuntimeError);
   // What ATen throws from an Extern step becomes what eager would have raised.
-  py::register_exception_translator([](std::exception_ptr pointer) {
+  py::register_local_exception_translator([](std::exception_ptr pointer) {
     try {
       if (pointer) std::rethrow_exception(pointer);
     } catch (const IndexError& e) {
@@ -265,6 +266,8 @@ void register_errors(py::module_& m) {
       PyErr_SetString(PyExc_ValueError, e.what_without_backtrace());
     } catch (const c10::TypeError& e) {
       PyErr_SetString(PyExc_TypeError, e.what_without_backtrace());
+    } catch (const c10::LinAlgError& e) {
+      PyErr_SetString(py::module_::import("torch._C").attr("_LinAlgError").ptr(), e.what_without_backtrace());
     } catch (const c10::NotImplementedError& e) {
       PyErr_SetString(PyExc_NotImplementedError, e.what_without_backtrace());
     } catch (const c10::Error& e) {

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from . import _C, compat, records, segments, warm_start
+from . import _C, compat, extern, records, segments, warm_start
 from .decompose import Decompositions
 from .errors import GraphFallback
 from .importer import Importer
@@ -71,15 +71,17 @@ def _compile_native(
     module: fx.GraphModule, example_inputs: Sequence[Any], kind: str, options: Options
 ) -> CompiledCode | EagerCode:
     static = frozenset(compat.static_input_positions()) if kind == "inference" and options.hoist else frozenset()
-    if segments.depends_on_data(module):
+    user_outputs = compat.user_output_count(0) if kind == "forward" else None
+    if segments.needs_cut(module):
         compile_one = partial(_compile_segment, kind=kind, options=options)
-        run, ops = segments.compile_segments(module, static, compile_one)
-        why = "the size of its result depends on data"
-        records.add_aten_calls(kind, ops, why)
+        run, ops = segments.compile_segments(module, static, compile_one, user_outputs)
+        for op, why in ops:
+            if why != segments.DATA_DEPENDENT:
+                extern.note(op, why)
+        records.add_aten_calls(kind, ops)
         if kind != "backward":
             compat.report_output_strides(_traced_strides(module))
-        return EagerCode(run, why)
-    user_outputs = compat.user_output_count(0) if kind == "forward" else None
+        return EagerCode(run, ops[0][1])
     views = compat.views_of_changed_inputs() if kind != "backward" else None
     code, strides = _import_and_compile(module, example_inputs, kind, options, static, user_outputs, views)
     if kind != "backward":
@@ -147,7 +149,7 @@ def _run_eagerly(module: fx.GraphModule, kind: str, why: str, cause: Exception, 
         raise cause
     log.warning("a %s graph runs eagerly: %s", kind, why)
     records.add_eager(kind, module, why)
-    positions = _mutated_positions(module)
+    positions = segments.mutated_positions(module)
     interpreter = fx.Interpreter(module)
     interpreter.garbage_collect_values = True
 
@@ -173,11 +175,3 @@ def _traced_strides(module: fx.GraphModule) -> list[tuple[int, ...] | None]:
 def _output_values(module: fx.GraphModule) -> list[Any]:
     output = next(iter(reversed(module.graph.nodes)))
     return [n.meta.get("val") if isinstance(n, fx.Node) else n for n in output.args[0]]
-
-
-def _mutated_positions(module: fx.GraphModule) -> list[int]:
-    placeholders = [n for n in module.graph.nodes if n.op == "placeholder"]
-    targets = {
-        n.args[0] for n in module.graph.nodes if n.op == "call_function" and n.target is torch.ops.aten.copy_.default
-    }
-    return [i for i, p in enumerate(placeholders) if p in targets]

@@ -54,9 +54,9 @@ def add_eager(kind: str, module: fx.GraphModule, why: str) -> None:
     _add_uncompiled(kind, count_calls(module), eager=why)
 
 
-def add_aten_calls(kind: str, ops: list[str], why: str) -> None:
-    """Records calls into ATen between the segments of a graph."""
-    _add_uncompiled(kind, len(ops), extern_ops=ops, extern_why=dict.fromkeys(ops, why))
+def add_aten_calls(kind: str, ops: list[tuple[str, str]]) -> None:
+    """Records calls into ATen between the segments of a graph: op, why."""
+    _add_uncompiled(kind, len(ops), extern_ops=[op for op, _ in ops], extern_why=dict(ops))
 
 
 def _add_uncompiled(kind: str, nodes: int, **what: Any) -> None:

@@ -1,11 +1,13 @@
-"""Graphs in which a size depends on data: cut where such a size comes into being, compiled in between.
+"""Graphs of which a part cannot be compiled: cut there, compiled in between.
 
-nonzero, masked_select, item() and their like run in ATen, one by one. What stands between them is a graph of its own
+What makes a size that depends on data (nonzero, masked_select, item()), has values that a Graph cannot hold (complex,
+fp8, sparse), or is no operator of the dispatcher, runs in ATen, op by op. What stands between is a graph of its own
 whose symbols are all known when it is called: sizes of the arguments, and what the ATen calls found.
 """
 
 from __future__ import annotations
 
+import contextlib
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -13,23 +15,52 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch.utils import _pytree as pytree
 
 from . import compat
 from .errors import GraphFallback
+from .importer import require_plain
 
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+DATA_DEPENDENT = "the size of its result depends on data"
 
 
-def depends_on_data(module: fx.GraphModule) -> bool:
-    """Does any op of the graph make a size that the graph's inputs do not tell?"""
+def needs_cut(module: fx.GraphModule) -> bool:
+    """Is there an op that has to run outside of a Graph?"""
     known: set = set()
     for node in module.graph.nodes:
-        found = compat.data_dependent_symbols(node.meta.get("val"))
         if node.op == "placeholder":
-            known |= found
-        elif found - known:
+            known |= compat.data_dependent_symbols(node.meta.get("val"))
+        elif node.op == "call_function" and _why_in_aten(node, known) is not None:
             return True
     return False
+
+
+def _why_in_aten(node: fx.Node, known: set) -> str | None:
+    """Why an op cannot be part of a Graph, if so; `known`: the symbols that inputs and earlier ops tell."""
+    value = node.meta.get("val")
+    if compat.data_dependent_symbols(value) - known:
+        return DATA_DEPENDENT
+    tensors = [t for t in pytree.tree_leaves(value) if isinstance(t, torch.Tensor)]
+    if node.target is operator.getitem:
+        return None  # taken where its operand is made
+    if tensors and not isinstance(node.target, torch._ops.OpOverload):
+        return f"{node.target} is not an operator of the dispatcher"
+    read = [n.meta.get("val") for n in node.all_input_nodes]
+    try:
+        for tensor in [*tensors, *(t for t in pytree.tree_leaves(read) if isinstance(t, torch.Tensor))]:
+            require_plain(node, tensor)
+    except GraphFallback as reason:
+        return str(reason)
+    return None
+
+
+def mutated_positions(module: fx.GraphModule) -> list[int]:
+    """Which inputs the graph writes to."""
+    placeholders = [n for n in module.graph.nodes if n.op == "placeholder"]
+    copies = [n for n in module.graph.nodes if n.op == "call_function" and n.target is torch.ops.aten.copy_.default]
+    targets = {n.args[0] for n in copies}
+    return [i for i, p in enumerate(placeholders) if p in targets]
 
 
 @dataclass
@@ -37,18 +68,27 @@ class Step:
     """Nodes that run one by one in ATen, or that are compiled as one graph."""
 
     in_aten: bool
+    why: list[str] = field(default_factory=list)  # by node, where in ATen
     nodes: list[fx.Node] = field(default_factory=list)
     run: Callable | None = None
     arguments: list = field(default_factory=list)  # of `run`: nodes, or symbols
     results: list[fx.Node] = field(default_factory=list)
     dead: list[fx.Node] = field(default_factory=list)  # read for the last time here
 
+    def add(self, node: fx.Node, why: str) -> None:
+        self.nodes.append(node)
+        self.why.append(why)
+
 
 def compile_segments(
-    module: fx.GraphModule, static: frozenset[int], compile: Callable[[fx.GraphModule, list, frozenset[int]], Callable]
-) -> tuple[Callable[[list[Any]], Any], list[str]]:
-    """A callable of one argument list, and the ops that run in ATen. `compile(module, example_inputs,
-    static_positions)` gives a callable of a segment."""
+    module: fx.GraphModule,
+    static: frozenset[int],
+    compile: Callable[[fx.GraphModule, list, frozenset[int]], Callable],
+    user_outputs: int | None,
+) -> tuple[Callable[[list[Any]], Any], list[tuple[str, str]]]:
+    """A callable of one argument list, and the ops that run in ATen with the reason. `compile(module, example_inputs,
+    static_positions)` gives a callable of a segment. Outputs from the `user_outputs`-th on, which compiled code will
+    read, get the strides that tracing saw."""
     placeholders = [n for n in module.graph.nodes if n.op == "placeholder"]
     output = next(iter(reversed(module.graph.nodes)))
     sources: dict[Any, tuple] = {}  # symbol: (node, "value" | "size" | "stride", dim)
@@ -69,6 +109,9 @@ def compile_segments(
     for name, (node, _, _) in sources.items():
         symbols_of.setdefault(node, []).append(name)
     outputs = output.args[0]
+    traced_strides = {n: _known_strides(n) for s in steps if s.in_aten for n in s.nodes}
+    saved = outputs[user_outputs:] if user_outputs is not None else ()
+    mutated = mutated_positions(module)
 
     def run(arguments: list[Any]) -> Any:
         values: dict[fx.Node, Any] = {}
@@ -83,26 +126,50 @@ def compile_segments(
         def read(node: fx.Node) -> Any:
             if node in values:
                 return values[node]
+            if node.op == "get_attr":
+                return operator.attrgetter(node.target)(module)
             function, parameters = formulas[node]
             return function(*(symbols[p] for p in parameters))
 
+        def as_traced(node: fx.Node) -> Any:
+            value, strides = read(node), traced_strides.get(node)
+            if strides is None or value.stride() == strides:
+                return value
+            return torch.empty_strided(value.shape, strides, dtype=value.dtype).copy_(value)
+
+        # AOTAutograd counts the mutation itself.
+        written = [arguments[i] for i in mutated]
         for node, value in zip(placeholders, arguments, strict=True):
             define(node, value)
         arguments.clear()
         for step in steps:
             if step.in_aten:
-                for node in step.nodes:
-                    define(node, node.target(*fx.map_arg(node.args, read), **fx.map_arg(node.kwargs, read)))
+                with compat.without_version_bump(written) if written else contextlib.nullcontext():
+                    for node in step.nodes:
+                        define(node, node.target(*fx.map_arg(node.args, read), **fx.map_arg(node.kwargs, read)))
             else:
-                given = [read(a) if isinstance(a, fx.Node) else symbols[a] for a in step.arguments]
+                given = [as_traced(a) if isinstance(a, fx.Node) else symbols[a] for a in step.arguments]
                 for node, value in zip(step.results, step.run(given), strict=True):
                     values[node] = value
             for node in step.dead:
                 values.pop(node, None)
+        for node in saved:
+            if node in traced_strides:
+                values[node] = as_traced(node)
         return list(fx.map_arg(outputs, read))
 
-    calls = [n for s in steps if s.in_aten for n in s.nodes if n.target is not operator.getitem]
-    return run, [str(n.target) for n in calls if isinstance(n.meta.get("val"), (torch.Tensor, tuple, list))]
+    reasons = [pair for s in steps if s.in_aten for pair in zip(s.nodes, s.why, strict=True)]
+    return run, [(str(node.target), why) for node, why in reasons if why]
+
+
+def _known_strides(node: fx.Node) -> tuple[int, ...] | None:
+    """The strides that tracing saw, where they are numbers: compiled code reads with them, kernels of ATen may give
+    others."""
+    value = node.meta.get("val")
+    if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
+        return None
+    strides = tuple(value.stride())
+    return strides if all(isinstance(s, int) for s in strides) else None
 
 
 def _cut(module: fx.GraphModule, sources: dict[Any, tuple]) -> list[Step]:
@@ -119,23 +186,23 @@ def _cut(module: fx.GraphModule, sources: dict[Any, tuple]) -> list[Step]:
         if node.op != "call_function":
             continue
         value = node.meta.get("val")
-        made = compat.data_dependent_symbols(value) - known
-        if made:
-            known |= made
+        why = _why_in_aten(node, known)
+        if why is not None:
+            known |= compat.data_dependent_symbols(value)
             in_aten[node] = step(in_aten=True)
-            in_aten[node].nodes.append(node)
+            in_aten[node].add(node, why)
             _add_sources(node, sources)
         elif _is_formula(node):
             continue
         elif node.target is operator.getitem and node.args[0] in in_aten:
-            in_aten[node.args[0]].nodes.append(node)
+            in_aten[node.args[0]].add(node, "")
             _add_sources(node, sources)
         elif node.target is torch.ops.aten._assert_scalar.default:
             # As soon as what it asserts is known, not where it would cut the graph once more.
             for earlier in [s for s in steps if s.in_aten][-1:]:
-                earlier.nodes.append(node)
+                earlier.add(node, "")
         else:
-            step(in_aten=False).nodes.append(node)
+            step(in_aten=False).add(node, "")
     return steps
 
 

@@ -7,7 +7,6 @@ rewrites the entries of the tests that run; read the diff before you commit it.
 import contextlib
 import fcntl
 import json
-import operator
 import os
 from collections import Counter
 from pathlib import Path
@@ -42,32 +41,13 @@ def _record(part, name, row):
 
 
 def of_case(case):
-    """(native ops, Extern ops) of what AOTAutograd makes of a case, from importing it: nothing is compiled or run."""
+    """(native ops, Extern ops) of what AOTAutograd makes of a case of OpInfo; it is compiled, not run."""
     import opinfo_check
-    from functorch.compile import make_boxed_func
-    from intel_extension_for_pytorch import compat
-    from intel_extension_for_pytorch.decompose import Decompositions
-    from intel_extension_for_pytorch.errors import GraphFallback
-    from intel_extension_for_pytorch.importer import Importer
+    from intel_extension_for_pytorch.backend import ipex
+    from intel_extension_for_pytorch.records import record_reports
 
-    native, extern = 0, Counter()
-
-    def count(module, inputs):
-        nonlocal native
-        ops = [
-            str(n.target) for n in module.graph.nodes if n.op == "call_function" and n.target is not operator.getitem
-        ]
-        try:
-            names = Importer(module, inputs).run().externs
-            found = Counter(op for op in ops if f"{op.replace('.', '::', 1)}" in names)
-        except GraphFallback:
-            found = Counter({"graph that runs eagerly": len(ops)})
-        native += len(ops) - found.total()
-        extern.update(found)
-        return make_boxed_func(module.forward)
-
-    backend = compat.aot_backend(fw_compiler=count, decompositions=Decompositions())
-    if opinfo_check.accepted_by_eager(case):
-        with contextlib.suppress(Exception):  # what cannot be traced has no graph
-            opinfo_check.compiled_together([case], [case.arguments()], backend)
-    return native, extern
+    with record_reports() as reports:
+        if opinfo_check.accepted_by_eager(case):
+            with contextlib.suppress(Exception):  # what cannot be traced has no graph
+                opinfo_check.compiled_together([case], [case.arguments()], ipex)
+    return opinfo_check.op_counts(reports)

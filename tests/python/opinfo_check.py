@@ -217,12 +217,20 @@ def _counting(backend, tally):
 
     with record_reports() as reports:
         yield
+    native, extern = op_counts(reports)
+    tally.native += native
+    tally.extern.update(extern)
+    tally.eager_graphs.update(report["eager"] for report in reports if report["eager"])
+
+
+def op_counts(reports):
+    """(native ops, Extern ops by name) of compiled graphs."""
+    extern = Counter()
     for report in reports:
         if report["eager"]:
-            tally.eager_graphs[report["eager"]] += 1
-            tally.extern["graph that runs eagerly"] += report["nodes"]
-        tally.native += report["native_ops"]
-        tally.extern.update(op.partition(": ")[0] for op in report["extern_ops"])
+            extern["graph that runs eagerly"] += report["nodes"]
+        extern.update(op.partition(": ")[0].removeprefix("aten::").removeprefix("aten.") for op in report["extern_ops"])
+    return sum(report["native_ops"] for report in reports), extern
 
 
 # ---- comparing ----

@@ -4,7 +4,21 @@ the sweep says so, and the nightly test fails until it is gone.
 Keys: op, dtype or "*", form or "*".
 """
 
-EXCEPTIONS = {}
+POLES = "of order 1 at negative integers, poles: we give infinity, eager what rounding leaves of 1 / sin(pi x)"
+
+EXCEPTIONS = {
+    (
+        "nn_functional_conv_transpose3d",
+        "fp32",
+        "gradient",
+    ): "one sample: oneDNN's order of summation, 2.07 times eager's distance to fp64 and 1.6e-6 from eager",
+    **{
+        (f"{prefix}polygamma_{prefix}polygamma_n_{n}", "int8", form): POLES
+        for prefix in ("", "special_")
+        for n in range(5)
+        for form in ("forward", "out")
+    },
+}
 
 
 def covering(op, dtype, form):

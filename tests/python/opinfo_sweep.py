@@ -8,6 +8,7 @@ one line for each; a run takes up where an earlier one with the same file stoppe
 """
 
 import argparse
+import gc
 import json
 import os
 import re
@@ -46,6 +47,7 @@ def work(backend, forms, samples):
     # OpInfo seeds before every sample: what that queues up for other devices takes a stack trace each time.
     torch.cuda.manual_seed_all = torch.xpu.manual_seed_all = lambda seed: None
     infos = opinfo_cases.infos_by_name()
+    gc.freeze()  # PyTorch's modules stay: the collector need not look at them time and again
     for line in sys.stdin:
         name, dtype = line.split()
         start = time.perf_counter()

@@ -15,6 +15,12 @@ def ipex_module():
     return pytest.importorskip("intel_extension_for_pytorch")
 
 
+@pytest.fixture
+def reports(ipex_module):
+    with ipex_module.record_reports() as found:
+        yield found
+
+
 def small_model():
     return nn.Sequential(nn.Linear(6, 16), nn.GELU(), nn.LayerNorm(16), nn.Linear(16, 3))
 
@@ -285,17 +291,51 @@ def test_index_out_of_range(compiled):
         run(table, torch.tensor([5, 0]))
 
 
+def test_errors_of_aten_keep_their_type(compiled):
+    """In ATen's own modules too, which share pybind11 with ours."""
+    with pytest.raises(torch.linalg.LinAlgError, match="positive-definite"):
+        compiled(torch.linalg.cholesky)(-torch.eye(4))
+    with pytest.raises(torch.linalg.LinAlgError, match="positive-definite"):
+        torch.ops.aten._linalg_check_errors(torch.tensor(1, dtype=torch.int32), "linalg.cholesky", is_matrix=True)
+    with pytest.raises(torch.linalg.LinAlgError, match="converge"):
+        compiled(torch.linalg.eigvalsh)(torch.full((4, 4), float("nan")))
+
+
 # ---- what cannot be compiled ----
 
 
-def test_complex_numbers_run_eagerly(compiled, caplog):
+def test_complex_numbers_run_in_aten_between_compiled_parts(compiled, caplog, reports, monkeypatch):
     def function(x):
-        return torch.view_as_real(torch.fft.fft(x)) * 2
+        return torch.view_as_real(torch.fft.fft(x.sin() + 1)) * 2
 
     x = torch.randn(8)
+    monkeypatch.setattr("intel_extension_for_pytorch.extern._warned", set())
     with caplog.at_level(logging.WARNING, "ipex"):
         torch.testing.assert_close(compiled(function)(x), function(x))
-    assert "runs eagerly" in caplog.text and "complex64" in caplog.text
+    assert "aten._fft_r2c.default runs in ATen" in caplog.text and "complex64" in caplog.text
+    assert sum(report["kernel_steps"] for report in reports) == 2
+    assert not any(report["eager"] for report in reports)
+
+
+def test_checks_of_linear_algebra_run_between_compiled_parts(compiled, reports):
+    def function(x):
+        return torch.linalg.cholesky(x @ x.mT + 4 * torch.eye(4)).exp().sum()
+
+    x, y = (torch.ones(4, 4, requires_grad=True) for _ in range(2))
+    function(x).backward()
+    compiled(function)(y).backward()
+    torch.testing.assert_close(y.grad, x.grad)
+    assert not any(report["eager"] for report in reports)
+
+
+def test_layouts_that_kernels_of_aten_expect(compiled):
+    """ATen's embedding bag takes its indices for contiguous: the copy before it must not be left out."""
+
+    def function(table, indices):
+        return torch.nn.functional.embedding_bag(indices, table, torch.tensor([0, 3]), mode="sum")
+
+    table, indices = torch.randn(10, 5, requires_grad=True), torch.randint(0, 10, (5, 2))[:, 0]
+    torch.testing.assert_close(compiled(function)(table, indices), function(table, indices))
 
 
 def test_compile_failure_runs_eagerly(compiled, caplog, monkeypatch):

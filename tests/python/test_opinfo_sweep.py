@@ -1,6 +1,6 @@
 """Does every op of OpInfo give what eager gives, in every dtype and form? A slice of it in CI, all of it at night.
 
-`python tests/python/opinfo_sweep.py` is the same with options. How much is native is counted from imported graphs.
+`python tests/python/opinfo_sweep.py` is the same with options. How much is native is counted from compiled graphs.
 """
 
 from collections import Counter

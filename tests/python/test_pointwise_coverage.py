@@ -7,7 +7,7 @@ from op_cases import is_functional, overload
 
 pytestmark = pytest.mark.needs_ipex
 
-POLYNOMIALS = "its degree is data: a loop of its own for every element"
+POLYNOMIALS = "its degree is data: a loop of its own for every element; native where the program says it"
 BESSEL = "eager is good to 1e-7 only, in f64 too: nothing better would agree with it"
 STAYS_IN_ATEN = {
     "_conj_physical": "complex only",

@@ -97,3 +97,16 @@ def test_frexp_and_nextafter(dtype, compiled, strict):
     ours, eager = compiled(torch.nextafter)(x, y), torch.nextafter(x, y)
     torch.testing.assert_close(ours, eager, rtol=0, atol=0, equal_nan=True)
     assert torch.equal(ours.signbit(), eager.signbit())
+
+
+POLYNOMIALS = [name for name in dir(torch.special) if "_polynomial_" in name]
+
+
+@pytest.mark.parametrize("name", POLYNOMIALS)
+def test_orthogonal_polynomials(name, compiled, strict):
+    """Of a degree that the program says: native as far as eager takes them from their recurrence."""
+    function = getattr(torch.special, name)
+    x = torch.linspace(-2, 2, 41, dtype=torch.float64)
+    for argument in (x, x.float(), x.long()):
+        ours = compiled(lambda x: [function(x, n) for n in range(-1, 7)])(argument)
+        torch.testing.assert_close(list(ours), [function(argument, n) for n in range(-1, 7)])
