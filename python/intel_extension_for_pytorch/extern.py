@@ -101,17 +101,17 @@ def call(im: Any, node: fx.Node, why: str) -> Any:
         json.dumps(spelled),
         why,
         [i for i, v in enumerate(flat) if v is not None],
-        _operand_strides(im, node) if _relies_on_strides(schema.name) else [],
+        _operand_strides(im, node) if _relies_on_strides(schema.name, operands) else [],
     )
     results = iter(im.results_of(id, types))
     refs = [None if v is None else next(results) for v in flat]
     return refs if isinstance(values, (tuple, list)) else refs[0]
 
 
-def _relies_on_strides(name: str) -> bool:
-    """Does the op read memory by its data pointer? ATen's do not, but for those that hand it to oneDNN; of others
-    nobody knows."""
-    return not name.startswith("aten::") or "mkldnn" in name
+def _relies_on_strides(name: str, operands: list[Any]) -> bool:
+    """Does the op read memory by its data pointer? ATen's do not, but for those that hand it to oneDNN, and those whose
+    callers make a copy for them first, which is left out here; of others nobody knows."""
+    return not name.startswith("aten::") or "mkldnn" in name or any(not operand.owned for operand in operands)
 
 
 def _operand_strides(im: Any, node: fx.Node) -> list[tuple]:
@@ -154,8 +154,7 @@ def _spell(im: Any, node: fx.Node, value: Any, operands: list[Any]) -> Any:
     from .importer import DTYPE_NAMES, Ref
 
     if isinstance(value, Ref):
-        # A copy that was left out may have been made for its layout: some kernels of ATen take it for granted.
-        operands.append(value if value.owned else im.pointwise_node("clone", [value], value.dtype, value.shape))
+        operands.append(value)
         return {"t": len(operands) - 1}
     if value is None or isinstance(value, (bool, int, str)):
         return value
