@@ -26,7 +26,7 @@ from zoo_transformers import FAMILIES
 
 ALL = {**MODELS, **FAMILIES, **MORE}
 # The reference of low precision is fp64, but where a model's own code holds it to fp32: masks that overflow.
-REFERENCE_DTYPES = {"canine": torch.float32}
+REFERENCE_DTYPES = {"canine": torch.float32, "longformer": torch.float32}
 DRAWS = 12  # inputs whose outputs are judged together: the error of a few logits is mostly luck
 TRAINING_DRAWS = 6
 
