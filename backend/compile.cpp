@@ -14,7 +14,6 @@
 #include <map>
 #include <set>
 
-#include "backend/kernel_steps.h"
 #include "backend/lower/lower.h"
 #include "backend/passes/grouping.h"
 #include "backend/plan_memory.h"
@@ -26,6 +25,7 @@
 #include "codegen/passes/passes.h"
 #include "kernels/library.h"
 #include "runtime/hoisting.h"
+#include "runtime/kernel_steps.h"
 
 namespace ipex {
 namespace {
@@ -153,7 +153,7 @@ class Compiler {
       const bool strides_fit =
           output.strides.empty() || graph::same_strides(shape, view.strides, output.strides);
       const Op op = g_.node(view.root).op;
-      if (op == Op::kInput && strides_fit && !mutated_.count(view.root.node)) {
+      if (options_.alias_outputs && op == Op::kInput && strides_fit && !mutated_.count(view.root.node)) {
         parts_.outputs[k] = {spec_of(output.value), parts_.buffers[buffers_.at(view.root)].index};
         continue;
       }
@@ -343,10 +343,10 @@ class Compiler {
       }
       buffers.push_back(buffer_of(v));
     }
-    auto step = std::make_unique<JitStep>(f.name, buffers);
+    const auto results = buffers.begin() + static_cast<int64_t>(node.operands.size());
+    auto step = std::make_unique<CallStep>(f.name, std::vector<int>(buffers.begin(), results),
+                                           std::vector<int>(results, buffers.end()));
     if (static_only_[n]) step->recipe = recipe_of(f);
-    for (size_t k = 0; k < buffers.size(); ++k)
-      (k < node.operands.size() ? step->reads : step->writes).push_back(buffers[k]);
     graph::describe(*step, g_, n);
     ++report_.kernel_steps;
     add_kernel(std::move(f), std::move(step), static_only_[n]);
@@ -450,9 +450,9 @@ class Compiler {
   // Layers repeat: kernels that differ in name only are compiled once.
   void add_kernel(loop::Function f, std::unique_ptr<KernelStep> step, bool hoisted) {
     const auto [same, is_new] = kernel_names_.try_emplace(recipe_of(f), f.name);
-    step->info.name = same->second;
+    step->rename(same->second);
     if (is_new) kernels_.push_back(std::move(f));
-    jit_steps_.push_back(step.get());
+    unlinked_.push_back(step.get());
     add_step(std::move(step), hoisted);
   }
 
@@ -507,6 +507,17 @@ class Compiler {
     }
   }
 
+  // How library steps are planned; Unsupported for types that not every CPU of the target's ISA multiplies.
+  kernels::Planning planning(const Node& node) const {
+    if (options_.jit) return kernels::Planning::kJudge;
+    const Isa isa = options_.target.isa;
+    for (Value v : node.operands)
+      if (!kernels::runs_on(isa, g_.type(v).dtype))
+        throw Unsupported("a library step of type " + std::string(name(g_.type(v).dtype)) + " on " +
+                          std::string(name(isa)));
+    return isa <= current_isa() ? kernels::Planning::kJudge : kernels::Planning::kLater;
+  }
+
   void emit_library(int32_t n) {
     const Node& node = g_.nodes[n];
     using Ints = std::vector<int64_t>;
@@ -520,6 +531,7 @@ class Compiler {
       desc.output_padding = node.attr_or<Ints>("output_padding", {});
       desc.groups = node.attr_or<int64_t>("groups", 1);
       desc.transposed = node.attr_or<bool>("transposed", false);
+      desc.planning = planning(node);
       return add_library(n, {kernels::make_conv_backward(desc), nullptr, 0});
     }
     size_t next = 2;
@@ -538,8 +550,9 @@ class Compiler {
     const TensorSpec a = spec_of(node.operands[0]), b = spec_of(node.operands[1]), dst = spec_of({n, 0});
     const int packed_buffer = add_buffer(BufferKind::kHoisted, -1, 0);
     if (node.op == Op::kMatMul)
-      return add_library(n, kernels::make_matmul({a, b, dst, bias, std::move(post), pack}, packed_buffer),
-                         packed_buffer);
+      return add_library(
+          n, kernels::make_matmul({a, b, dst, bias, std::move(post), pack, planning(node)}, packed_buffer),
+          packed_buffer);
     kernels::ConvDesc desc{a, b, dst, bias};
     desc.stride = node.attr<Ints>("stride");
     desc.padding = node.attr<Ints>("padding");
@@ -549,6 +562,7 @@ class Compiler {
     desc.transposed = node.attr_or<bool>("transposed", false);
     desc.post = std::move(post);
     desc.pack_w = pack;
+    desc.planning = planning(node);
     add_library(n, kernels::make_conv(desc, packed_buffer), packed_buffer);
   }
 
@@ -594,9 +608,7 @@ class Compiler {
     body.outputs = {{x, {}}};
     const int from = buffer_of(graph::resolve_view(g_, v).root);
     loop::Function f = loop::simplify(graph::lower_group(body, {layout_of(v)}, {to}, next_kernel_name(body)));
-    auto step = std::make_unique<JitStep>(f.name, std::vector<int>{from, buffer});
-    step->reads = {from};
-    step->writes = {buffer};
+    auto step = std::make_unique<CallStep>(f.name, std::vector<int>{from}, std::vector<int>{buffer});
     step->info.kind = StepKind::kCopy;
     step->info.bytes = 2 * graph::bytes_hint(g_, v);
     ++report_.kernel_steps;
@@ -670,22 +682,21 @@ class Compiler {
 
   void link_kernels() {
     report_.loop_text = loop::print(kernels_);
-    if (kernels_.empty()) return;
-    std::shared_ptr<FunctionLibrary> library =
-        loop::schedule_and_compile(kernels_, options_.target, &report_.kernels);
-    for (KernelStep* step : jit_steps_) step->link(library);
+    if (kernels_.empty() || !options_.jit) return;
+    library_ = loop::schedule_and_compile(kernels_, options_.target, &report_.kernels);
+    for (KernelStep* step : unlinked_) step->link(library_);
   }
 
   CompiledGraph finish() {
     parts_.symbol_count = static_cast<int>(g_.symbols.size());
-    parts_.lifetimes = graph::lifetimes(parts_, in_place_);
+    parts_.lifetimes = lifetimes(parts_.buffers, parts_.steps, in_place_);
     auto executable = std::make_shared<const Executable>(std::move(parts_));
     std::vector<int64_t> hints = g_.symbol_hints;
     hints.resize(g_.symbols.size(), 64);
     const MemoryPlan plan = executable->plan(hints);
     report_.arena_bytes = plan.arena_bytes;
     report_.naive_bytes = plan.naive_bytes;
-    return {std::move(executable), std::move(report_)};
+    return {std::move(executable), std::move(library_), std::move(kernels_), std::move(report_)};
   }
 
   Graph g_;
@@ -702,7 +713,8 @@ class Compiler {
   std::vector<int> output_copies_;
   std::vector<loop::Function> kernels_;
   std::map<std::string, std::string> kernel_names_;  // recipe: name of the kernel that has it
-  std::vector<KernelStep*> jit_steps_;
+  std::vector<KernelStep*> unlinked_;
+  std::shared_ptr<const FunctionLibrary> library_;
   double primitives_ms_ = 0;
 };
 

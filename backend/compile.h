@@ -21,7 +21,9 @@ using ExternFactory = std::function<std::unique_ptr<Step>(
 
 struct CompileOptions {
   loop::Target target;
-  bool hoist = true;  // keep values that depend only on static inputs (inference)
+  bool hoist = true;          // keep values that depend only on static inputs (inference)
+  bool alias_outputs = true;  // an output that is (a view of) an input is the input's memory, else a copy
+  bool jit = true;  // false: for any CPU of the target's ISA; kernels stay Loop IR, and nothing can be run
   ExternFactory make_extern;
   std::string stop_after;  // graph pass
 };
@@ -38,6 +40,8 @@ struct CompileReport {
 
 struct CompiledGraph {
   std::shared_ptr<const Executable> executable;
+  std::shared_ptr<const FunctionLibrary> kernels;  // null: there are none
+  std::vector<loop::Function> functions;           // of the kernels, before their schedule
   CompileReport report;
 };
 

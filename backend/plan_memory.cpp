@@ -139,33 +139,4 @@ bool may_share(const loop::Function& f, const std::string& in, const std::string
   return comes_from(write->value);
 }
 
-std::vector<Lifetime> lifetimes(const Executable::Parts& parts, const std::vector<int>& in_place) {
-  std::vector<Lifetime> by_buffer(parts.buffers.size());
-  for (size_t s = 0; s < parts.steps.size(); ++s) {
-    const int step = static_cast<int>(s);
-    auto touch = [&](int buffer) {
-      Lifetime& life = by_buffer[buffer];
-      if (life.buffer < 0) life = {buffer, step, step};
-      life.last_step = step;
-    };
-    for (int buffer : parts.steps[s]->reads) touch(buffer);
-    for (int buffer : parts.steps[s]->writes) touch(buffer);
-  }
-  std::vector<Lifetime> out;
-  for (Lifetime life : by_buffer) {
-    if (life.buffer < 0) continue;
-    const BufferKind kind = parts.buffers[life.buffer].kind;
-    if (kind != BufferKind::kTemporary && kind != BufferKind::kProvided) continue;
-    const int source = in_place[life.buffer];
-    if (source >= 0 && parts.buffers[source].kind == BufferKind::kTemporary &&
-        kind == BufferKind::kTemporary && by_buffer[source].last_step == life.first_step)
-      life.in_place_of = source;
-    out.push_back(life);
-  }
-  // A buffer comes after the one whose memory it takes over.
-  std::stable_sort(out.begin(), out.end(),
-                   [](const Lifetime& a, const Lifetime& b) { return a.first_step < b.first_step; });
-  return out;
-}
-
 }  // namespace ipex::graph

@@ -1,5 +1,5 @@
-// What compile() tells the runtime about memory: sizes as programs over symbols, where values live, how long,
-// and which kernels may write over what they read.
+// What compile() tells the runtime about memory: sizes as programs over symbols, where values lie, and which
+// kernels may write over what they read.
 #pragma once
 
 #include <vector>
@@ -20,9 +20,5 @@ bool same_strides(const Shape& shape, const Strides& a, const Strides& b);  // d
 // May `out` and `in` of a lowered kernel be the same memory? Only when each element of `in` is read at the
 // one place where the same element of `out` is written.
 bool may_share(const loop::Function& f, const std::string& in, const std::string& out);
-
-// First and last step of each temporary and provided buffer; in_place[b]: the buffer whose memory b may take
-// over, or -1.
-std::vector<Lifetime> lifetimes(const Executable::Parts& parts, const std::vector<int>& in_place);
 
 }  // namespace ipex::graph

@@ -52,6 +52,15 @@ Target target_for(Isa isa) {
   throw InternalError("codegen/target.cpp has no row for ISA " + std::to_string(static_cast<int>(isa)));
 }
 
+Target portable_target(Isa isa) {
+  Target target = target_for(isa);
+  const Target nominal;
+  target.l1_bytes = nominal.l1_bytes;
+  target.l2_bytes = nominal.l2_bytes;
+  target.threads = 16;
+  return target;
+}
+
 Target current_target() { return target_for(current_isa()); }
 
 }  // namespace ipex::loop

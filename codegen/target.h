@@ -23,6 +23,8 @@ struct Target {
 };
 
 Target target_for(Isa isa);
+// For code that is to be the same whatever machine compiles it: nominal caches and threads.
+Target portable_target(Isa isa);
 Target current_target();  // of runtime/cpu.h's current_isa()
 
 }  // namespace ipex::loop

@@ -10,6 +10,7 @@
 #include "kernels/planned_step.h"
 #include "kernels/post_ops.h"
 #include "kernels/prepack.h"
+#include "kernels/step_fields.h"
 #include "runtime/error.h"
 
 namespace ipex::kernels {
@@ -168,7 +169,7 @@ struct Packing {
 };
 
 std::optional<Packing> find_packing(const ConvDesc& desc, const Resolved& likely) {
-  if (!desc.pack_w || !desc.w.is_static()) return std::nullopt;
+  if (!desc.pack_w || !desc.w.is_static() || desc.planning == Planning::kLater) return std::nullopt;
   Packing packing{{likely.operands[kW], {}}, {}};
   if (likely.operands[kDst].numel() == 0 || packing.packed.w.numel() == 0) return std::nullopt;
   try {
@@ -203,7 +204,9 @@ LibrarySteps make_conv(const ConvDesc& desc, int packed_buffer) {
     operands[kW] = packed_operand(packed_buffer, packed->format);
   }
   steps.main = std::make_unique<PlannedStep>(
-      step_name(desc), operands, [=](const Resolved& resolved) { return build(desc, packed, resolved); });
+      step_name(desc), operands, [=](const Resolved& resolved) { return build(desc, packed, resolved); },
+      desc.planning);
+  steps.main->text = to_line("onednn.conv", WithPacked<ConvDesc>{desc, packed_buffer});
   for (const TensorView& view : likely.operands)
     steps.main->info.bytes += without_repeats(view).numel() * itemsize(view.dtype);
   steps.main->info.flops =

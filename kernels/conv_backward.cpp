@@ -5,6 +5,7 @@
 #include "kernels/conv_shape.h"
 #include "kernels/library.h"
 #include "kernels/planned_step.h"
+#include "kernels/step_fields.h"
 #include "runtime/error.h"
 
 namespace ipex::kernels {
@@ -123,8 +124,10 @@ Plan build(const ConvBackwardDesc& desc, const Resolved& resolved) {
 
 std::unique_ptr<Step> make_conv_backward(const ConvBackwardDesc& desc) {
   const std::vector<TensorSpec> operands = {desc.dst, desc.grad, desc.weights ? desc.x : desc.w};
-  auto step = std::make_unique<PlannedStep>(step_name(desc), operands,
-                                            [=](const Resolved& resolved) { return build(desc, resolved); });
+  auto step = std::make_unique<PlannedStep>(
+      step_name(desc), operands, [=](const Resolved& resolved) { return build(desc, resolved); },
+      desc.planning);
+  step->text = to_line("onednn.conv_backward", desc);
   const Resolved likely = resolve_likely(operands);
   for (const TensorView& view : likely.operands)
     step->info.bytes += without_repeats(view).numel() * itemsize(view.dtype);

@@ -50,6 +50,12 @@ void check(dnnl_status_t status, const char* what) {
   if (status != dnnl_success) rethrow(dnnl::error(status, "call failed"), what);
 }
 
+bool runs_on(Isa isa, Dtype dtype) {
+  // bf16 is emulated on AVX-512 without its dot product; f16 needs AVX512-FP16, which none of our ISAs asks
+  // for.
+  return dtype == Dtype::kF32 || (dtype == Dtype::kBF16 && isa != Isa::kAvx2);
+}
+
 std::string onednn_version() {
   const dnnl::version_t* version = dnnl::version();
   return std::to_string(version->major) + "." + std::to_string(version->minor) + "." +

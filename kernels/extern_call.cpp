@@ -10,6 +10,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "kernels/step_table.h"
 #include "runtime/error.h"
 
 namespace ipex::kernels {
@@ -47,7 +48,7 @@ class ArgumentParser {
       return {.kind = Argument::Kind::kTensor, .operands = {operand(json)}};
     }
     if (json.is_object() && json.contains("dim"))
-      return {.kind = Argument::Kind::kSize, .sizes = {desc_.size(json["dim"].get<std::string>())}};
+      return {.kind = Argument::Kind::kSize, .sizes = {size(json)}};
     return {.constant = value(json, type, declared)};
   }
 
@@ -64,6 +65,8 @@ class ArgumentParser {
                desc_.overload + ": no such operand");
     return index;
   }
+
+  SizeExpr size(const Json& json) const { return desc_.sizes.at(json.at("dim").get<size_t>()); }
 
   static double real(const Json& json) {
     return json.is_object() ? std::stod(json.at("f").get<std::string>()) : json.get<double>();
@@ -129,8 +132,7 @@ class ArgumentParser {
     if (symbolic) {
       Argument list{.kind = Argument::Kind::kSizes};
       for (const Json& item : json)
-        list.sizes.push_back(item.is_object() ? desc_.size(item.at("dim").get<std::string>())
-                                              : SizeExpr(item.get<int64_t>()));
+        list.sizes.push_back(item.is_object() ? size(item) : SizeExpr(item.get<int64_t>()));
       return list;
     }
     c10::impl::GenericList values(type->kind() == c10::TypeKind::SymIntType ? c10::IntType::get() : type);
@@ -141,19 +143,47 @@ class ArgumentParser {
   const ExternCallDesc& desc_;
 };
 
+// Names sizes by their place in desc.sizes instead of by text.
+void number_sizes(Json& json, ExternCallDesc& desc) {
+  if (json.is_array())
+    for (Json& item : json) number_sizes(item, desc);
+  if (!json.is_object() || !json.contains("dim") || !json["dim"].is_string()) return;
+  desc.sizes.push_back(desc.size(json["dim"].get<std::string>()));
+  json["dim"] = desc.sizes.size() - 1;
+}
+
+constexpr char kWord[] = "extern";
+
+void fields(auto& io, ExternCallDesc& d) {
+  io("op", d.overload);
+  io("args", d.args);
+  io("sizes", d.sizes);
+  io("why", d.why);
+  io("operands", d.operands);
+  io("results", d.results);
+  io("returns", d.returns);
+  io("strides", d.strides);
+}
+
 class ExternCall final : public Step {
  public:
   explicit ExternCall(ExternCallDesc desc)
       : op_(find(desc.overload)),
-        operands_(std::move(desc.operands)),
-        results_(std::move(desc.results)),
-        returns_(std::move(desc.returns)),
-        strides_(std::move(desc.strides)) {
+        operands_(desc.operands),
+        results_(desc.results),
+        returns_(desc.returns),
+        strides_(desc.strides) {
     IPEX_CHECK(returns_.size() == results_.size(), desc.overload + ": one position a result");
-    const Json args = Json::parse(desc.args);
+    IPEX_CHECK(strides_.empty() || strides_.size() == operands_.size(),
+               desc.overload + ": strides of every operand, or of none");
+    Json args = Json::parse(desc.args);
+    number_sizes(args, desc);
+    desc.args = args.dump();
+    FieldWriter line(kWord);
+    fields(line, desc);
+    text = line.text();
     const auto& declared = op_.schema().arguments();
     IPEX_CHECK(args.size() == declared.size(), desc.overload + ": one argument a parameter of the schema");
-    desc.operands = operands_;
     const ArgumentParser parser(desc);
     for (size_t i = 0; i < declared.size(); ++i) arguments_.push_back(parser.parse(args[i], declared[i]));
     waits_ = op_.schema().getNamespace() == "_c10d_functional";
@@ -315,6 +345,13 @@ c10::ScalarType scalar_type(Dtype dtype) {
 
 std::unique_ptr<Step> make_extern_call(ExternCallDesc desc) {
   return std::make_unique<ExternCall>(std::move(desc));
+}
+
+MadeSteps read_step_or_extern_call(FieldReader& io) {
+  if (io.word() != kWord) return read_step(io);
+  ExternCallDesc desc;
+  fields(io, desc);
+  return {make_extern_call(std::move(desc))};
 }
 
 }  // namespace ipex::kernels

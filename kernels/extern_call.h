@@ -12,8 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/executable.h"
-#include "runtime/tensor.h"
+#include "runtime/program.h"
 
 namespace ipex::kernels {
 
@@ -28,10 +27,14 @@ struct ExternCallDesc {
   std::vector<int64_t> returns;      // where each result stands among what the op returns
   std::vector<std::vector<SizeExpr>> strides;        // that the op must see its operands with; empty: any
   std::function<SizeExpr(const std::string&)> size;  // {"dim": text} to a program over the graph's symbols
+  std::vector<SizeExpr> sizes;                       // in a saved program: what {"dim": i} refers to
 };
 
 // Parses the arguments against the operator's schema once. UserError when the operator does not exist,
 // InternalError when the arguments do not fit it.
 std::unique_ptr<Step> make_extern_call(ExternCallDesc desc);
+
+// As read_step of step_table.h, which it asks for every other step.
+MadeSteps read_step_or_extern_call(FieldReader& io);
 
 }  // namespace ipex::kernels

@@ -34,11 +34,21 @@ struct PostOpRow {
 std::span<const PostOpRow> post_op_rows();
 PostOp parse_post_op(std::string_view text);  // without operand; UserError when unknown
 
+// When a maker asks oneDNN for implementations, and which it takes.
+enum class Planning {
+  kJudge,  // at once; Unsupported when there is nothing better than a reference implementation
+  kAny,    // at once, whatever there is: nothing else could compute it
+  kLater,  // at the first run: the step is for another machine, this one cannot tell
+};
+// Every CPU of this ISA has implementations for the type.
+bool runs_on(Isa isa, Dtype dtype);
+
 struct MatMulDesc {
   TensorSpec a, b, dst;            // [.., M, K], [.., K, N], [.., M, N]; any strides
   std::optional<TensorSpec> bias;  // broadcast to [.., M, N]
   std::vector<PostOp> post;
   bool pack_b = false;  // b depends on static inputs only: let oneDNN choose its format
+  Planning planning = Planning::kJudge;
 };
 
 struct ConvDesc {
@@ -50,6 +60,7 @@ struct ConvDesc {
   bool transposed = false;
   std::vector<PostOp> post;
   bool pack_w = false;
+  Planning planning = Planning::kJudge;
 };
 
 // A library step, preceded by the step that packs its weights when pack was asked for and the library wants
@@ -72,6 +83,7 @@ struct ConvBackwardDesc {
   std::vector<int64_t> stride, padding, dilation, output_padding;
   int64_t groups = 1;
   bool transposed = false;
+  Planning planning = Planning::kJudge;
 };
 std::unique_ptr<Step> make_conv_backward(const ConvBackwardDesc& desc);
 

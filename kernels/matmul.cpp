@@ -15,6 +15,7 @@
 #include "kernels/planned_step.h"
 #include "kernels/post_ops.h"
 #include "kernels/prepack.h"
+#include "kernels/step_fields.h"
 #include "runtime/error.h"
 
 namespace ipex::kernels {
@@ -344,7 +345,7 @@ struct Packing {
 
 // The format to pack b to, when b is one matrix of known size and the library likes another format better.
 std::optional<Packing> find_packing(const MatMulDesc& desc, const std::vector<TensorSpec>& operands) {
-  if (!desc.pack_b || !desc.b.is_static()) return std::nullopt;
+  if (!desc.pack_b || !desc.b.is_static() || desc.planning == Planning::kLater) return std::nullopt;
   const Resolved resolved = resolve_likely(operands);
   Packing packing{resolved.operands[kB]};
   if (resolved.operands[kDst].numel() == 0 || packing.b.numel() == 0) return std::nullopt;
@@ -390,7 +391,9 @@ LibrarySteps make_matmul(const MatMulDesc& desc, int packed_buffer) {
     operands[kB] = packed_operand(packed_buffer, packing->packed);
   }
   steps.main = std::make_unique<PlannedStep>(
-      kName, operands, [=](const Resolved& resolved) { return build(desc, packed_b, packed, resolved); });
+      kName, operands, [=](const Resolved& resolved) { return build(desc, packed_b, packed, resolved); },
+      desc.planning);
+  steps.main->text = to_line(kName, WithPacked<MatMulDesc>{desc, packed_buffer});
   describe_cost(*steps.main, likely);
   return steps;
 }

@@ -43,7 +43,8 @@ Resolved resolve_likely(std::span<const TensorSpec> operands) {
   return resolve_all(operands, symbols.data());
 }
 
-PlannedStep::PlannedStep(std::string name, std::vector<TensorSpec> operands, BuildPlan build)
+PlannedStep::PlannedStep(std::string name, std::vector<TensorSpec> operands, BuildPlan build,
+                         Planning planning)
     : operands_(std::move(operands)), build_plan_(std::move(build)) {
   info.kind = StepKind::kLibrary;
   info.name = std::move(name);
@@ -52,10 +53,12 @@ PlannedStep::PlannedStep(std::string name, std::vector<TensorSpec> operands, Bui
     std::vector<int>& list = i == 0 ? writes : reads;
     if (std::ranges::find(list, operands_[i].buffer) == list.end()) list.push_back(operands_[i].buffer);
   }
+  if (planning == Planning::kLater) return;
   std::string why;
   for (int64_t value : kLikelySizes) {
     const std::vector<int64_t> symbols(symbol_count(operands_), value);
     Resolved resolved = resolve_all(operands_, symbols.data());
+    resolved.must_succeed = planning == Planning::kAny;
     Key key{num_threads()};
     for (size_t i = 1; i < operands_.size(); ++i) {
       resolved.shares_result[i] = operands_[i].buffer == operands_[0].buffer;

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/library.h"
 #include "kernels/plan.h"
 #include "runtime/executable.h"
 #include "runtime/tensor.h"
@@ -30,7 +31,8 @@ class PlannedStep final : public Step {
  public:
   // Operand 0 is the result. Throws Unsupported when no good plan exists for the operands' sizes; sizes that
   // are not known yet are tried with likely values.
-  PlannedStep(std::string name, std::vector<TensorSpec> operands, BuildPlan build);
+  PlannedStep(std::string name, std::vector<TensorSpec> operands, BuildPlan build,
+              Planning planning = Planning::kJudge);
   ~PlannedStep() override;
 
   void run(RunContext& context) const override;

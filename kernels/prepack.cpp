@@ -43,6 +43,7 @@ std::unique_ptr<Step> make_pack_step(const TensorSpec& weights, const dnnl::memo
   if (weights.offset.is_const())
     step->recipe = "pack " + layout_text(given) + " at " + std::to_string(weights.offset.constant()) +
                    " to " + layout_text(packed);
+  step->implied = true;
   step->info.bytes = static_cast<int64_t>(given.get_size() + packed.get_size());
   return step;
 }

@@ -2,6 +2,7 @@
 #include "kernels/rows.h"
 #include "kernels/sort.h"
 #include "kernels/sort_keys.h"
+#include "kernels/step_fields.h"
 #include "runtime/abi.h"
 
 namespace ipex::kernels {
@@ -12,6 +13,7 @@ class SearchStep final : public Step {
   explicit SearchStep(const SearchDesc& desc) : desc_(desc) {
     info.kind = StepKind::kLibrary;
     info.name = "search";
+    text = to_line("search", desc);
     reads = {desc.sorted.buffer, desc.values.buffer};
     if (desc.sorter) reads.push_back(desc.sorter->buffer);
     writes = {desc.dst.buffer};

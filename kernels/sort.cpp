@@ -7,6 +7,7 @@
 #include "kernels/rows.h"
 #include "kernels/sort_keys.h"
 #include "kernels/sort_row.h"
+#include "kernels/step_fields.h"
 #include "runtime/arena.h"
 
 namespace ipex::kernels {
@@ -36,6 +37,7 @@ class SortStep final : public Step {
   explicit SortStep(const SortDesc& desc) : desc_(desc) {
     info.kind = StepKind::kLibrary;
     info.name = "sort." + std::string(kSortKinds[static_cast<size_t>(desc.kind)]);
+    text = to_line("sort", desc);
     reads = {desc.x.buffer};
     for (const TensorSpec* result : {&desc_.values, &desc_.indices})
       if (result->buffer >= 0) writes.push_back(result->buffer);

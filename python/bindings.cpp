@@ -5,21 +5,19 @@
 #include <torch/csrc/Exceptions.h>
 
 #include <mutex>
-#include <numeric>
 #include <span>
 
 #include "backend/compile.h"
 #include "backend/lower/lower.h"
 #include "backend/ops/tables.h"
-#include "backend/plan_memory.h"
 #include "codegen/llvm/cache_directory.h"
 #include "codegen/llvm/cache_text.h"
 #include "codegen/llvm/object_cache.h"
-#include "codegen/loop/text.h"
-#include "kernels/extern_call.h"
 #include "kernels/library.h"
+#include "python/ahead_of_time.h"
 #include "python/compiled_graph.h"
 #include "python/graph_builder.h"
+#include "python/signature.h"
 #include "runtime/arena.h"
 #include "runtime/cpu.h"
 #include "runtime/env.h"
@@ -73,73 +71,6 @@ py::list rows_of(std::span<const ops::ReductionRow> table) {
   return rows;
 }
 
-// The importer's lists of tuples (class Imported) as a Signature.
-Signature make_signature(const graph::Graph& graph, const py::list& arguments, const py::list& symbols,
-                         const py::list& outputs) {
-  Signature signature;
-  auto program = [&](const std::string& dim) {
-    return graph::to_size_expr(loop::parse_expr(dim), graph.symbols);
-  };
-  auto programs = [&](py::handle dims) {
-    std::vector<SizeExpr> result;
-    for (py::handle dim : dims)
-      result.push_back(py::isinstance<py::str>(dim) ? program(dim.cast<std::string>())
-                                                    : SizeExpr(dim.cast<int64_t>()));
-    return result;
-  };
-  for (py::handle item : arguments) {
-    const auto kind = item.cast<py::tuple>()[0].cast<std::string>();
-    signature.arguments.push_back(kind == "tensor"    ? Signature::Argument::kTensor
-                                  : kind == "integer" ? Signature::Argument::kInteger
-                                                      : Signature::Argument::kIgnored);
-  }
-  for (py::handle item : symbols) {
-    const auto [argument, what, dim, divisor] = item.cast<std::tuple<int, std::string, int, int64_t>>();
-    signature.symbols.push_back({argument,
-                                 what == "value"  ? Signature::SymbolSource::kValue
-                                 : what == "size" ? Signature::SymbolSource::kSize
-                                                  : Signature::SymbolSource::kStride,
-                                 dim, divisor});
-  }
-  for (py::handle item : outputs) {
-    const auto tuple = item.cast<py::tuple>();
-    const auto kind = tuple[0].cast<std::string>();
-    Signature::Result result;
-    if (kind == "constant") {
-      result.kind = Signature::Result::kConstant;
-      result.constant = tuple[1];
-    } else if (kind == "dim") {
-      result.kind = Signature::Result::kDim;
-      result.dim = program(tuple[1].cast<std::string>());
-    } else if (kind == "argument") {
-      result.kind = Signature::Result::kArgument;
-      result.index = tuple[1].cast<int>();
-    } else if (kind == "tensor") {
-      result.kind = Signature::Result::kTensor;
-      result.index = tuple[1].cast<int>();
-      if (!tuple[2].is_none()) {
-        result.restrided = true;
-        result.sizes = programs(tuple[2]);
-        result.strides = programs(tuple[3]);
-      }
-    } else if (kind == "same") {
-      result.kind = Signature::Result::kSame;
-      result.index = tuple[1].cast<int>();
-    } else if (kind == "alias" || kind == "argument_view") {
-      result.kind = kind == "alias" ? Signature::Result::kAlias : Signature::Result::kArgumentView;
-      result.index = tuple[1].cast<int>();
-      result.dtype = *parse_dtype(tuple[2].cast<std::string>());
-      result.sizes = programs(tuple[3]);
-      result.strides = programs(tuple[4]);
-      result.dim = programs(py::make_tuple(tuple[5]))[0];
-    }
-    signature.results.push_back(std::move(result));
-  }
-  signature.mutated.assign(graph.inputs.size(), false);
-  for (const graph::InputMutation& mutation : graph.mutations) signature.mutated[mutation.input] = true;
-  return signature;
-}
-
 std::unique_ptr<CompiledGraph> compile_graph(const GraphBuilder& builder, const py::list& arguments,
                                              const py::list& symbols, const py::list& outputs, bool hoist) {
   const graph::Graph& graph = builder.graph();
@@ -147,28 +78,7 @@ std::unique_ptr<CompiledGraph> compile_graph(const GraphBuilder& builder, const 
   CompileOptions options;
   options.target = loop::current_target();
   options.hoist = hoist;
-  options.make_extern = [&graph](const graph::Node& node, std::vector<TensorSpec> operands,
-                                 std::vector<TensorSpec> results) {
-    std::vector<int64_t> returns(results.size());
-    std::iota(returns.begin(), returns.end(), 0);
-    std::vector<std::vector<SizeExpr>> strides;
-    if (node.has_attr("strides")) {
-      auto next = node.attr<std::vector<graph::Dim>>("strides").begin();
-      for (const TensorSpec& operand : operands) {
-        std::vector<SizeExpr>& exact = strides.emplace_back();
-        while (exact.size() < operand.sizes.size())
-          exact.push_back(graph::to_size_expr(*next++, graph.symbols));
-      }
-    }
-    auto step = kernels::make_extern_call(
-        {node.name, node.attr<std::string>("args"), node.attr_or<std::string>("why", ""), std::move(operands),
-         std::move(results), node.attr_or<std::vector<int64_t>>("returns", std::move(returns)),
-         std::move(strides), [&graph](const std::string& dim) {
-           return graph::to_size_expr(loop::parse_expr(dim), graph.symbols);
-         }});
-    if (!node.source.empty()) step->info.sources.push_back(node.source);
-    return step;
-  };
+  options.make_extern = extern_factory(graph);
   ipex::CompiledGraph compiled;
   {
     py::gil_scoped_release unlocked;
@@ -313,6 +223,8 @@ PYBIND11_MODULE(_C, m) {
       .def("kernel_keys", [](const CompiledGraph& c) { return c.report().kernels.keys; })
       .def("report", &report_dict);
   m.def("compile", &compile_graph, "graph"_a, "arguments"_a, "symbols"_a, "outputs"_a, "hoist"_a);
+
+  bind_ahead_of_time(m);
 
   m.def("flag", [](const std::string& knob) { return env::flag(knob); });
   m.def("knob", [](const std::string& knob) { return env::get(knob); });

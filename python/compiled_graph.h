@@ -9,34 +9,9 @@
 #include <vector>
 
 #include "backend/compile.h"
-#include "runtime/size_expr.h"
+#include "python/signature.h"
 
 namespace ipex::python {
-
-// What the importer knows of the call beside the graph (importer.py, class Imported).
-struct Signature {
-  enum class Argument : uint8_t { kTensor, kInteger, kIgnored };
-  struct SymbolSource {
-    int argument = 0;
-    enum { kValue, kSize, kStride } what = kValue;
-    int dim = 0;
-    int64_t divisor = 1;  // the symbol is the size divided by this, without rest
-  };
-  struct Result {
-    enum { kNone, kConstant, kDim, kArgument, kSame, kTensor, kAlias, kArgumentView } kind = kNone;
-    pybind11::object constant;  // kConstant
-    SizeExpr dim = 0;           // kDim; views: offset in elements
-    int index = 0;  // kArgument(View): position; kSame: earlier result; kTensor, kAlias: output of the graph
-    Dtype dtype = Dtype::kF32;  // views
-    std::vector<SizeExpr> sizes,
-        strides;  // views, and kTensor if restrided: the view of what the graph stores
-    bool restrided = false;
-  };
-  std::vector<Argument> arguments;
-  std::vector<SymbolSource> symbols;  // in the graph's order
-  std::vector<Result> results;
-  std::vector<bool> mutated;  // by graph input
-};
 
 class CompiledGraph {
  public:

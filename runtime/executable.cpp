@@ -84,24 +84,69 @@ void Executable::run_step(Frame& frame, int index) const {
   for (int buffer : state_->release[index]) frame.context.owners_[buffer].reset();
 }
 
+std::unique_ptr<Executable::Frame> Executable::take_frame() const {
+  {
+    std::lock_guard lock(state_->mutex);
+    if (!state_->frames.empty()) {
+      auto frame = std::move(state_->frames.back());
+      state_->frames.pop_back();
+      return frame;
+    }
+  }
+  auto frame = std::make_unique<Frame>();
+  frame->context.buffers_.resize(parts_.buffers.size());
+  frame->context.owners_.resize(parts_.buffers.size());
+  return frame;
+}
+
+void Executable::give_back(std::unique_ptr<Frame> frame) const {
+  for (auto& owner : frame->context.owners_) owner.reset();
+  std::lock_guard lock(state_->mutex);
+  state_->frames.push_back(std::move(frame));
+}
+
+void Executable::bind(Frame& frame, std::span<void* const> inputs, std::span<void* const> outputs,
+                      char* arena) const {
+  for (size_t i = 0; i < parts_.buffers.size(); ++i) {
+    const BufferInfo& buffer = parts_.buffers[i];
+    void*& data = frame.context.buffers_[i];
+    switch (buffer.kind) {
+      case BufferKind::kInput:
+        data = inputs[buffer.index];
+        break;
+      case BufferKind::kOutput:
+        data = outputs.empty() ? nullptr : outputs[buffer.index];
+        break;
+      case BufferKind::kConstant:
+        data = const_cast<void*>(buffer.constant.get());
+        break;
+      case BufferKind::kTemporary:
+        data = !arena || frame.plan.offsets[i] < 0 ? nullptr : arena + frame.plan.offsets[i];
+        break;
+      case BufferKind::kHoisted:
+      case BufferKind::kProvided:
+        data = nullptr;
+        break;
+    }
+  }
+}
+
+void Executable::prepare(std::span<void* const> inputs, std::span<const InputVersion> versions) const {
+  IPEX_CHECK(inputs.size() == parts_.inputs.size(), "one pointer an input");
+  if (!state_->hoisting->any()) return;
+  std::unique_ptr<Frame> frame = take_frame();
+  frame->context.versions_ = versions;
+  bind(*frame, inputs, {}, nullptr);
+  state_->hoisting->bind(frame->context, [&](int step) { run_step(*frame, step); });
+  give_back(std::move(frame));
+}
+
 void Executable::run(std::span<void* const> inputs, std::span<void* const> outputs,
                      std::span<const int64_t> symbols, std::span<const InputVersion> versions) const {
   IPEX_CHECK(static_cast<int>(symbols.size()) == parts_.symbol_count, "one value a symbol");
   IPEX_CHECK(inputs.size() == parts_.inputs.size() && outputs.size() == parts_.outputs.size(),
              "one pointer an input and an output");
-  std::unique_ptr<Frame> frame;
-  {
-    std::lock_guard lock(state_->mutex);
-    if (!state_->frames.empty()) {
-      frame = std::move(state_->frames.back());
-      state_->frames.pop_back();
-    }
-  }
-  if (!frame) {
-    frame = std::make_unique<Frame>();
-    frame->context.buffers_.resize(parts_.buffers.size());
-    frame->context.owners_.resize(parts_.buffers.size());
-  }
+  std::unique_ptr<Frame> frame = take_frame();
   RunContext& context = frame->context;
   context.symbols_ = symbols.data();
   context.versions_ = versions;
@@ -112,28 +157,7 @@ void Executable::run(std::span<void* const> inputs, std::span<void* const> outpu
   }
   CachedBlock arena;
   if (frame->plan.arena_bytes > 0) arena = allocate_block(frame->plan.arena_bytes);
-  for (size_t i = 0; i < parts_.buffers.size(); ++i) {
-    const BufferInfo& buffer = parts_.buffers[i];
-    switch (buffer.kind) {
-      case BufferKind::kInput:
-        context.buffers_[i] = inputs[buffer.index];
-        break;
-      case BufferKind::kOutput:
-        context.buffers_[i] = outputs[buffer.index];
-        break;
-      case BufferKind::kConstant:
-        context.buffers_[i] = const_cast<void*>(buffer.constant.get());
-        break;
-      case BufferKind::kTemporary:
-        context.buffers_[i] =
-            frame->plan.offsets[i] < 0 ? nullptr : static_cast<char*>(arena.get()) + frame->plan.offsets[i];
-        break;
-      case BufferKind::kHoisted:
-      case BufferKind::kProvided:
-        context.buffers_[i] = nullptr;
-        break;
-    }
-  }
+  bind(*frame, inputs, outputs, static_cast<char*>(arena.get()));
   frame->fault = {};
   IndexFaultScope scope(&frame->fault);
   std::shared_ptr<const void> hoisted;  // what this run reads, even if another run replaces it
@@ -141,9 +165,7 @@ void Executable::run(std::span<void* const> inputs, std::span<void* const> outpu
     hoisted = state_->hoisting->bind(context, [&](int step) { run_step(*frame, step); });
   for (size_t i = 0; i < parts_.steps.size(); ++i)
     if (!parts_.hoisted[i]) run_step(*frame, static_cast<int>(i));
-  for (auto& owner : context.owners_) owner.reset();
-  std::lock_guard lock(state_->mutex);
-  state_->frames.push_back(std::move(frame));
+  give_back(std::move(frame));
 }
 
 }  // namespace ipex

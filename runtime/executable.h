@@ -104,6 +104,9 @@ class Step {
   // What a hoisted step computes, as text that names no buffer: equal recipes make equal values of equal
   // operands. Empty: unlike any other step.
   std::string recipe;
+  // The line of a saved program that makes this step again (program.h); empty: it cannot be saved.
+  std::string text;
+  bool implied = false;  // made again together with a later step, by that step's line
 };
 
 struct OutputSpec {
@@ -117,6 +120,11 @@ struct MemoryPlan {
   int64_t arena_bytes = 0;       // after reuse
   int64_t naive_bytes = 0;       // sum of all temporaries
 };
+
+// First and last step of each temporary and provided buffer; in_place[b]: the buffer whose memory b may take
+// over, or -1.
+std::vector<Lifetime> lifetimes(std::span<const BufferInfo> buffers,
+                                std::span<const std::unique_ptr<Step>> steps, std::span<const int> in_place);
 
 // First-fit by liveness over buffers sorted by size; pure. `bytes` by buffer.
 MemoryPlan plan_arena(std::span<const Lifetime> lifetimes, std::span<const int64_t> bytes, int buffer_count);
@@ -140,6 +148,9 @@ class Executable {
   // Offsets and sizes of the arena when the symbols have these values.
   MemoryPlan plan(std::span<const int64_t> symbols) const;
 
+  // Makes the hoisted values now instead of in the first run; `inputs` that are not static may be null.
+  void prepare(std::span<void* const> inputs, std::span<const InputVersion> versions) const;
+
   // inputs/outputs: data pointers in order; symbols: values in the graph's order; versions: one per input or
   // empty. Thread-safe. Throws what a step throws; IndexError for an out-of-range index.
   void run(std::span<void* const> inputs, std::span<void* const> outputs, std::span<const int64_t> symbols,
@@ -148,6 +159,10 @@ class Executable {
  private:
   struct State;
   struct Frame;
+  std::unique_ptr<Frame> take_frame() const;
+  void give_back(std::unique_ptr<Frame> frame) const;
+  // Points the frame's buffers at their memory; the arena is the caller's.
+  void bind(Frame& frame, std::span<void* const> inputs, std::span<void* const> outputs, char* arena) const;
   void run_step(Frame& frame, int index) const;
   Parts parts_;
   std::unique_ptr<State> state_;

@@ -50,6 +50,13 @@ IndexFaultScope::~IndexFaultScope() { current_fault = previous_; }
 
 int num_threads() { return omp_in_parallel() ? 1 : omp_get_max_threads(); }
 
+ThreadLimit::ThreadLimit(int threads) : previous_(threads > 0 ? omp_get_max_threads() : 0) {
+  if (threads > 0) omp_set_num_threads(threads);
+}
+ThreadLimit::~ThreadLimit() {
+  if (previous_ > 0) omp_set_num_threads(previous_);
+}
+
 void parallel_for(int64_t begin, int64_t end, int64_t grain, ParallelBody body, void* closure) {
   const int64_t count = end - begin;
   if (count <= 0) return;

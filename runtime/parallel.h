@@ -10,6 +10,18 @@ namespace ipex {
 // 1 inside a parallel region.
 int num_threads();
 
+// While it lives, parallel regions of this thread have at most `threads` threads; 0 changes nothing.
+class ThreadLimit {
+ public:
+  explicit ThreadLimit(int threads);
+  ~ThreadLimit();
+  ThreadLimit(const ThreadLimit&) = delete;
+  ThreadLimit& operator=(const ThreadLimit&) = delete;
+
+ private:
+  int previous_;
+};
+
 using ParallelBody = void (*)(void* closure, int64_t begin, int64_t end, int64_t thread);
 
 // Runs body over [begin, end) in at most num_threads() contiguous chunks of at least `grain` iterations.

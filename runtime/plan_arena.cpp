@@ -1,5 +1,5 @@
-// First-fit placement of temporaries by liveness: largest first, each at the lowest offset that is free for
-// its whole life.
+// When buffers live, and the first-fit placement of temporaries by that: largest first, each at the lowest
+// offset that is free for its whole life.
 #include <algorithm>
 #include <numeric>
 
@@ -68,6 +68,36 @@ MemoryPlan plan_arena(std::span<const Lifetime> lifetimes, std::span<const int64
   }
   for (size_t i = 0; i < lifetimes.size(); ++i) plan.offsets[lifetimes[i].buffer] = block_offset[block[i]];
   return plan;
+}
+
+std::vector<Lifetime> lifetimes(std::span<const BufferInfo> buffers,
+                                std::span<const std::unique_ptr<Step>> steps, std::span<const int> in_place) {
+  std::vector<Lifetime> by_buffer(buffers.size());
+  for (size_t s = 0; s < steps.size(); ++s) {
+    const int step = static_cast<int>(s);
+    auto touch = [&](int buffer) {
+      Lifetime& life = by_buffer[buffer];
+      if (life.buffer < 0) life = {buffer, step, step};
+      life.last_step = step;
+    };
+    for (int buffer : steps[s]->reads) touch(buffer);
+    for (int buffer : steps[s]->writes) touch(buffer);
+  }
+  std::vector<Lifetime> out;
+  for (Lifetime life : by_buffer) {
+    if (life.buffer < 0) continue;
+    const BufferKind kind = buffers[life.buffer].kind;
+    if (kind != BufferKind::kTemporary && kind != BufferKind::kProvided) continue;
+    const int source = in_place[life.buffer];
+    if (source >= 0 && buffers[source].kind == BufferKind::kTemporary && kind == BufferKind::kTemporary &&
+        by_buffer[source].last_step == life.first_step)
+      life.in_place_of = source;
+    out.push_back(life);
+  }
+  // A buffer comes after the one whose memory it takes over.
+  std::stable_sort(out.begin(), out.end(),
+                   [](const Lifetime& a, const Lifetime& b) { return a.first_step < b.first_step; });
+  return out;
 }
 
 }  // namespace ipex

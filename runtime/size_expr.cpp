@@ -3,14 +3,22 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 
 #include "runtime/error.h"
 
 namespace ipex {
 namespace {
 
+// Sizes of a damaged file may overflow; what comes out is refused or too large to allocate.
+template <class Op>
+int64_t wrap(int64_t a, int64_t b, Op op) {
+  return static_cast<int64_t>(op(static_cast<uint64_t>(a), static_cast<uint64_t>(b)));
+}
+
 int64_t floor_div(int64_t a, int64_t b) {
   if (b == 0) return 0;
+  if (b == -1) return wrap(0, a, std::minus<>());
   const int64_t q = a / b;
   return q - ((a % b != 0) && ((a < 0) != (b < 0)));
 }
@@ -31,19 +39,19 @@ int64_t SizeExpr::eval_program(const int64_t* symbols) const {
     int64_t& a = stack[top - 1];
     switch (instr.code) {
       case Code::kAdd:
-        a += b;
+        a = wrap(a, b, std::plus<>());
         break;
       case Code::kSub:
-        a -= b;
+        a = wrap(a, b, std::minus<>());
         break;
       case Code::kMul:
-        a *= b;
+        a = wrap(a, b, std::multiplies<>());
         break;
       case Code::kFloorDiv:
         a = floor_div(a, b);
         break;
       case Code::kFloorMod:
-        a -= floor_div(a, b) * b;
+        a = wrap(a, wrap(floor_div(a, b), b, std::multiplies<>()), std::minus<>());
         break;
       case Code::kMin:
         a = std::min(a, b);

@@ -1,28 +1,15 @@
-// A tensor as steps see it: non-owning pointer, sizes and strides in elements.
+// The compile-time description of a tensor.
 #pragma once
 
-#include <cstdint>
 #include <vector>
 
 #include "runtime/dtype.h"
 #include "runtime/size_expr.h"
+#include "runtime/tensor_view.h"
 
 namespace ipex {
 
-struct TensorView {
-  void* data = nullptr;
-  Dtype dtype = Dtype::kF32;
-  std::vector<int64_t> sizes;
-  std::vector<int64_t> strides;  // in elements
-
-  int64_t numel() const {
-    int64_t n = 1;
-    for (int64_t s : sizes) n *= s;
-    return n;
-  }
-};
-
-// The compile-time description of a TensorView over one buffer of an Executable.
+// A TensorView over one buffer of an Executable, its sizes perhaps known only per call.
 struct TensorSpec {
   int buffer = -1;
   Dtype dtype = Dtype::kF32;

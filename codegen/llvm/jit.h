@@ -8,18 +8,9 @@
 
 #include "codegen/loop/ir.h"
 #include "codegen/target.h"
-#include "runtime/abi.h"
+#include "runtime/function_library.h"
 
-namespace ipex {
-
-// Named entry points; the one seam between JIT-compiled and ahead-of-time compiled code.
-class FunctionLibrary {
- public:
-  virtual ~FunctionLibrary() = default;
-  virtual ipex_kernel_fn lookup(std::string_view name) const = 0;  // InternalError when absent
-};
-
-namespace loop {
+namespace ipex::loop {
 
 // Each element is one kernel (a Function at the end of the pipeline). Compiled in parallel on oneTBB, object
 // cache on disk consulted first (key: text + target + version of compiler and library).
@@ -41,5 +32,4 @@ std::string emit_object(const std::vector<Function>& module, const Target& targe
 
 std::string llvm_version();
 
-}  // namespace loop
-}  // namespace ipex
+}  // namespace ipex::loop

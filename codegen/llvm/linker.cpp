@@ -13,10 +13,10 @@
 #include <atomic>
 #include <cstring>
 
-#include "codegen/llvm/sleef.h"
 #include "runtime/abi.h"
 #include "runtime/env.h"
 #include "runtime/error.h"
+#include "runtime/sleef.h"
 
 namespace ipex::loop {
 namespace {

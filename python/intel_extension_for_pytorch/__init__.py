@@ -20,10 +20,21 @@ _LAZY = {
     "InternalError": "errors",
 }
 
-__all__ = ["InternalError", "Unsupported", "UserError", "__version__", "environment", "explain", "record_reports"]
+__all__ = [
+    "InternalError",
+    "Unsupported",
+    "UserError",
+    "__version__",
+    "aot",
+    "environment",
+    "explain",
+    "record_reports",
+]
 
 
 def __getattr__(name: str) -> object:
+    if name == "aot":
+        return importlib.import_module(f"{__name__}.aot")
     module = _LAZY.get(name)
     if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -34,4 +45,4 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LAZY})
+    return sorted({*globals(), *_LAZY, "aot"})

@@ -7,6 +7,7 @@ plain data.
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 import math
 import weakref
@@ -31,6 +32,26 @@ def registered_decompositions(ops: Iterable[Any]) -> dict[Any, Callable]:
     from torch._decomp import get_decompositions
 
     return get_decompositions(list(ops))
+
+
+def implicit_decompositions() -> dict[Any, Callable]:
+    """What takes apart the ops that are compositions of others for every device (linear, matmul, ...): autograd does it
+    before AOTAutograd traces, torch.export only when told."""
+    from torch._export.utils import _collect_all_valid_cia_ops_for_aten_namespace, _get_decomp_for_cia
+
+    return {op: _get_decomp_for_cia(op) for op in _collect_all_valid_cia_ops_for_aten_namespace()}
+
+
+def without_dtype_checks(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
+    """A copy of an exported program without its assertions on dtypes, which autocast changes."""
+    program = copy.copy(program)
+    program._graph_module = copy.deepcopy(program._graph_module)
+    graph = program._graph_module.graph
+    for node in list(graph.nodes):
+        if node.target is torch.ops.aten._assert_tensor_metadata.default:
+            graph.erase_node(node)
+    program._graph_module.recompile()
+    return program
 
 
 # ---- AOTAutograd ----

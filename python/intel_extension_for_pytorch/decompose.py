@@ -48,6 +48,17 @@ class Decompositions(Mapping):
         return len(_table())
 
 
+def ahead_of_time_decompositions() -> dict[Any, Callable]:
+    """The table for torch.export, which keeps whole what AOTAutograd takes apart before it asks; and fused attention,
+    which is ATen's own kernel, becomes products and a softmax, so that an artifact needs no libtorch for it."""
+    table = compat.implicit_decompositions()
+    table.update(_table())
+    attention = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+    if attention.default._schema.name.partition("::")[2] not in native_names():
+        table.update(compat.registered_decompositions([attention]))
+    return table
+
+
 @lru_cache(maxsize=1)
 def _table() -> dict[Any, Callable]:
     table = compat.core_decompositions()

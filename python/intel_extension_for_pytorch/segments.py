@@ -27,13 +27,18 @@ DATA_DEPENDENT = "the size of its result depends on data"
 
 def needs_cut(module: fx.GraphModule) -> bool:
     """Is there an op that has to run outside of a Graph?"""
+    return first_cut(module) is not None
+
+
+def first_cut(module: fx.GraphModule) -> tuple[fx.Node, str] | None:
+    """The first op that has to run outside of a Graph, and why."""
     known: set = set()
     for node in module.graph.nodes:
         if node.op == "placeholder":
             known |= compat.data_dependent_symbols(node.meta.get("val"))
-        elif node.op == "call_function" and _why_in_aten(node, known) is not None:
-            return True
-    return False
+        elif node.op == "call_function" and (why := _why_in_aten(node, known)) is not None:
+            return node, why
+    return None
 
 
 def _why_in_aten(node: fx.Node, known: set) -> str | None:

@@ -1,4 +1,5 @@
-// compile() and run: graphs from text, through every pass, the JIT and the library, against the interpreter.
+// compile() and run: graphs from text, through every pass, the JIT and the library, against the interpreter;
+// and once more with the program printed and read back.
 #include <cmath>
 #include <map>
 #include <random>
@@ -8,6 +9,7 @@
 #include "codegen/loop/simplify.h"
 #include "runtime/error.h"
 #include "tests/cpp/graph_fixture.h"
+#include "tests/cpp/program_fixture.h"
 
 namespace ipex::test {
 namespace {
@@ -22,11 +24,11 @@ CompileOptions options() {
 }
 
 // Runs a compiled graph on contiguous copies of the inputs; mutated inputs are read back from `inputs`.
-std::vector<HostTensor> run(const CompiledGraph& compiled, std::vector<HostTensor>& inputs,
+std::vector<HostTensor> run(const Executable& executable, std::vector<HostTensor>& inputs,
                             const Longs& symbols = {}, std::span<const InputVersion> versions = {}) {
   std::vector<void*> in, out;
   for (HostTensor& t : inputs) in.push_back(t.data());
-  const auto& parts = compiled.executable->parts();
+  const auto& parts = executable.parts();
   std::vector<HostTensor> outputs;
   for (const OutputSpec& output : parts.outputs) {
     int64_t elements = 1;
@@ -35,7 +37,7 @@ std::vector<HostTensor> run(const CompiledGraph& compiled, std::vector<HostTenso
   }
   for (size_t k = 0; k < outputs.size(); ++k)
     out.push_back(parts.outputs[k].alias_input >= 0 ? nullptr : outputs[k].data());
-  compiled.executable->run(in, out, symbols, versions);
+  executable.run(in, out, symbols, versions);
   // Row-major results whatever the memory layout.
   for (size_t k = 0; k < outputs.size(); ++k) {
     const OutputSpec& output = parts.outputs[k];
@@ -58,12 +60,18 @@ std::vector<HostTensor> run(const CompiledGraph& compiled, std::vector<HostTenso
   return outputs;
 }
 
+std::vector<HostTensor> run(const CompiledGraph& compiled, std::vector<HostTensor>& inputs,
+                            const Longs& symbols = {}, std::span<const InputVersion> versions = {}) {
+  return run(*compiled.executable, inputs, symbols, versions);
+}
+
 CompiledGraph check(const std::string& text, std::vector<HostTensor> inputs, const Longs& symbols = {},
                     double tolerance = 1e-5) {
   const graph::Graph g = graph::parse(text);
   const auto expected = graph::eval(g, inputs, symbols);
   CompiledGraph compiled = compile(g, options());
   const auto actual = run(compiled, inputs, symbols);
+  EXPECT_EQ(run(*through_text(compiled), inputs, symbols), actual);
   for (size_t k = 0; k < expected.size(); ++k) {
     const std::string what =
         "output " + std::to_string(k) + "\n" + compiled.report.graph_text + compiled.report.loop_text;

@@ -478,4 +478,4 @@ def test_environment(ipex_module, capsys):
     assert {k["name"] for k in env["knobs"]} >= {"IPEX_LOG", "IPEX_STRICT", "IPEX_TARGET"}
     assert main(["env"]) == 0
     assert "IPEX_CACHE" in capsys.readouterr().out
-    assert main(["explain", "missing.py:f"]) == 2
+    assert main(["explain", "missing.py:f"]) == 3

@@ -1,35 +1,40 @@
-// Steps that run compiled kernels: one kernel on the buffers of one group, or on a table of tensors.
+// Steps that run compiled kernels, wherever their code comes from: one kernel on the buffers of one group, or
+// on a table of tensors.
 #pragma once
 
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "codegen/llvm/jit.h"
 #include "runtime/executable.h"
+#include "runtime/fields.h"
+#include "runtime/function_library.h"
 
 namespace ipex {
 
+// It runs once it was linked.
 class KernelStep : public Step {
  public:
-  explicit KernelStep(std::string kernel);
+  virtual void rename(std::string kernel) = 0;  // to an equal one
   void link(std::shared_ptr<const FunctionLibrary> library);
 
  protected:
+  KernelStep() { info.kind = StepKind::kKernel; }
   ipex_kernel_fn function_ = nullptr;
 
  private:
   std::shared_ptr<const FunctionLibrary> library_;
 };
 
-// A kernel, called with pointers in the order of its parameters.
-class JitStep final : public KernelStep {
- public:
-  JitStep(std::string kernel, std::vector<int> buffers);
-  void run(RunContext& context) const override;
+// The step of a saved program's line; null when its word names no step of this file.
+std::unique_ptr<KernelStep> read_kernel_step(FieldReader& io);
 
- private:
-  std::vector<int> buffers_;
+// A kernel whose parameters are pointers to `reads`, then to `writes`.
+class CallStep final : public KernelStep {
+ public:
+  CallStep(std::string kernel, std::vector<int> reads, std::vector<int> writes);
+  void rename(std::string kernel) override;
+  void run(RunContext& context) const override;
 };
 
 // A kernel over one dim of `n` elements, called for every entry of a table in one parallel region: long
@@ -45,6 +50,7 @@ class BatchStep final : public KernelStep {
     int64_t count = 0;             // elements
   };
   void add(Entry entry);
+  void rename(std::string kernel) override;
   void run(RunContext& context) const override;
 
  private:

@@ -1,8 +1,8 @@
-// libtorch_cpu exports Sleef, so JIT kernels get eager's own functions. In a Python process it is loaded
-// already, but RTLD_LOCAL: its path comes from the list of loaded objects. A program without torch names it
-// by IPEX_SLEEF, or has it in the Python environment of the build tree's oneDNN
-// (<env>/lib/python3*/site-packages/torch/lib).
-#include "codegen/llvm/sleef.h"
+// libtorch_cpu exports Sleef, so where it is loaded kernels get eager's own functions. In a Python process it
+// is loaded RTLD_LOCAL: its path comes from the list of loaded objects. A program without torch names a
+// library by IPEX_SLEEF, or has libsleef installed, or has torch in the Python environment of the build
+// tree's oneDNN (<env>/lib/python3*/site-packages/torch/lib).
+#include "runtime/sleef.h"
 
 #include <dlfcn.h>
 #include <link.h>
@@ -15,7 +15,7 @@
 #include "runtime/env.h"
 #include "runtime/error.h"
 
-namespace ipex::loop {
+namespace ipex {
 namespace {
 
 constexpr std::string_view kTorch = "libtorch_cpu.so";
@@ -43,6 +43,7 @@ std::string torch_beside(const std::string& object) {
   return {};
 }
 
+// Empty: none.
 std::string library_path() {
   if (std::string path = env::get("IPEX_SLEEF"); !path.empty()) return path;
   const std::vector<std::string> objects = loaded_objects();
@@ -51,17 +52,18 @@ std::string library_path() {
   // oneTBB and oneDNN live in the lib/ directory of the environment that has torch in its site-packages.
   for (const std::string& path : objects)
     if (std::string torch = torch_beside(path); !torch.empty()) return torch;
-  throw UserError(
-      "no library with Sleef's vector math functions: libtorch_cpu.so is not loaded; set IPEX_SLEEF to the "
-      "path of "
-      "libtorch_cpu.so or libsleef.so");
+  return {};
 }
 
 void* open_library() {
-  const std::string path = library_path();
-  void* library = dlopen(path.c_str(), RTLD_LAZY | RTLD_LOCAL);
-  if (!library) throw UserError("cannot load " + path + " for Sleef's functions: " + dlerror());
-  return library;
+  if (const std::string path = library_path(); !path.empty()) {
+    if (void* library = dlopen(path.c_str(), RTLD_LAZY | RTLD_LOCAL)) return library;
+    throw UserError("cannot load " + path + " for Sleef's functions: " + dlerror());
+  }
+  if (void* library = dlopen("libsleef.so.3", RTLD_LAZY | RTLD_LOCAL)) return library;
+  throw UserError(
+      "no library with Sleef's vector math functions: install libsleef3, or set IPEX_SLEEF to the path of "
+      "libsleef.so or libtorch_cpu.so");
 }
 
 }  // namespace
@@ -71,4 +73,4 @@ void* find_sleef_function(const char* name) {
   return dlsym(library, name);
 }
 
-}  // namespace ipex::loop
+}  // namespace ipex

@@ -1,0 +1,30 @@
+// Graph in, the parts of an artifact out: a program and a shared object for each ISA, whatever this machine
+// is.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "backend/compile.h"
+#include "runtime/artifact.h"
+
+namespace ipex {
+
+struct AheadOfTime {
+  std::vector<ArtifactParts::Variant> variants;
+  std::vector<ArtifactParts::Data> constants;
+  std::vector<CompiledGraph> compiled;  // by variant; holds the constants' memory
+  std::vector<std::string> extern_ops;  // names, sorted
+};
+
+// One compilation an ISA: what oneDNN does, and so what fuses and in which layout, depends on it. Inputs with
+// a member in `interface` are static in the graph. Unsupported, naming op and source line, for a step that
+// cannot be saved; UserError for a graph that writes its inputs.
+AheadOfTime compile_ahead_of_time(const graph::Graph& graph, const Interface& interface,
+                                  std::vector<Isa> isas, const ExternFactory& make_extern);
+
+enum class KernelForm { kCpp, kLoop, kLlvm, kAssembly };
+// Every kernel of a compilation, scheduled for `isa`, in one text form, after the model's source lines in it.
+std::string kernels_as_text(const CompiledGraph& compiled, Isa isa, KernelForm form);
+
+}  // namespace ipex

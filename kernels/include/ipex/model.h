@@ -1,0 +1,124 @@
+// Running models that `ipexc compile` made: no Python, no compiler, and no libtorch.
+//
+//   const ipex::Model model = ipex::Model::load("resnet50.ipex");
+//   std::vector<float> image(3 * 224 * 224), logits(1000);
+//   const ipex::TensorView x = ipex::view(image.data(), {1, 3, 224, 224});
+//   ipex::TensorView y = ipex::view(logits.data(), {1, 1000});
+//   model.run({&x, 1}, {&y, 1});
+//
+// Errors are exceptions of <ipex/error.h>, derived from std::exception: UserError for what the caller can
+// change (a file, an input), IndexError for an index outside its tensor, OutOfMemory. A C interface is in
+// <ipex/model_c.h>.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "runtime/dtype.h"
+#include "runtime/error.h"
+#include "runtime/tensor_view.h"
+
+namespace ipex {
+
+// A size of an input or result: fixed (low == high), or known per call, within [low, high].
+struct Dim {
+  std::string name;  // "s0"; empty when fixed
+  int64_t low = 0, high = 0;
+  bool is_fixed() const { return low == high; }
+};
+
+struct TensorInfo {
+  std::string name;
+  Dtype dtype = Dtype::kF32;
+  std::vector<Dim> sizes;
+};
+
+// A row-major tensor with memory of its own.
+class [[gnu::visibility("default")]] Tensor {
+ public:
+  Tensor() = default;
+  Tensor(Dtype dtype, std::vector<int64_t> sizes);
+  const TensorView& view() const { return view_; }
+  template <class T>
+  std::span<const T> values() const {
+    return {static_cast<const T*>(view_.data), static_cast<size_t>(view_.numel())};
+  }
+
+ private:
+  std::shared_ptr<void> memory_;
+  TensorView view_;
+};
+
+struct ModelOptions {
+  std::string weights;         // where weights that are not in the artifact lie; empty: <path>.weights
+  bool verify_weights = true;  // check their checksums, which reads all of them once
+  bool prepare = true;         // pack weights while loading instead of in the first run
+  int threads = 0;             // of one run; 0: OpenMP's setting for the calling thread (OMP_NUM_THREADS)
+};
+
+// A loaded model. Any number of threads may run one model at once: they share its weights and its code, and
+// have working memory each. Copies are the same model.
+class [[gnu::visibility("default")]] Model {
+ public:
+  // UserError for a file that is missing, damaged, of a later format, or for another CPU.
+  static Model load(const std::string& path, const ModelOptions& options = {});
+
+  const std::vector<TensorInfo>& inputs() const;
+  const std::vector<TensorInfo>& outputs() const;
+  const std::string& isa() const;  // "avx512_bf16": what was chosen for this CPU
+
+  // Sizes of the results for inputs of these sizes; no data is read.
+  std::vector<std::vector<int64_t>> output_sizes(std::span<const TensorView> inputs) const;
+
+  // `inputs` in the order of inputs(), any strides; `outputs` in the order of outputs(): memory, sizes and
+  // strides are the caller's and must fit. UserError naming the tensor and the dimension when they do not.
+  void run(std::span<const TensorView> inputs, std::span<TensorView> outputs) const;
+  std::vector<Tensor> run(std::span<const TensorView> inputs) const;
+  std::map<std::string, Tensor> run(const std::map<std::string, TensorView>& inputs) const;
+
+ private:
+  struct Impl;
+  explicit Model(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}
+  std::shared_ptr<const Impl> impl_;
+};
+
+// A row-major view of the caller's memory.
+template <class T>
+TensorView view(T* data, std::vector<int64_t> sizes);
+
+namespace detail {
+template <class T>
+constexpr Dtype dtype_of() {
+  if constexpr (std::is_same_v<T, bool>) return Dtype::kBool;
+  if constexpr (std::is_same_v<T, uint8_t>) return Dtype::kU8;
+  if constexpr (std::is_same_v<T, int8_t>) return Dtype::kI8;
+  if constexpr (std::is_same_v<T, int16_t>) return Dtype::kI16;
+  if constexpr (std::is_same_v<T, int32_t>) return Dtype::kI32;
+  if constexpr (std::is_same_v<T, int64_t>) return Dtype::kI64;
+  if constexpr (std::is_same_v<T, double>) return Dtype::kF64;
+  return Dtype::kF32;
+}
+}  // namespace detail
+
+inline TensorView row_major_view(void* data, Dtype dtype, std::vector<int64_t> sizes) {
+  TensorView v{data, dtype, std::move(sizes)};
+  v.strides.resize(v.sizes.size());
+  int64_t step = 1;
+  for (size_t d = v.sizes.size(); d-- > 0; step *= v.sizes[d] > 1 ? v.sizes[d] : 1) v.strides[d] = step;
+  return v;
+}
+
+// 16-bit floats have no C++ type here: row_major_view(data, Dtype::kBF16, sizes).
+template <class T>
+TensorView view(T* data, std::vector<int64_t> sizes) {
+  using Element = std::remove_const_t<T>;
+  static_assert(std::is_same_v<Element, float> || detail::dtype_of<Element>() != Dtype::kF32,
+                "no tensor has elements of this type");
+  return row_major_view(const_cast<Element*>(data), detail::dtype_of<Element>(), std::move(sizes));
+}
+
+}  // namespace ipex

@@ -1,0 +1,312 @@
+// See ahead_of_time.h and aot.py.
+#include "python/ahead_of_time.h"
+
+#include <ATen/ATen.h>
+#include <c10/util/SmallVector.h>
+#include <pybind11/stl.h>
+#include <torch/csrc/autograd/python_variable.h>
+#include <torch/version.h>
+
+#include "backend/ahead_of_time.h"
+#include "kernels/extern_call.h"
+#include "python/graph_builder.h"
+#include "python/output_memory.h"
+#include "python/signature.h"
+#include "runtime/error.h"
+#include "runtime/loaded_model.h"
+
+namespace ipex::python {
+namespace {
+
+namespace py = pybind11;
+using namespace py::literals;
+using Result = Interface::Result;
+
+// What the importer does not know: names, weights, ranges (aot.py).
+struct Names {
+  std::vector<std::pair<std::string, std::string>> inputs;  // of the graph: name, member (empty: an argument)
+  std::vector<std::string> results;
+  std::vector<std::pair<int64_t, int64_t>> ranges;  // by symbol
+};
+
+Interface make_interface(const graph::Graph& graph, const Signature& signature, const Names& names) {
+  Interface interface;
+  for (const auto& [name, member] : names.inputs) interface.inputs.push_back({name, member});
+  std::vector<int> input_of;  // by argument of the FX graph
+  int tensors = 0;
+  for (const auto kind : signature.arguments)
+    input_of.push_back(kind == Signature::Argument::kTensor ? tensors++ : -1);
+  for (size_t s = 0; s < signature.symbols.size(); ++s) {
+    const auto& source = signature.symbols[s];
+    if (source.what == Signature::SymbolSource::kValue)
+      throw Unsupported("size " + graph.symbols[s] +
+                        " is an integer argument: an artifact takes sizes from tensors only");
+    interface.symbols.push_back({graph.symbols[s], input_of[source.argument],
+                                 source.what == Signature::SymbolSource::kStride, source.dim, source.divisor,
+                                 names.ranges[s].first, names.ranges[s].second});
+  }
+  for (size_t r = 0; r < signature.results.size(); ++r) {
+    const Signature::Result& from = signature.results[r];
+    Result& to = interface.results.emplace_back();
+    to.name = names.results[r];
+    to.index = from.index;
+    switch (from.kind) {
+      case Signature::Result::kNone:
+        to.kind = Result::Kind::kNone;
+        break;
+      case Signature::Result::kConstant:
+        to.kind = Result::Kind::kConstant;
+        to.constant = py::module_::import("json").attr("dumps")(from.constant).cast<std::string>();
+        break;
+      case Signature::Result::kDim:
+        to.kind = Result::Kind::kDim;
+        to.dim = from.dim;
+        break;
+      case Signature::Result::kArgument:
+        to.kind = Result::Kind::kArgument;
+        to.index = input_of[from.index];
+        break;
+      case Signature::Result::kSame:
+        to.kind = Result::Kind::kSame;
+        break;
+      case Signature::Result::kArgumentView:
+        throw Unsupported("a result is a view of an input that the model writes");
+      case Signature::Result::kTensor:
+      case Signature::Result::kAlias:
+        if (from.restrided || from.kind == Signature::Result::kAlias) {
+          to.sizes = from.sizes;
+          to.strides = from.strides;
+        }
+        if (from.kind == Signature::Result::kAlias) {
+          to.dtype = from.dtype;
+          to.dim = from.dim;
+        }
+        break;
+    }
+  }
+  return interface;
+}
+
+py::dict step_dict(const Step& step) {
+  return py::dict("kind"_a = name(step.info.kind), "name"_a = step.info.name, "detail"_a = step.info.detail,
+                  "sources"_a = step.info.sources, "bytes"_a = step.info.bytes, "flops"_a = step.info.flops);
+}
+
+py::list step_dicts(const Executable& executable) {
+  py::list steps;
+  for (const auto& step : executable.parts().steps) steps.append(step_dict(*step));
+  return steps;
+}
+
+std::vector<Isa> parse_isas(const std::vector<std::string>& names) {
+  std::vector<Isa> isas;
+  for (const std::string& name : names) isas.push_back(parse_isa(name));
+  return isas;
+}
+
+// An imported graph, compiled for some ISAs: to be written, or to be read by people.
+class Compilation {
+ public:
+  Compilation(const GraphBuilder& builder, const py::list& arguments, const py::list& symbols,
+              const py::list& outputs, Names names, const std::vector<std::string>& isas) {
+    const graph::Graph& graph = builder.graph();
+    const Interface interface =
+        make_interface(graph, make_signature(graph, arguments, symbols, outputs), names);
+    py::gil_scoped_release unlocked;
+    compiled_ = compile_ahead_of_time(graph, interface, parse_isas(isas), extern_factory(graph));
+  }
+
+  const std::vector<std::string>& extern_ops() const { return compiled_.extern_ops; }
+  py::list steps() const { return step_dicts(*compiled_.compiled.back().executable); }
+
+  // weights: (member, address, bytes)
+  void write(const std::string& path, const std::vector<std::tuple<std::string, uintptr_t, size_t>>& weights,
+             bool embed, const std::map<std::string, std::string>& structures) const {
+    ArtifactParts parts;
+    parts.variants = compiled_.variants;
+    parts.constants = compiled_.constants;
+    for (const auto& [member, address, bytes] : weights)
+      parts.weights.push_back({member, {reinterpret_cast<const std::byte*>(address), bytes}});
+    parts.embed_weights = embed;
+    parts.ipex_version = IPEX_VERSION;
+    if (!compiled_.extern_ops.empty()) parts.torch_version = TORCH_VERSION;
+    parts.extern_ops = compiled_.extern_ops;
+    parts.structures = structures;
+    py::gil_scoped_release unlocked;
+    write_artifact(path, parts);
+  }
+
+  // By ISA: every kernel in one form.
+  std::map<std::string, std::string> kernels(const std::string& form) const {
+    const KernelForm which = form == "cpp"    ? KernelForm::kCpp
+                             : form == "loop" ? KernelForm::kLoop
+                             : form == "llvm" ? KernelForm::kLlvm
+                             : form == "asm"  ? KernelForm::kAssembly
+                                              : throw UserError("unknown form '" + form + "'");
+    std::map<std::string, std::string> texts;
+    py::gil_scoped_release unlocked;
+    for (size_t v = 0; v < compiled_.variants.size(); ++v) {
+      const Isa isa = compiled_.variants[v].isa;
+      texts[std::string(name(isa))] = kernels_as_text(compiled_.compiled[v], isa, which);
+    }
+    return texts;
+  }
+
+ private:
+  AheadOfTime compiled_;
+};
+
+TensorView view_of(const at::Tensor& tensor, const std::string& what) {
+  if (!tensor.device().is_cpu() || tensor.layout() != c10::kStrided)
+    throw UserError("input " + what + " is not a dense CPU tensor");
+  TensorView view{const_cast<void*>(tensor.const_data_ptr())};
+  bool known = false;
+  for (size_t d = 0; d < kDtypes.size(); ++d) {
+    if (kernels::scalar_type(static_cast<Dtype>(d)) != tensor.scalar_type()) continue;
+    view.dtype = static_cast<Dtype>(d);
+    known = true;
+  }
+  if (!known)
+    throw UserError("input " + what + " has dtype " + c10::toString(tensor.scalar_type()) +
+                    ", which no model takes");
+  view.sizes = tensor.sizes().vec();
+  view.strides = tensor.strides().vec();
+  return view;
+}
+
+class PythonModel {
+ public:
+  PythonModel(const std::string& path, const std::string& weights, bool verify, bool link)
+      : model_(path, {weights, verify, link, TORCH_VERSION, IPEX_VERSION},
+               kernels::read_step_or_extern_call) {}
+
+  py::list run(const py::list& list) const {
+    std::vector<at::Tensor> tensors;
+    std::vector<TensorView> views;
+    for (py::handle item : list) {
+      const std::string what =
+          views.size() < model_.arguments().size() ? model_.argument_name(views.size()) : "after the last";
+      if (!THPVariable_Check(item.ptr())) throw UserError("input " + what + " is not a tensor");
+      const at::Tensor& tensor = THPVariable_Unpack(item.ptr());
+      tensors.push_back(tensor.is_neg() ? tensor.resolve_neg() : tensor);
+      views.push_back(view_of(tensors.back(), what));
+    }
+    const std::vector<int64_t> symbols = model_.bind(views);
+    std::vector<at::Tensor> outputs;
+    std::vector<void*> memory;
+    for (const OutputSpec& output : model_.parts().outputs) {
+      const TensorView view = model_.output_view(output, symbols);
+      outputs.push_back(make_tensor(kernels::scalar_type(view.dtype), view.sizes, view.strides));
+      memory.push_back(const_cast<void*>(outputs.back().const_data_ptr()));
+    }
+    {
+      py::gil_scoped_release unlocked;
+      model_.run(views, symbols, memory);
+    }
+    py::list results;
+    for (const Result& result : model_.interface().results)
+      results.append(result.kind == Result::Kind::kSame ? py::object(results[result.index])
+                                                        : this->result(result, list, outputs, symbols));
+    return results;
+  }
+
+  py::dict description() const {
+    const Executable& executable = *model_.artifact().executable;
+    py::list inputs, outputs, results, isas, dims;
+    for (size_t i = 0; i < model_.arguments().size(); ++i)
+      inputs.append(tensor_dict(model_.argument_name(i), model_.parts().inputs[model_.arguments()[i]].sizes,
+                                model_.parts().inputs[model_.arguments()[i]].dtype));
+    for (const Result& result : model_.interface().results) {
+      results.append(result.name);
+      if (result.kind != Result::Kind::kTensor) continue;
+      const TensorSpec& spec = model_.parts().outputs[result.index].spec;
+      outputs.append(tensor_dict(result.name, result.sizes ? *result.sizes : spec.sizes,
+                                 result.dtype.value_or(spec.dtype)));
+    }
+    for (const Isa isa : model_.artifact().isas) isas.append(name(isa));
+    std::vector<int64_t> symbols;
+    for (const Interface::Symbol& symbol : model_.interface().symbols) {
+      dims.append(py::dict("name"_a = symbol.name, "input"_a = model_.interface().inputs[symbol.input].name,
+                           "dim"_a = symbol.dim, "low"_a = symbol.low, "high"_a = symbol.high));
+      symbols.push_back(std::min<int64_t>(symbol.high, std::max<int64_t>(symbol.low, 64)));
+    }
+    const MemoryPlan plan = executable.plan(symbols);
+    py::list members, weights;
+    for (const Archive::Member& member : model_.artifact().archive->members())
+      members.append(py::make_tuple(member.name, member.data.size()));
+    return py::dict("inputs"_a = inputs, "outputs"_a = outputs, "results"_a = results, "dims"_a = dims,
+                    "isas"_a = isas, "isa"_a = name(model_.artifact().isa),
+                    "steps"_a = step_dicts(executable), "arena_bytes"_a = plan.arena_bytes,
+                    "naive_bytes"_a = plan.naive_bytes, "members"_a = members,
+                    "manifest"_a = model_.artifact().manifest);
+  }
+
+ private:
+  py::object result(const Result& result, const py::list& arguments, const std::vector<at::Tensor>& outputs,
+                    const std::vector<int64_t>& symbols) const {
+    switch (result.kind) {
+      case Result::Kind::kNone:
+      case Result::Kind::kSame:
+        break;
+      case Result::Kind::kConstant:
+        return py::module_::import("json").attr("loads")(result.constant);
+      case Result::Kind::kDim:
+        return py::int_(result.dim.eval(symbols.data()));
+      case Result::Kind::kArgument:
+        for (size_t i = 0; i < model_.arguments().size(); ++i)
+          if (model_.arguments()[i] == result.index) return arguments[i];
+        break;
+      case Result::Kind::kTensor: {
+        at::Tensor tensor = outputs[result.index];
+        if (result.sizes) {
+          const TensorView view = model_.result_view(result, symbols);
+          tensor = make_alias(tensor, kernels::scalar_type(view.dtype), view.sizes, view.strides,
+                              result.dim.eval(symbols.data()));
+        }
+        return py::reinterpret_steal<py::object>(THPVariable_Wrap(std::move(tensor)));
+      }
+    }
+    return py::none();
+  }
+
+  // A size is an integer, or the name of the symbol it is, or "?" for an expression.
+  py::dict tensor_dict(const std::string& tensor, const std::vector<SizeExpr>& sizes, Dtype dtype) const {
+    py::list shape;
+    for (const SizeExpr& size : sizes) {
+      const auto& program = size.program();
+      if (size.is_const())
+        shape.append(size.constant());
+      else if (program.size() == 1)
+        shape.append(model_.interface().symbols[program[0].value].name);
+      else
+        shape.append("?");
+    }
+    return py::dict("name"_a = tensor, "dtype"_a = name(dtype), "shape"_a = shape);
+  }
+
+  LoadedModel model_;
+};
+
+}  // namespace
+
+void bind_ahead_of_time(py::module_& m) {
+  py::class_<Compilation>(m, "Compilation", "A graph compiled ahead of time; see python/ahead_of_time.cpp.")
+      .def(py::init([](const GraphBuilder& builder, const py::list& arguments, const py::list& symbols,
+                       const py::list& outputs, std::vector<std::pair<std::string, std::string>> inputs,
+                       std::vector<std::string> results, std::vector<std::pair<int64_t, int64_t>> ranges,
+                       const std::vector<std::string>& isas) {
+        return Compilation(builder, arguments, symbols, outputs,
+                           {std::move(inputs), std::move(results), std::move(ranges)}, isas);
+      }))
+      .def("extern_ops", &Compilation::extern_ops)
+      .def("steps", &Compilation::steps)
+      .def("write", &Compilation::write)
+      .def("kernels", &Compilation::kernels);
+  py::class_<PythonModel>(m, "LoadedModel", "A loaded artifact; see runtime/loaded_model.h.")
+      .def(py::init<const std::string&, const std::string&, bool, bool>(), "path"_a, "weights"_a, "verify"_a,
+           "link"_a, py::call_guard<py::gil_scoped_release>())
+      .def("run", &PythonModel::run)
+      .def("description", &PythonModel::description);
+}
+
+}  // namespace ipex::python

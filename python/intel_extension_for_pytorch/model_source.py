@@ -1,0 +1,117 @@
+"""Models as the command line names them: `model.pt2`, `module:factory`, `file.py:factory`, with inputs as texts."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from .errors import UserError
+from .importer import DTYPE_NAMES
+
+_INPUT = re.compile(r"^(?:(?P<name>\w+)=)?(?P<dtype>\w+)\[(?P<sizes>[^\]]*)\]$")
+_DYNAMIC = re.compile(r"^(?P<name>\w+)=(?P<low>\d+)\.\.(?P<high>\d+)$")
+
+
+def exported(model: str, inputs: Sequence[str], dynamic: Sequence[str]) -> torch.export.ExportedProgram:
+    """The program; a factory's model is exported for its inputs, with the sizes in `dynamic` left open."""
+    if model.endswith(".pt2"):
+        if inputs or dynamic:
+            raise UserError(f"{model} is exported already: its inputs and open sizes are fixed")
+        try:
+            return torch.export.load(model)
+        except Exception as error:
+            raise UserError(f"cannot read {model}: {error}") from error
+    ranges = {}
+    for text in dynamic:
+        match = _DYNAMIC.match(text)
+        if not match or int(match["low"]) >= int(match["high"]):
+            raise UserError(f"{text!r} is not NAME=LOW..HIGH")
+        ranges[match["name"]] = torch.export.Dim(match["name"], min=int(match["low"]), max=int(match["high"]))
+    module, args, kwargs = module_and_inputs(model, inputs, ranges)
+    shapes: Any = None
+    if ranges:
+        if not inputs:
+            raise UserError('--dynamic needs --input with named sizes, as "x=f32[batch,128]"')
+        used = [_open_sizes(text, ranges) for text in inputs]
+        shapes = dict(zip(kwargs, used, strict=True)) if kwargs else tuple(used)
+    try:
+        with torch.no_grad():
+            return torch.export.export(module, args, kwargs, dynamic_shapes=shapes)
+    except Exception as error:
+        raise UserError(f"torch.export cannot export {model}: {error}") from error
+
+
+def module_and_inputs(
+    model: str, inputs: Sequence[str], ranges: dict[str, Any] | None = None
+) -> tuple[torch.nn.Module, tuple, dict[str, Any]]:
+    """What the factory returns, in eval mode, with inputs from the texts where there are any."""
+    made = _factory(model)()
+    given: Any = ()
+    if isinstance(made, tuple):
+        made, given = made
+    if not isinstance(made, torch.nn.Module):
+        raise UserError(f"{model} returns a {type(made).__name__}, not a module, or a module and its inputs")
+    if not inputs and given == ():
+        raise UserError(f'{model} returns no inputs: say what the model takes, as --input "x=f32[1,128]"')
+    if inputs:
+        tensors = [_example(text, ranges or {}) for text in inputs]
+        if any(name for name, _ in tensors) and not all(name for name, _ in tensors):
+            raise UserError("name every --input, or none")
+        given = dict(tensors) if tensors[0][0] else tuple(tensor for _, tensor in tensors)
+    args, kwargs = ((), dict(given)) if isinstance(given, dict) else (tuple(given), {})
+    return made.eval(), args, kwargs
+
+
+def _factory(spec: str) -> Any:
+    place, _, name = spec.rpartition(":")
+    if not place or not name:
+        raise UserError(f"{spec!r} is neither a .pt2 file, nor module:factory, nor file.py:factory")
+    try:
+        if place.endswith(".py"):
+            found = importlib.util.spec_from_file_location(Path(place).stem, place)
+            module = importlib.util.module_from_spec(found)
+            sys.modules[found.name] = module
+            found.loader.exec_module(module)
+        else:
+            sys.path.insert(0, "")
+            module = importlib.import_module(place)
+    except (ImportError, OSError) as error:
+        raise UserError(f"cannot import {place}: {error}") from error
+    if not hasattr(module, name):
+        raise UserError(f"{place} has no function {name!r}")
+    return getattr(module, name)
+
+
+def _parts(text: str) -> tuple[str, torch.dtype, list[str]]:
+    match = _INPUT.match(text.replace(" ", ""))
+    dtypes = {name: dtype for dtype, name in DTYPE_NAMES.items()}
+    if not match or match["dtype"] not in dtypes:
+        raise UserError(f"{text!r} is not [NAME=]DTYPE[SIZES]; dtypes are {', '.join(dtypes)}")
+    return match["name"] or "", dtypes[match["dtype"]], [s for s in match["sizes"].split(",") if s]
+
+
+def _example(text: str, ranges: dict[str, Any]) -> tuple[str, torch.Tensor]:
+    name, dtype, sizes = _parts(text)
+    shape = []
+    for size in sizes:
+        if size.isdigit():
+            shape.append(int(size))
+        elif size in ranges:
+            # A size of 1 would be taken for a broadcast.
+            shape.append(min(max(ranges[size].min, 2), ranges[size].max))
+        else:
+            raise UserError(f"{text!r}: say what {size} may be, as --dynamic {size}=1..64")
+    if dtype.is_floating_point:
+        return name, torch.randn(shape).to(dtype)
+    return name, torch.zeros(shape, dtype=dtype)
+
+
+def _open_sizes(text: str, ranges: dict[str, Any]) -> dict[int, Any]:
+    return {d: ranges[size] for d, size in enumerate(_parts(text)[2]) if size in ranges}

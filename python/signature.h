@@ -1,0 +1,45 @@
+// How a call's arguments and results map to a graph: what the importer (importer.py, class Imported) tells.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+#include <vector>
+
+#include "backend/compile.h"
+#include "runtime/size_expr.h"
+
+namespace ipex::python {
+
+// What the importer knows of the call beside the graph (importer.py, class Imported).
+struct Signature {
+  enum class Argument : uint8_t { kTensor, kInteger, kIgnored };
+  struct SymbolSource {
+    int argument = 0;
+    enum { kValue, kSize, kStride } what = kValue;
+    int dim = 0;
+    int64_t divisor = 1;  // the symbol is the size divided by this, without rest
+  };
+  struct Result {
+    enum { kNone, kConstant, kDim, kArgument, kSame, kTensor, kAlias, kArgumentView } kind = kNone;
+    pybind11::object constant;  // kConstant
+    SizeExpr dim = 0;           // kDim; views: offset in elements
+    int index = 0;  // kArgument(View): position; kSame: earlier result; kTensor, kAlias: output of the graph
+    Dtype dtype = Dtype::kF32;  // views
+    std::vector<SizeExpr> sizes,
+        strides;  // views, and kTensor if restrided: the view of what the graph stores
+    bool restrided = false;
+  };
+  std::vector<Argument> arguments;
+  std::vector<SymbolSource> symbols;  // in the graph's order
+  std::vector<Result> results;
+  std::vector<bool> mutated;  // by graph input
+};
+
+// From the importer's lists of tuples.
+Signature make_signature(const graph::Graph& graph, const pybind11::list& arguments,
+                         const pybind11::list& symbols, const pybind11::list& outputs);
+
+// Makes the ATen calls of this graph, which must outlive the result.
+ExternFactory extern_factory(const graph::Graph& graph);
+
+}  // namespace ipex::python

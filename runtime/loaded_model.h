@@ -1,0 +1,53 @@
+// An artifact as a function of tensors: what the C++ library and the Python loader have in common.
+//
+// Calls take the inputs that are not weights, in the order of the model's own. They check dtype, rank and
+// every size, read the symbols, copy what has another layout than compiled, and run. Any number of calls may
+// run at once; they share weights and code and have an arena each.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "runtime/artifact.h"
+
+namespace ipex {
+
+class LoadedModel {
+ public:
+  LoadedModel(const std::string& path, const LoadOptions& options, const StepReader& read_step,
+              bool prepare = true);
+
+  const Artifact& artifact() const { return artifact_; }
+  const Interface& interface() const { return artifact_.interface; }
+  const Executable::Parts& parts() const { return artifact_.executable->parts(); }
+  // The executable's inputs that a call gives.
+  const std::vector<int>& arguments() const { return arguments_; }
+  const std::string& argument_name(size_t argument) const {
+    return interface().inputs[arguments_[argument]].name;
+  }
+
+  // The symbols' values for these arguments. UserError naming the input, and the dimension and its range.
+  std::vector<int64_t> bind(std::span<const TensorView> arguments) const;
+
+  // A result of the executable: sizes and strides known, data null. `result` is of kind kTensor.
+  TensorView result_view(const Interface::Result& result, std::span<const int64_t> symbols) const;
+  // What the executable writes for one of its outputs; data is null.
+  TensorView output_view(const OutputSpec& output, std::span<const int64_t> symbols) const;
+
+  // `outputs`: memory for each output of the executable.
+  void run(std::span<const TensorView> arguments, std::span<const int64_t> symbols,
+           std::span<void* const> outputs) const;
+
+ private:
+  Artifact artifact_;
+  std::vector<int> arguments_;
+};
+
+// Copies elements between layouts of the same sizes and dtype.
+void copy_elements(const TensorView& from, const TensorView& to);
+
+std::string text(std::span<const int64_t> sizes);  // "[2, 3]"
+
+}  // namespace ipex
