@@ -354,16 +354,17 @@ class Compiler {
 
   // ---- batches ----
 
-  // Emitted with its first member; those whose memory is no plain run of elements have kernels of their own.
+  // Emitted with the first member that is; those whose memory is no plain run of elements have kernels of
+  // their own.
   void emit_batch(int32_t n) {
     const int64_t number = g_.nodes[n].attr<int64_t>("batch");
     auto is_member = [&](int32_t m) {
       return g_.nodes[m].op == Op::kGroup && g_.nodes[m].attr_or<int64_t>("batch", -1) == number;
     };
-    if (n > 0 && is_member(n - 1)) return;
+    if (!emitted_batches_.insert(number).second) return;
     std::vector<int32_t> members;
     for (int32_t m = n; m < static_cast<int32_t>(g_.nodes.size()) && is_member(m); ++m) {
-      if (!needed_[m]) continue;
+      if (!needed_[m] || is_empty(m)) continue;
       is_run_of_elements(m) ? members.push_back(m) : emit_kernel(m, *g_.nodes[m].body);
     }
     if (members.empty()) return;
@@ -715,6 +716,7 @@ class Compiler {
   std::map<std::string, std::string> kernel_names_;  // recipe: name of the kernel that has it
   std::vector<KernelStep*> unlinked_;
   std::shared_ptr<const FunctionLibrary> library_;
+  std::set<int64_t> emitted_batches_;
   double primitives_ms_ = 0;
 };
 

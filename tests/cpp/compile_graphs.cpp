@@ -132,6 +132,18 @@ TEST(Compile, EqualKernelsAreCompiledOnce) {
   EXPECT_EQ(text.find("func "), text.rfind("func "));
 }
 
+// A batch whose first member has nothing to do.
+TEST(Compile, BatchWithoutItsFirstMember) {
+  const CompiledGraph compiled = check(R"(graph main(%x: f32[0,5], %y: f32[5], %z: f32[3,7]) {
+    %0 = pointwise.exp(%x) : f32[0,5]
+    %1 = pointwise.exp(%y) : f32[5]
+    %2 = pointwise.exp(%z) : f32[3,7]
+    return %0{5,1}, %1{1}, %2{7,1}
+  })",
+                                       {tensor(ramp(0)), tensor(ramp(5)), tensor(ramp(21))});
+  EXPECT_EQ(compiled.report.kernel_steps, 1);
+}
+
 TEST(Compile, SoftmaxOfOddShapes) {
   for (const auto& [rows, columns] :
        {std::pair(1, 1), std::pair(3, 5), std::pair(7, 130), std::pair(2, 4097)}) {
