@@ -13,8 +13,6 @@ import sys
 import time
 from collections import Counter
 
-os.environ.setdefault("IPEX_STRICT", "1")
-
 from program_generator import random_program
 from program_minimiser import minimised
 from random_programs import mismatch
@@ -55,6 +53,7 @@ def main():
     parser.add_argument("--keep-going", action="store_true", help="report mismatches and go on")
     parser.add_argument("--json", help="also write the counts to this file")
     arguments = parser.parse_args()
+    os.environ.setdefault("IPEX_STRICT", "1")
     counts, start, seed, failures, shown = Counts(), time.monotonic(), arguments.seed, 0, 0.0
     while counts["evaluations"] < arguments.nodes and time.monotonic() - start < arguments.seconds:
         report = check(seed, counts)
