@@ -78,9 +78,11 @@ def test_results_that_share_memory(compiled):
         return grown, part * 2, same - 1
 
     optimised = compiled(run)
-    for _ in range(5):
-        x = torch.randn(40, 50)
-        assert_close_to_eager(optimised(x), run(x))
+    # PyTorch warns of such operators, and under continuous integration refuses them.
+    with torch._functorch.config.patch(error_on_custom_op_aliasing=False):
+        for _ in range(5):
+            x = torch.randn(40, 50)
+            assert_close_to_eager(optimised(x), run(x))
 
 
 def test_operands_have_the_strides_of_tracing(compiled):

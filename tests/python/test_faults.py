@@ -110,7 +110,15 @@ def test_operator_that_raises_in_one_thread(compiled):
     assert not wrong
 
 
-def test_interrupt_during_a_long_call(compiled):
+@pytest.fixture
+def interruptible():
+    """SIGINT raises KeyboardInterrupt, also where the tests run in the background and inherited that it is ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_interrupt_during_a_long_call(compiled, interruptible):
     """Ctrl-C while kernels run, the GIL released: Python raises it when the call returns; no result is half made."""
 
     def run(x):
@@ -140,7 +148,7 @@ def test_interrupt_during_a_long_call(compiled):
         assert torch.equal(compiled_run(x), expected)
 
 
-def test_interrupt_during_compilation(compiled):
+def test_interrupt_during_compilation(compiled, interruptible):
     """The interrupted compilation is forgotten, the next call compiles again."""
 
     def run(x, y):
