@@ -36,13 +36,6 @@ Graph canonicalize(Graph graph);
 //   value=6.0
 Graph fold_constants(Graph graph);
 
-// fold_channel_affine: batch norm in inference, and any affine map of a convolution's channels by static
-// vectors, into the convolution's weights and bias, which are then computed once.
-//   pre: canonical; post: canonical
-//   %1 = conv(%x, %w); %3 = pointwise.mul(%1, %2: expand of %s)   =>   %5 = conv(%x, pointwise.mul(%w,
-//   expand(%s)))
-Graph fold_channel_affine(Graph graph);
-
 // fuse_library: bias, activations, binary add/mul and residual sums into matmul and conv as post-ops;
 // permutes of matmul operands stay views (absorbed by strides); addmm forms.
 //   %2 = matmul(%0, %1); %3 = pointwise.relu(%2)   =>   %3 = matmul(%0, %1) post=["relu"]

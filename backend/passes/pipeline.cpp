@@ -14,11 +14,10 @@
 namespace ipex::graph {
 namespace {
 
-constexpr std::array<GraphPass, 8> kPipeline = {{
+constexpr std::array<GraphPass, 7> kPipeline = {{
     {"canonicalize", canonicalize, false},
     {"fold_constants", fold_constants, true},
     {"canonicalize", canonicalize, false},
-    {"fold_channel_affine", fold_channel_affine, true},
     {"fuse_library", fuse_library, true},
     {"plan_layouts", plan_layouts, true},
     {"form_groups", form_groups, false},
