@@ -176,45 +176,37 @@ def ddp_without_synchronisation(rank, compiled):
 # ---- sharded ----
 
 
-def fully_sharded(rank, compiled):
-    """FSDP2: parameters are DTensors, gathered by hooks before each layer runs."""
+def sharded_training(rank, compile_layer, compile_model):
+    """Parameters after training under FSDP2; each layer goes through `compile_layer` before it is sharded."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
     mesh = init_device_mesh("cpu", (WORKERS,))
+    torch.manual_seed(0)
+    model = Layers()
+    for layer in model.layers:
+        compile_layer(layer)
+        fully_shard(layer, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    train(compile_model(model), model, rank)
+    return [p.full_tensor() for p in model.parameters()]
 
-    def trained(compile_it):
-        torch.manual_seed(0)
-        model = Layers()
-        for layer in model.layers:
-            fully_shard(layer, mesh=mesh)
-        fully_shard(model, mesh=mesh)
-        train(compile_it(model), model, rank)
-        return [p.full_tensor() for p in model.parameters()]
 
-    assert_close_to_eager(trained(compiled), trained(lambda model: model), scale=20.0)
+def as_it_is(module):
+    return module
+
+
+def fully_sharded(rank, compiled):
+    """FSDP2: parameters are DTensors, gathered by hooks before each layer runs."""
+    expected = sharded_training(rank, as_it_is, as_it_is)
+    assert_close_to_eager(sharded_training(rank, as_it_is, compiled), expected, scale=20.0)
 
 
 def fully_sharded_layer_by_layer(rank, compiled):
     """The way it is used: every layer compiled before it is sharded."""
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import fully_shard
-
-    mesh = init_device_mesh("cpu", (WORKERS,))
-
-    def trained(compile_it):
-        torch.manual_seed(0)
-        model = Layers()
-        for layer in model.layers:
-            compile_it(layer)
-            fully_shard(layer, mesh=mesh)
-        fully_shard(model, mesh=mesh)
-        train(model, model, rank)
-        return [p.full_tensor() for p in model.parameters()]
-
-    assert_close_to_eager(
-        trained(lambda layer: layer.compile(backend=BACKEND)), trained(lambda layer: layer), scale=20.0
-    )
+    expected = sharded_training(rank, as_it_is, as_it_is)
+    found = sharded_training(rank, lambda layer: layer.compile(backend=BACKEND), as_it_is)
+    assert_close_to_eager(found, expected, scale=20.0)
 
 
 def distributed_tensors(rank, compiled):

@@ -61,8 +61,6 @@ def _random(shape: tuple[int, ...], dtype: torch.dtype, seed: int = 0) -> Tensor
 
 # Arguments without default that are no tensors.
 _REQUIRED = {"number": 0.5, "float": 0.5, "int": -1, "List[int]": [-1], "Optional[List[int]]": [-1], "bool": False}
-_NOT_FLOAT = {"bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not", "bitwise_left_shift", "bitwise_right_shift",
-              "gcd", "lcm", "__lshift__", "__rshift__"}  # fmt: skip
 
 
 def _tensor_arguments(op: Any) -> int:
@@ -91,7 +89,7 @@ def _table_cases() -> Iterator[Case]:
     for kind in ("pointwise", "reduction", "scan"):
         for row in getattr(_C, f"{kind}_rows")():
             op = next((op for name in row["aten"].split() if (op := _overload(name)) is not None), None)
-            if op is None or row["name"] in _NOT_FLOAT:
+            if op is None or not row["floats"]:
                 continue
             for dtype in DTYPES:
                 for size in SIZES:

@@ -161,7 +161,7 @@ def _measure(case: Case, rounds: int, variants: tuple[str, ...]) -> Result:
         case.dtype,
         moved,
         flops,
-        _bound_ms(case, moved, case.flops),
+        _bound_ms(case, moved),
         samples,
         sum(report["kernel_steps"] for report in reports),
         sum(report["library_steps"] for report in reports),
@@ -172,10 +172,10 @@ def _measure(case: Case, rounds: int, variants: tuple[str, ...]) -> Result:
     )
 
 
-def _bound_ms(case: Case, moved: int, flops: float) -> float:
+def _bound_ms(case: Case, moved: int) -> float:
     found = limits(case.size)
     peak = found["bf16_gflops" if case.dtype == "bf16" and found["bf16_gflops"] else "f32_gflops"]
-    return max(moved / max(found["copy_gbs"], found["triad_gbs"]), flops / peak) / 1e6
+    return max(moved / max(found["copy_gbs"], found["triad_gbs"]), case.flops / peak) / 1e6
 
 
 def _tensors(value: Any) -> list[torch.Tensor]:
