@@ -1,6 +1,6 @@
 """The fuzzer as a command: random programs until so many graph nodes were evaluated, or for so many seconds.
 
-    python tests/python/fuzz.py --nodes 1000000 --seed 1 --keep-going
+    python tests/python/fuzz.py --nodes 1000000 --more-inputs 8 --seed 1 --keep-going
 
 `nodes` counts those of all programs that were compiled and agreed with eager, each once; `evaluations` counts them once
 for each run of the compiled program that was compared, with other values or other sizes.
@@ -31,9 +31,9 @@ class Counts(Counter):
         self[program.engine.target or "best"] += steps
 
 
-def check(seed, counts):
+def check(seed, counts, more_bindings=0):
     """None, or the report of the failure: seed, what differs and the minimised program."""
-    program = random_program(seed)
+    program = random_program(seed, more_bindings)
     if not program.outputs:
         return None
     runs = []
@@ -42,7 +42,8 @@ def check(seed, counts):
         counts.add_program(program, len(runs))
         return None
     smallest = minimised(program, lambda candidate: mismatch(candidate) is not None)
-    return f"IPEX_FUZZ_SEED={seed}: {(mismatch(smallest) or found).message}\n{smallest}\n"
+    inputs = f" (with --more-inputs {more_bindings})" if more_bindings else ""
+    return f"IPEX_FUZZ_SEED={seed}{inputs}: {(mismatch(smallest) or found).message}\n{smallest}\n"
 
 
 def main():
@@ -50,13 +51,14 @@ def main():
     parser.add_argument("--nodes", type=int, default=100_000, help="stop after so many evaluations of nodes")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="or after so long")
     parser.add_argument("--seed", type=int, default=1, help="of the first program; the next ones follow")
+    parser.add_argument("--more-inputs", type=int, default=0, help="run each program with so many inputs more than 3 or 4")
     parser.add_argument("--keep-going", action="store_true", help="report mismatches and go on")
     parser.add_argument("--json", help="also write the counts to this file")
     arguments = parser.parse_args()
     os.environ.setdefault("IPEX_STRICT", "1")
     counts, start, seed, failures, shown = Counts(), time.monotonic(), arguments.seed, 0, 0.0
     while counts["evaluations"] < arguments.nodes and time.monotonic() - start < arguments.seconds:
-        report = check(seed, counts)
+        report = check(seed, counts, arguments.more_inputs)
         seed += 1
         if report is not None:
             failures += 1

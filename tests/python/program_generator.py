@@ -47,25 +47,31 @@ EXACT = JUMPS - {"div", "remainder", "fmod", "frac"} | {
 }  # fmt: skip
 VIEWS = ("permute", "unsqueeze", "expand", "slice", "reshape", "flip", "select", "pad", "repeat", "roll", "split")
 EXTENTS = (2, 3, 5, 8, 16, 17, 33, 70)
+OTHER_EXTENTS = (2, 3, 7, 16, 31, 64, 65, 130)  # of a dynamic program's later runs
 
 
-def random_program(seed):
-    """The program of this seed: a third of them dynamic, some for smaller instruction sets, a few interpreted."""
+def random_program(seed, more_bindings=0):
+    """The program of this seed: a third of them dynamic, some for smaller instruction sets, a few interpreted.
+
+    `more_bindings` adds inputs (and, if dynamic, sizes) to run it with; the program stays the same.
+    """
     rng = random.Random(seed)
     steps = rng.choice((6, 12, 24, 50, 100, 200))
     threads = rng.choice((0, 0, 1, 3))
     target = rng.choice((*all_targets(), "", ""))
     engine = Engine(target, threads, interpreter=steps <= 24 and rng.random() < 0.2)
-    return Generator(seed, dynamic=rng.random() < 0.35, engine=engine).program(steps)
+    return Generator(seed, rng.random() < 0.35, engine, more_bindings).program(steps)
 
 
 class Generator:
     """Grows one program. `values` are eager results, `wide` the same in fp64, `fakes` what PyTorch's shape functions
     make of them; `exact` says which of them no rounding has touched."""
 
-    def __init__(self, seed, dynamic=False, engine=None):
+    def __init__(self, seed, dynamic=False, engine=None, more_bindings=0):
         self.random = random.Random(seed)
         self.torch_random = torch.Generator().manual_seed(seed)
+        # Bindings beyond the usual draw from generators of their own: the program does not depend on their number.
+        more_random, self.more_torch_random = random.Random(seed + 1), torch.Generator().manual_seed(seed + 1)
         self.dynamic = dynamic
         self.engine = engine or Engine()
         self.most_elements = 200_000
@@ -74,10 +80,12 @@ class Generator:
         self.fake_mode = FakeTensorMode(shape_env=ShapeEnv() if dynamic else None)
         if dynamic:  # different ones: equal sizes are one symbol
             first = self.random.sample(EXTENTS, 3)
-            others = [[self.random.choice((2, 3, 7, 16, 31, 64, 65, 130)) for _ in first] for _ in range(3)]
-            self.extents = [first, *others]
+            others = [[self.random.choice(OTHER_EXTENTS) for _ in first] for _ in range(3)]
+            more = [[more_random.choice(OTHER_EXTENTS) for _ in first] for _ in range(more_bindings)]
+            self.extents, self.usual_bindings = [first, *others, *more], 4
         else:
-            self.extents = [[self.random.choice((1, *EXTENTS)) for _ in range(3)]] * 3
+            sizes, self.usual_bindings = [self.random.choice((1, *EXTENTS)) for _ in range(3)], 3
+            self.extents = [sizes] * (self.usual_bindings + more_bindings)
         self.bindings = [[] for _ in self.extents]
 
     def program(self, steps):
@@ -102,9 +110,10 @@ class Generator:
         which = [(d, self.random.random() < 0.33) for d in range(self.random.randint(0, 2), 3)]
         dtype = self.random.choice(DTYPES)
         transposed, repeated = self.random.random() < 0.3, self.random.random() < 0.15
-        for inputs, extents in zip(self.bindings, self.extents, strict=True):
+        for number, (inputs, extents) in enumerate(zip(self.bindings, self.extents, strict=True)):
             shape = [1 if is_one else extents[d] for d, is_one in which]
-            tensor = op_cases.random_values(dtype, shape[::-1] if transposed else shape, self.torch_random)
+            generator = self.torch_random if number < self.usual_bindings else self.more_torch_random
+            tensor = op_cases.random_values(dtype, shape[::-1] if transposed else shape, generator)
             if transposed:
                 tensor = tensor.permute(*range(len(shape))[::-1])
             inputs.append(tensor.expand(2, *tensor.shape) if repeated else tensor)
