@@ -51,7 +51,7 @@ def main():
     parser.add_argument("--nodes", type=int, default=100_000, help="stop after so many evaluations of nodes")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="or after so long")
     parser.add_argument("--seed", type=int, default=1, help="of the first program; the next ones follow")
-    parser.add_argument("--more-inputs", type=int, default=0, help="run each program with so many inputs more than 3 or 4")
+    parser.add_argument("--more-inputs", type=int, default=0, help="of each program: beside its 3 or 4")
     parser.add_argument("--keep-going", action="store_true", help="report mismatches and go on")
     parser.add_argument("--json", help="also write the counts to this file")
     arguments = parser.parse_args()
