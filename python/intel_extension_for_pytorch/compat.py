@@ -42,6 +42,13 @@ def implicit_decompositions() -> dict[Any, Callable]:
     return {op: _get_decomp_for_cia(op) for op in _collect_all_valid_cia_ops_for_aten_namespace()}
 
 
+def rounded_once() -> Callable:
+    """The op x * y + z with one rounding, which ATen does not have."""
+    from torch._inductor import inductor_prims
+
+    return inductor_prims.fma
+
+
 def without_dtype_checks(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
     """A copy of an exported program without its assertions on dtypes, which autocast changes."""
     program = copy.copy(program)

@@ -9,6 +9,7 @@ import op_cases
 import pytest
 import torch
 from comparison import difference
+from conftest import BACKEND
 from graphs import Call, assert_all
 
 SHAPES = ((3, 17, 70), (1, 1, 33), (130, 34, 1), (2, 67, 5), (1, 300, 129))
@@ -94,3 +95,16 @@ def calls_of(name, fuse):
 def test_structural_op(name):
     calls = [*calls_of(name, False), *calls_of(name, True)]
     assert_all(calls, functools.partial(difference, scale=10.0), at_least=10)
+
+
+def test_linspace_of_integers(strict):
+    """Where PyTorch's own decomposition is off by one: fractional ends, steps that meet an integer."""
+
+    def made(x):
+        ends = ((4.3, 50), (0, 7), (-3, 4), (50, 4.3))
+        return [torch.linspace(*pair, steps, dtype=x.dtype) + x for pair in ends for steps in (1, 2, 7, 50)]
+
+    for dtype in (torch.int8, torch.int64):
+        x = torch.tensor(1, dtype=dtype)
+        ours = torch.compile(made, backend=BACKEND)(x)
+        assert [t.tolist() for t in ours] == [t.tolist() for t in made(x)]
