@@ -210,6 +210,8 @@ class PythonModel {
     return results;
   }
 
+  const std::string& manifest() const { return model_.artifact().manifest; }
+
   py::dict description() const {
     const Executable& executable = *model_.artifact().executable;
     py::list inputs, outputs, results, isas, dims;
@@ -231,14 +233,13 @@ class PythonModel {
       symbols.push_back(std::min<int64_t>(symbol.high, std::max<int64_t>(symbol.low, 64)));
     }
     const MemoryPlan plan = executable.plan(symbols);
-    py::list members, weights;
+    py::list members;
     for (const Archive::Member& member : model_.artifact().archive->members())
       members.append(py::make_tuple(member.name, member.data.size()));
     return py::dict("inputs"_a = inputs, "outputs"_a = outputs, "results"_a = results, "dims"_a = dims,
                     "isas"_a = isas, "isa"_a = name(model_.artifact().isa),
                     "steps"_a = step_dicts(executable), "arena_bytes"_a = plan.arena_bytes,
-                    "naive_bytes"_a = plan.naive_bytes, "members"_a = members,
-                    "manifest"_a = model_.artifact().manifest);
+                    "naive_bytes"_a = plan.naive_bytes, "members"_a = members);
   }
 
  private:
@@ -306,6 +307,7 @@ void bind_ahead_of_time(py::module_& m) {
       .def(py::init<const std::string&, const std::string&, bool, bool>(), "path"_a, "weights"_a, "verify"_a,
            "link"_a, py::call_guard<py::gil_scoped_release>())
       .def("run", &PythonModel::run)
+      .def("manifest", &PythonModel::manifest)
       .def("description", &PythonModel::description);
 }
 

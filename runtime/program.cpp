@@ -2,9 +2,11 @@
 #include "runtime/program.h"
 
 #include <algorithm>
+#include <exception>
 
 #include "runtime/error.h"
 #include "runtime/kernel_steps.h"
+#include "runtime/parallel.h"
 
 namespace ipex {
 
@@ -99,14 +101,17 @@ class Reader {
       const size_t end = std::min(text.find('\n'), text.size());
       where_ = "program:" + std::to_string(line);
       if (end == text.size()) fail("the last line does not end");
-      FieldReader io(text.substr(0, end), where_, limits_);
       require(!ended_, "text after the end");
-      line == 1 ? read_header(io) : read_line(io);
-      io.finish();
+      FieldReader io(text.substr(0, end), where_, limits_);
+      if (line == 1 ? read_header(io) : read_line(io))
+        io.finish();
+      else
+        step_lines_.push_back({text.substr(0, end), where_});
       text.remove_prefix(end + 1);
     }
     where_ = "program";
     require(ended_, "it is cut short");
+    read_steps();
     finish();
     return std::move(program_);
   }
@@ -117,7 +122,7 @@ class Reader {
     if (!holds) fail(what);
   }
 
-  void read_header(FieldReader& io) {
+  bool read_header(FieldReader& io) {
     Header header;
     if (io.word() != "ipex.program") io.fail("this is no program");
     fields(io, header);
@@ -129,9 +134,11 @@ class Reader {
     require(header.buffers >= 0 && header.buffers <= kMostBuffers, "bad number of buffers");
     limits_ = {static_cast<int>(header.buffers), static_cast<int>(header.symbols)};
     program_.parts.symbol_count = limits_.symbols;
+    return true;
   }
 
-  void read_line(FieldReader& io) {
+  // False for a line that is a step's: those are read later, all at once.
+  bool read_line(FieldReader& io) {
     Executable::Parts& parts = program_.parts;
     if (io.word() == "symbol") {
       fields(io, program_.interface.symbols.emplace_back());
@@ -157,32 +164,66 @@ class Reader {
     } else if (io.word() == "end") {
       ended_ = true;
     } else {
-      read_step(io);
+      require(static_cast<int>(parts.buffers.size()) == limits_.buffers, "buffers come before steps");
+      return false;
     }
+    return true;
   }
 
-  void read_step(FieldReader& io) {
-    require(static_cast<int>(program_.parts.buffers.size()) == limits_.buffers, "buffers come before steps");
-    MadeSteps made;
+  struct StepLine {
+    std::string_view text;
+    std::string where;
+    MadeSteps made = {};
+    StepTail tail = {};
+    std::exception_ptr error = nullptr;
+  };
+
+  // In parallel, because a library step generates code: that is most of what loading takes beside the data.
+  void read_steps() {
+    const int threads = num_threads();  // what the steps are made for
+    parallel_tasks(static_cast<int64_t>(step_lines_.size()), [&](int64_t i) {
+      const ThreadLimit limit(threads);
+      StepLine& line = step_lines_[i];
+      try {
+        read_step(line);
+      } catch (...) {
+        line.error = std::current_exception();
+      }
+    });
+    for (StepLine& line : step_lines_) {
+      if (line.error) std::rethrow_exception(line.error);
+      where_ = line.where;
+      add(line);
+    }
+    where_ = "program";
+  }
+
+  void read_step(StepLine& line) const {
+    FieldReader io(line.text, line.where, limits_);
     if (auto kernel = read_kernel_step(io)) {
       if (kernels_) kernel->link(kernels_);
-      made.main = std::move(kernel);
+      line.made.main = std::move(kernel);
     } else {
-      made = read_step_(io);
+      line.made = read_step_(io);
     }
-    StepTail tail;
-    fields(io, tail);
-    made.main->info.bytes = tail.info.bytes;
-    made.main->info.flops = tail.info.flops;
-    made.main->info.sources = tail.info.sources;
-    if (made.pack) {
-      made.pack->info.sources = std::move(tail.info.sources);
-      BufferInfo& packed = program_.parts.buffers[made.packed_buffer];
+    fields(io, line.tail);
+    io.finish();
+  }
+
+  void add(StepLine& line) {
+    auto& [main, pack, packed_buffer, packed_bytes] = line.made;
+    StepInfo& info = line.tail.info;
+    main->info.bytes = info.bytes;
+    main->info.flops = info.flops;
+    main->info.sources = info.sources;
+    if (pack) {
+      pack->info.sources = std::move(info.sources);
+      BufferInfo& packed = program_.parts.buffers[packed_buffer];
       require(packed.kind == BufferKind::kHoisted, "weights are packed into a buffer that is not hoisted");
-      packed.bytes = made.packed_bytes;
-      add(std::move(made.pack), true);
+      packed.bytes = packed_bytes;
+      add(std::move(pack), true);
     }
-    add(std::move(made.main), tail.hoisted);
+    add(std::move(main), line.tail.hoisted);
   }
 
   void add(std::unique_ptr<Step> step, bool hoisted) {
@@ -302,6 +343,7 @@ class Reader {
   bool ended_ = false;
   Program program_;
   std::vector<int> in_place_;
+  std::vector<StepLine> step_lines_;
 };
 
 }  // namespace

@@ -80,6 +80,7 @@ struct MadeSteps {
   int packed_buffer = -1;
   int64_t packed_bytes = 0;
 };
+// Asked by several threads at once.
 using StepReader = std::function<MadeSteps(FieldReader& io)>;
 
 // `constants` as in Program. Unsupported, naming the step and the model's source line, for a step that has no

@@ -129,7 +129,7 @@ class LoadedModel(torch.nn.Module):
     def __init__(self, path: str | Path, *, weights: str | Path | None = None, verify_weights: bool = True) -> None:
         super().__init__()
         self._model = _C.LoadedModel(str(path), str(weights or ""), verify_weights, link=True)
-        structures = json.loads(self._model.description()["manifest"])["structures"]
+        structures = json.loads(self._model.manifest())["structures"]
         if "python" not in structures:
             raise UserError(f"{path} was not compiled from a Python program")
         signature = json.loads(structures["python"])
@@ -176,7 +176,7 @@ class LoadedModel(torch.nn.Module):
 def describe(model: Any) -> dict[str, Any]:
     """Of a _C.LoadedModel, linked or not."""
     description = dict(model.description())
-    manifest = json.loads(description.pop("manifest"))
+    manifest = json.loads(model.manifest())
     kinds: dict[str, int] = {}
     for step in description["steps"]:
         kinds[step["kind"]] = kinds.get(step["kind"], 0) + 1
