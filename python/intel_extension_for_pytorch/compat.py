@@ -322,11 +322,16 @@ def symbols_in(value: Any) -> dict[Any, torch.SymInt]:
     return found
 
 
-def same_count(a: Sequence[int | torch.SymInt], b: Sequence[int | torch.SymInt]) -> bool:
-    """Is it known without a guard that two traced shapes have as many elements?"""
+def is_known(condition: bool | torch.SymBool) -> bool:
+    """Whether it holds for every size, asked without a guard: False where nobody knows yet."""
     from torch.fx.experimental.symbolic_shapes import statically_known_true
 
-    return statically_known_true(math.prod(a) == math.prod(b))
+    return statically_known_true(condition)
+
+
+def same_count(a: Sequence[int | torch.SymInt], b: Sequence[int | torch.SymInt]) -> bool:
+    """Is it known without a guard that two traced shapes have as many elements?"""
+    return is_known(math.prod(a) == math.prod(b))
 
 
 def without_empty_case(stride: torch.SymInt) -> torch.SymInt:
@@ -370,8 +375,6 @@ def memory_order(tensor: torch.Tensor) -> list[int] | None:
     """Dims from outermost to innermost of a tensor whose elements fill their memory; None where that is not known.
     Symbolic sizes are compared as expressions: no guard is added."""
 
-    from torch.fx.experimental.symbolic_shapes import statically_known_true
-
     def hint(size: int | torch.SymInt) -> int:
         return size if isinstance(size, int) else size_hint(size, size.node.expr)
 
@@ -379,7 +382,7 @@ def memory_order(tensor: torch.Tensor) -> list[int] | None:
     step: int | torch.SymInt = 1
     for d in reversed(order):
         size, stride = tensor.size(d), tensor.stride(d)
-        if not statically_known_true(size == 1) and not statically_known_true(stride == step):
+        if not is_known(size == 1) and not is_known(stride == step):
             return None
         step = step * size
     return order

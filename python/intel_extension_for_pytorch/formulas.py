@@ -206,10 +206,14 @@ def _order_in_mask(mask: Tensor) -> Tensor:
 def _masked_scatter(x: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     """Elements of `source`, in order, where the mask is set."""
     x, mask = torch.broadcast_tensors(x, mask)
-    if source.numel() == 0:
+    count = math.prod(source.shape)
+    if compat.is_known(count == 0):
         return x.clone()
+    given = source if source.dim() == 1 else source.reshape(-1)
+    if not compat.is_known(count > 0):  # something to read where the mask is not set
+        given = torch.cat([given, given.new_zeros(1)])
     order = torch.where(mask.reshape(-1), _order_in_mask(mask), 0)
-    return torch.where(mask, source.reshape(-1)[order].view(x.shape), x)
+    return torch.where(mask, given[order].view(x.shape), x)
 
 
 @formula(aten.masked_scatter_backward.default)
