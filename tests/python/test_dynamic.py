@@ -199,6 +199,20 @@ def test_sizes_from_data(name, strict):
         check(*DATA_PROGRAMS[name])
 
 
+def test_gradient_of_sizes_from_data(strict):
+    """The gradient has a size from data too, which the backward pass gets as it comes."""
+    x = torch.linspace(-1, 1, 12).view(3, 4).requires_grad_()
+
+    def gradient(function):
+        return torch.autograd.grad(function(x).sum(), x)[0]
+
+    def chosen(x):
+        return torch.masked_select(x, x > 0) ** 2
+
+    with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
+        assert torch.equal(gradient(torch.compile(chosen, backend=BACKEND, fullgraph=True)), gradient(chosen))
+
+
 def test_an_assertion_about_data_fails():
     def function(x):
         n = x.sum().item()
