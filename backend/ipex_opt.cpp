@@ -8,13 +8,12 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <fstream>
 #include <iostream>
 #include <random>
-#include <sstream>
 
 #include "backend/compile.h"
 #include "backend/graph/constants.h"
+#include "backend/ir_text.h"
 #include "backend/lower/lower.h"
 #include "codegen/loop/eval.h"
 #include "codegen/loop/text.h"
@@ -29,31 +28,6 @@ struct Settings {
   std::vector<std::string> passes;
   bool pipeline = false, lower = false, run = false, list = false;
 };
-
-std::string read_text(const std::string& file) {
-  std::ostringstream text;
-  if (file == "-") {
-    text << std::cin.rdbuf();
-    return text.str();
-  }
-  std::ifstream stream(file);
-  if (!stream) throw UserError("cannot read " + file);
-  text << stream.rdbuf();
-  return text.str();
-}
-
-// The first word that is not in a comment tells a graph from loop functions.
-bool is_graph(const std::string& text) {
-  std::istringstream lines(text);
-  for (std::string line; std::getline(lines, line);) {
-    const size_t at = line.find_first_not_of(" \t");
-    if (at == std::string::npos || line[at] == '#') continue;
-    if (line.compare(at, 5, "graph") == 0) return true;
-    if (line.compare(at, 4, "func") == 0) return false;
-    break;
-  }
-  throw UserError("the text starts with neither 'graph' nor 'func'");
-}
 
 loop::Target target_of(const Settings& settings) {
   return settings.target.empty() ? loop::current_target() : loop::target_for(parse_isa(settings.target));

@@ -7,11 +7,10 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <iostream>
 #include <optional>
-#include <sstream>
 
+#include "backend/ir_text.h"
 #include "benchmarks/kernels/hardware_counters.h"
 #include "benchmarks/kernels/table_graphs.h"
 #include "benchmarks/kernels/workload.h"
@@ -56,14 +55,6 @@ void time_kernel(benchmark::State& state, const NamedGraph& named, Session& sess
     state.counters["cycles"] = static_cast<double>(session.counters.cycles()) / runs;
     state.counters["instructions"] = static_cast<double>(session.counters.instructions()) / runs;
   }
-}
-
-std::string read_text(const std::string& file) {
-  std::ifstream stream(file);
-  if (!stream) throw UserError("cannot read " + file);
-  std::ostringstream text;
-  text << stream.rdbuf();
-  return text.str();
 }
 
 int run(int argc, char** argv) {

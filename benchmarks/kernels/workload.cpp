@@ -9,6 +9,7 @@
 
 #include "backend/compile.h"
 #include "backend/graph/constants.h"
+#include "backend/ir_text.h"
 #include "codegen/loop/eval.h"
 #include "codegen/loop/text.h"
 #include "runtime/error.h"
@@ -46,14 +47,6 @@ Extent extent(const TensorSpec& spec, const std::vector<int64_t>& symbols) {
   }
   e.span += spec.offset.eval(symbols.data());
   return e;
-}
-
-// "graph" or "func", the first word outside comments.
-bool is_graph(const std::string& text) {
-  size_t at = text.find_first_not_of(" \t\n");
-  while (at != std::string::npos && text[at] == '#')
-    at = text.find_first_not_of(" \t\n", std::min(text.find('\n', at), text.size()));
-  return at != std::string::npos && text.compare(at, 5, "graph") == 0;
 }
 
 }  // namespace

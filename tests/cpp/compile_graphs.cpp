@@ -14,9 +14,6 @@
 namespace ipex::test {
 namespace {
 
-using Floats = std::vector<float>;
-using Longs = std::vector<int64_t>;
-
 CompileOptions options() {
   CompileOptions o;
   o.target = loop::current_target();

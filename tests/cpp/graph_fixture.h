@@ -16,6 +16,8 @@
 namespace ipex::test {
 
 using graph::HostTensor;
+using Floats = std::vector<float>;
+using Longs = std::vector<int64_t>;
 
 template <class T>
 HostTensor tensor(const std::vector<T>& values) {
@@ -99,6 +101,11 @@ inline Kernel run_fused(const graph::Graph& g, std::vector<HostTensor> inputs,
   for (HostTensor& output : kernel.outputs) buffers.push_back(output.data());
   loop::eval(kernel.function, buffers, symbols);
   return kernel;
+}
+
+// The first result of such a kernel, of floats.
+inline Floats run(const std::string& text, std::vector<HostTensor> inputs, const Longs& symbols = {}) {
+  return values<float>(run_fused(graph::parse(text), std::move(inputs), symbols).outputs[0]);
 }
 
 }  // namespace ipex::test

@@ -7,8 +7,6 @@
 namespace ipex::test {
 namespace {
 
-using Floats = std::vector<float>;
-
 size_t count(const std::string& text, const std::string& part) {
   size_t n = 0;
   for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++n;

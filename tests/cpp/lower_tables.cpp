@@ -35,7 +35,6 @@ HostTensor apply(const std::string& row, const std::string& dtype, const std::ve
   return run_fused(graph::parse(text), operands).outputs[0];
 }
 
-using Floats = std::vector<float>;
 using Reference = std::function<double(const std::vector<double>&)>;
 
 double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }

@@ -1,0 +1,101 @@
+// What is left to copy after all steps: outputs that are views of something else, updates of inputs whose old
+// value was still needed.
+#include <algorithm>
+
+#include "backend/compiler.h"
+#include "backend/step_info.h"
+#include "codegen/loop/simplify.h"
+
+namespace ipex::graph {
+
+using loop::index_const;
+
+void Compiler::add_copy(Value v, const OperandLayout& to, int buffer) {
+  const Type& type = g_.type(v);
+  if (std::any_of(type.shape.begin(), type.shape.end(),
+                  [](const Dim& d) { return loop::as_const_int(d) == 0; }))
+    return;
+  Graph body;
+  body.symbols = g_.symbols;
+  body.symbol_hints = g_.symbol_hints;
+  body.symbol_lows = g_.symbol_lows;
+  Node input;
+  input.op = Op::kInput;
+  input.name = "x";
+  input.types = {type};
+  const Value x = body.add(std::move(input));
+  body.inputs = {x.node};
+  body.outputs = {{x, {}}};
+  const int from = buffer_of(resolve_view(g_, v).root);
+  loop::Function f = loop::simplify(lower_group(body, {layout_of(v)}, {to}, next_kernel_name(body)));
+  auto step = std::make_unique<CallStep>(f.name, std::vector<int>{from}, std::vector<int>{buffer});
+  step->info.kind = StepKind::kCopy;
+  step->info.bytes = 2 * bytes_hint(g_, v);
+  ++report_.kernel_steps;
+  add_kernel(std::move(f), std::move(step), false);
+}
+
+OperandLayout Compiler::whole(const Shape& shape, const Strides& strides) const {
+  return {strides, index_const(0), span(shape, strides)};
+}
+
+void Compiler::copy_outputs() {
+  for (int k : output_copies_) {
+    const GraphOutput& output = g_.outputs[k];
+    const Shape& shape = g_.type(output.value).shape;
+    const Strides strides = output.strides.empty() ? contiguous_strides(shape) : output.strides;
+    const int buffer = add_buffer(BufferKind::kOutput, k, 0);
+    add_copy(output.value, whole(shape, strides), buffer);
+    TensorSpec spec{buffer, g_.type(output.value).dtype};
+    for (const Dim& dim : shape) spec.sizes.push_back(size(dim));
+    for (const Dim& stride : strides) spec.strides.push_back(size(stride));
+    parts_.outputs[k] = {std::move(spec)};
+  }
+}
+
+// All old values are read before the first new one is written: what would read an input that is updated
+// here goes through memory of its own.
+void Compiler::copy_mutations() {
+  struct Update {
+    int input;
+    Value value;
+    int staged = -1;  // temporary buffer
+  };
+  std::vector<Update> updates;
+  for (const InputMutation& m : g_.mutations) {
+    if (written_.count(m.input)) continue;
+    const View view = resolve_view(g_, m.value);
+    const Value input{g_.inputs[m.input], 0};
+    const Shape& shape = g_.type(m.value).shape;
+    if (view.root == input && same_strides(shape, view.strides, g_.layout(input)) &&
+        loop::as_const_int(view.offset) == 0)
+      continue;  // its own value
+    updates.push_back({m.input, m.value});
+  }
+  for (Update& update : updates) {
+    const View view = resolve_view(g_, update.value);
+    if (!mutated_.count(view.root.node)) continue;
+    const Type& type = g_.type(update.value);
+    update.staged =
+        add_buffer(BufferKind::kTemporary, -1, size(numel(type.shape) * index_const(itemsize(type.dtype))));
+    add_copy(update.value, whole(type.shape, contiguous_strides(type.shape)), update.staged);
+  }
+  for (const Update& update : updates) {
+    const Value input{g_.inputs[update.input], 0};
+    const Shape& shape = g_.type(input).shape;
+    Value from = update.value;
+    if (update.staged >= 0) {
+      // A contiguous value of its own, known to nobody else.
+      Node staged;
+      staged.op = Op::kReorder;
+      staged.types = {g_.type(update.value)};
+      staged.operands = {update.value};
+      from = g_.add(std::move(staged));
+      static_only_.push_back(false);
+      buffers_[from] = update.staged;
+    }
+    add_copy(from, whole(shape, g_.layout(input)), buffers_.at(input));
+  }
+}
+
+}  // namespace ipex::graph

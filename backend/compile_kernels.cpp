@@ -1,0 +1,102 @@
+// Groups as kernels: lowered, the memory of their results chosen, identical ones compiled once.
+#include <algorithm>
+
+#include "backend/compiler.h"
+#include "backend/step_info.h"
+#include "codegen/loop/simplify.h"
+#include "codegen/loop/text.h"
+
+namespace ipex::graph {
+
+std::string Compiler::next_kernel_name(const Graph& body) const {
+  return "k" + std::to_string(kernels_.size()) + kernel_suffix(body);
+}
+
+void Compiler::emit_kernel(int32_t n, const Graph& body) {
+  const Node& node = g_.nodes[n];
+  std::vector<OperandLayout> inputs, outputs;
+  std::vector<int> buffers;
+  for (Value v : node.operands) {
+    inputs.push_back(layout_of(v));
+    buffers.push_back(buffer_of(resolve_view(g_, v).root));
+  }
+  for (Value v : results_of(n)) outputs.push_back(layout_of(v));
+  loop::Function f = loop::simplify(lower_group(body, inputs, outputs, next_kernel_name(body)));
+  std::set<int> taken;  // operands' buffers that a result already replaces
+  for (Value v : results_of(n)) {
+    const std::string out = "out" + std::to_string(v.result);
+    if (!buffers_.count(v)) {
+      if (int input = mutation_target(v, f, out, buffers); input >= 0)
+        buffers_[v] = input;
+      else
+        share_operand(v, f, out, buffers, taken);
+    }
+    buffers.push_back(buffer_of(v));
+  }
+  const auto results = buffers.begin() + static_cast<int64_t>(node.operands.size());
+  auto step = std::make_unique<CallStep>(f.name, std::vector<int>(buffers.begin(), results),
+                                         std::vector<int>(results, buffers.end()));
+  if (static_only_[n]) step->recipe = recipe_of(f);
+  describe(*step, g_, n);
+  ++report_.kernel_steps;
+  add_kernel(std::move(f), std::move(step), static_only_[n]);
+}
+
+std::string Compiler::recipe_of(loop::Function f) const {
+  f.name = "hoisted";
+  return loop::print(f);
+}
+
+void Compiler::add_kernel(loop::Function f, std::unique_ptr<KernelStep> step, bool hoisted) {
+  const auto [same, is_new] = kernel_names_.try_emplace(recipe_of(f), f.name);
+  step->rename(same->second);
+  if (is_new) kernels_.push_back(std::move(f));
+  unlinked_.push_back(step.get());
+  add_step(std::move(step), hoisted);
+}
+
+bool Compiler::shares(const loop::Function& f, const std::string& out, const std::vector<int>& buffers,
+                      int buffer) const {
+  for (size_t k = 0; k < f.buffers.size() && f.buffers[k].access == loop::Access::kIn; ++k)
+    if (buffers[k] == buffer && !may_share(f, f.buffers[k].name, out)) return false;
+  return true;
+}
+
+int Compiler::mutation_target(Value v, const loop::Function& f, const std::string& out,
+                              const std::vector<int>& buffers,
+                              const std::function<bool(int buffer)>& allowed) {
+  if (static_only_[v.node]) return -1;
+  for (const InputMutation& m : g_.mutations) {
+    if (m.value != v || written_.count(m.input)) continue;
+    const Value input{g_.inputs[m.input], 0};
+    const Shape& shape = g_.type(v).shape;
+    if (last_reader_[input.node] > v.node || !same_strides(shape, g_.layout(v), g_.layout(input))) return -1;
+    if (!shares(f, out, buffers, buffers_.at(input))) return -1;
+    if (allowed && !allowed(buffers_.at(input))) return -1;
+    written_.insert(m.input);
+    return buffers_.at(input);
+  }
+  return -1;
+}
+
+void Compiler::share_operand(Value v, const loop::Function& f, const std::string& out,
+                             const std::vector<int>& buffers, std::set<int>& taken) {
+  if (static_only_[v.node]) return;
+  const int result = buffer_of(v);
+  const Node& node = g_.nodes[v.node];
+  for (Value operand : node.operands) {
+    const Value root = resolve_view(g_, operand).root;
+    const int source = buffers_.at(root);
+    if (parts_.buffers[source].kind != BufferKind::kTemporary || last_reader_[root.node] != v.node) continue;
+    const Type &from = g_.type(root), &to = g_.type(v);
+    if (itemsize(from.dtype) != itemsize(to.dtype) || taken.count(source) ||
+        !loop::provably_equal(span(from.shape, g_.layout(root)), span(to.shape, g_.layout(v))) ||
+        !shares(f, out, buffers, source))
+      continue;
+    in_place_[result] = source;
+    taken.insert(source);
+    return;
+  }
+}
+
+}  // namespace ipex::graph

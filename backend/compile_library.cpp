@@ -1,0 +1,88 @@
+// Matrix products and convolutions as steps of the library, ATen calls as steps of the caller's.
+#include <algorithm>
+
+#include "backend/compiler.h"
+#include "backend/step_info.h"
+
+namespace ipex::graph {
+
+kernels::Planning Compiler::planning(const Node& node) const {
+  if (options_.jit) return kernels::Planning::kJudge;
+  const Isa isa = options_.target.isa;
+  for (Value v : node.operands)
+    if (!kernels::runs_on(isa, g_.type(v).dtype))
+      throw Unsupported("a library step of type " + std::string(name(g_.type(v).dtype)) + " on " +
+                        std::string(name(isa)));
+  return isa <= current_isa() ? kernels::Planning::kJudge : kernels::Planning::kLater;
+}
+
+void Compiler::emit_library(int32_t n) {
+  const Node& node = g_.nodes[n];
+  using Ints = std::vector<int64_t>;
+  if (node.op == Op::kConvBackward) {
+    kernels::ConvBackwardDesc desc{spec_of(node.operands[0]), spec_of(node.operands[1]),
+                                   spec_of(node.operands[2]), spec_of({n, 0})};
+    desc.weights = node.attr<std::string>("which") == "weights";
+    desc.stride = node.attr<Ints>("stride");
+    desc.padding = node.attr<Ints>("padding");
+    desc.dilation = node.attr<Ints>("dilation");
+    desc.output_padding = node.attr_or<Ints>("output_padding", {});
+    desc.groups = node.attr_or<int64_t>("groups", 1);
+    desc.transposed = node.attr_or<bool>("transposed", false);
+    desc.planning = planning(node);
+    return add_library(n, {kernels::make_conv_backward(desc), nullptr, 0});
+  }
+  size_t next = 2;
+  std::optional<TensorSpec> bias;
+  if (node.attr_or<bool>("bias", false)) bias = spec_of(node.operands[next++]);
+  std::vector<kernels::PostOp> post;
+  for (const std::string& text : node.attr_or<std::vector<std::string>>("post", {})) {
+    kernels::PostOp op = kernels::parse_post_op(text);
+    const auto rows = kernels::post_op_rows();
+    const auto row = std::find_if(rows.begin(), rows.end(), [&](const auto& r) { return r.name == op.name; });
+    if (row->takes_operand) op.operand = spec_of(node.operands[next++]);
+    post.push_back(std::move(op));
+  }
+  const bool pack = static_only_[resolve_view(g_, node.operands[1]).root.node];
+  const TensorSpec a = spec_of(node.operands[0]), b = spec_of(node.operands[1]), dst = spec_of({n, 0});
+  const int packed_buffer = add_buffer(BufferKind::kHoisted, -1, 0);
+  if (node.op == Op::kMatMul)
+    return add_library(
+        n, kernels::make_matmul({a, b, dst, bias, std::move(post), pack, planning(node)}, packed_buffer),
+        packed_buffer);
+  kernels::ConvDesc desc{a, b, dst, bias};
+  desc.stride = node.attr<Ints>("stride");
+  desc.padding = node.attr<Ints>("padding");
+  desc.dilation = node.attr<Ints>("dilation");
+  desc.output_padding = node.attr_or<Ints>("output_padding", {});
+  desc.groups = node.attr_or<int64_t>("groups", 1);
+  desc.transposed = node.attr_or<bool>("transposed", false);
+  desc.post = std::move(post);
+  desc.pack_w = pack;
+  desc.planning = planning(node);
+  add_library(n, kernels::make_conv(desc, packed_buffer), packed_buffer);
+}
+
+void Compiler::add_library(int32_t n, kernels::LibrarySteps steps, int packed_buffer) {
+  if (steps.pack) {
+    parts_.buffers[packed_buffer].bytes = steps.packed_bytes;
+    if (!g_.nodes[n].source.empty()) steps.pack->info.sources.push_back(g_.nodes[n].source);
+    add_step(std::move(steps.pack), true);
+  }
+  describe(*steps.main, g_, n);
+  ++report_.library_steps;
+  add_step(std::move(steps.main), static_only_[n]);
+}
+
+void Compiler::emit_extern(int32_t n) {
+  const Node& node = g_.nodes[n];
+  if (!options_.make_extern)
+    throw Unsupported(node.name + ": an ATen call in a graph compiled without libtorch");
+  std::unique_ptr<Step> step = options_.make_extern(node, specs_of(node.operands), read_results(n));
+  describe(*step, g_, n);
+  ++report_.extern_steps;
+  report_.extern_ops.push_back(node.name + (step->info.detail.empty() ? "" : ": " + step->info.detail));
+  add_step(std::move(step), false);
+}
+
+}  // namespace ipex::graph
