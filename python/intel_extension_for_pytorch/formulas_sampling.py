@@ -2,12 +2,14 @@
 
 Along each dimension a position of the grid falls between the elements of the input: it reads a few of them (taps), each
 with a weight. The result is the sum over all combinations of taps; the gradient of the input goes back to the same
-places with the same weights, the gradient of the grid follows the slopes of the weights.
+places with the same weights, the gradient of the grid follows the slopes of the weights. Places are numbered through
+all dimensions of an image, which makes one index of them, the same in every channel.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -24,7 +26,7 @@ _CUBIC = -0.75  # the slope of the kernel one element away, as in ATen
 
 
 class Tap(NamedTuple):
-    index: Tensor  # i64, within the dimension
+    index: Tensor  # within the dimension, a whole number of the grid's type
     weight: Tensor  # 0 where the element lies outside
     slope: Tensor | None  # of the weight, by the grid's coordinate
 
@@ -62,8 +64,8 @@ def _taps(grid: Tensor, size: int, interpolation: int, padding: int, align_corne
 
     def tap(at: Tensor, weight: Tensor, slope: Tensor | None) -> Tap:
         valid = (at >= 0) & (at <= size - 1)
-        index = torch.where(valid, at, 0.0).to(torch.int64)
-        return Tap(index, torch.where(valid, weight, 0.0), None if slope is None else torch.where(valid, slope, 0.0))
+        at, weight = torch.where(valid, at, 0.0), torch.where(valid, weight, 0.0)
+        return Tap(at, weight, None if slope is None else torch.where(valid, slope, 0.0))
 
     if interpolation == _BICUBIC:
         base = torch.floor(x)
@@ -95,25 +97,36 @@ def _cubic_slope(t: Tensor, k: int) -> Tensor:
 
 
 class _Sampling:
-    """The taps of one call; every tensor is laid out as [N, 1, grid...]."""
+    """The taps of one call; every tensor is laid out as [N, 1, grid...], images as [N, C, places]."""
 
     def __init__(self, x: Tensor, grid: Tensor, interpolation: int, padding: int, align_corners: bool) -> None:
         self.wide = torch.promote_types(x.dtype, torch.float32)
-        rank = x.dim() - 2
+        self.sizes = x.shape[2:]
+        rank = len(self.sizes)
         self.taps = [
-            _taps(grid[..., rank - 1 - d].unsqueeze(1).to(self.wide), x.shape[2 + d], interpolation, padding,
+            _taps(grid[..., rank - 1 - d].unsqueeze(1).to(self.wide), self.sizes[d], interpolation, padding,
                   align_corners)
             for d in range(rank)
         ]  # fmt: skip
         ones = (1,) * rank
         self.batch = torch.arange(x.shape[0]).view(-1, 1, *ones)
         self.channel = torch.arange(x.shape[1]).view(1, -1, *ones)
+        self.images = x.flatten(2)
+        places = math.prod(self.sizes)
+        self.index_type = torch.int32 if isinstance(places, int) and places < 2**31 else torch.int64
 
     def combinations(self) -> Iterator[tuple[Tap, ...]]:
         return itertools.product(*self.taps)
 
-    def at(self, taps: Sequence[Tap]) -> tuple[Tensor, ...]:
-        return self.batch, self.channel, *(tap.index for tap in taps)
+    def at(self, indices: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """Where the taps of each dimension meet, in `images`."""
+        place, *others = (index.to(self.index_type) for index in indices)
+        for index, size in zip(others, self.sizes[1:], strict=True):
+            place = place * size + index
+        return self.batch, self.channel, place
+
+    def read(self, taps: Sequence[Tap]) -> Tensor:
+        return self.images[self.at([tap.index for tap in taps])].to(self.wide)
 
 
 def _product(factors: Sequence[Tensor]) -> Tensor:
@@ -129,7 +142,7 @@ def _grid_sampler(x: Tensor, grid: Tensor, interpolation: int, padding: int, ali
     sampling = _Sampling(x, grid, interpolation, padding, align_corners)
     total = None
     for taps in sampling.combinations():
-        term = x[sampling.at(taps)].to(sampling.wide) * _product([tap.weight for tap in taps])
+        term = sampling.read(taps) * _product([tap.weight for tap in taps])
         total = term if total is None else total + term
     return total.to(x.dtype)
 
@@ -152,9 +165,9 @@ def _grid_sampler_backward(
             return taps.view(*(1,) * d, -1, *(1,) * (rank - 1 - d), *taps.shape[1:])
 
         weight = _product([stacked(d, lambda tap: tap.weight) for d in range(rank)])
-        at = (sampling.batch, sampling.channel, *(stacked(d, lambda tap: tap.index) for d in range(rank)))
-        zeros = torch.zeros(x.shape, dtype=sampling.wide)
-        of_x = zeros.index_put(at, wide * weight, accumulate=True).to(x.dtype)
+        at = sampling.at([stacked(d, lambda tap: tap.index) for d in range(rank)])
+        zeros = torch.zeros(sampling.images.shape, dtype=sampling.wide)
+        of_x = zeros.index_put(at, wide * weight, accumulate=True).view(x.shape).to(x.dtype)
     if output_mask[1]:
         of_grid = torch.zeros(grid.shape, dtype=sampling.wide)
         if interpolation != _NEAREST:
@@ -163,7 +176,7 @@ def _grid_sampler_backward(
                 total = None
                 for taps in sampling.combinations():
                     factors = [tap.slope if k == d else tap.weight for k, tap in enumerate(taps)]
-                    term = x[sampling.at(taps)].to(sampling.wide) * _product(factors)
+                    term = sampling.read(taps) * _product(factors)
                     total = term if total is None else total + term
                 slopes.append((total * wide).sum(1))
             of_grid = torch.stack(slopes[::-1], -1)
