@@ -1,10 +1,12 @@
-"""Whole models: first call (fresh process; empty caches, or those that another process filled) and steady state, beside
-eager, aot_eager and Inductor.
+"""Whole models: first call (fresh process; empty caches, or those that another process filled), steady state and peak
+memory, beside eager (with channels_last weights and images too where a model convolves), aot_eager and Inductor (frozen
+too in inference).
 
 python benchmarks/bench_models.py                       every case
 python benchmarks/bench_models.py --only bert_base      cases whose name contains the text
 python benchmarks/bench_models.py --first-call          first calls only; --steady: steady state only
 python benchmarks/bench_models.py --warm                warm first calls only: a second process, the caches of the first
+python benchmarks/bench_models.py --memory              peak resident memory of a step that is not the first
 python benchmarks/bench_models.py --counts              native and Extern op counts only
 python benchmarks/bench_models.py --tables build/figures    also save the tables as Markdown (see tables.py)
 """
@@ -15,7 +17,8 @@ import argparse
 import json
 import tempfile
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import torch
 from models import build, loss_of
@@ -23,6 +26,7 @@ from rich.console import Console
 from rich.progress import track
 from tables import ResultTable
 from timing import in_fresh_process, interleaved, machine
+from torch.utils import _pytree as pytree
 
 
 @dataclass(frozen=True)
@@ -39,31 +43,56 @@ class Benchmark:
         return f"{self.model} b{self.batch} {self.mode} {self.precision}"
 
 
+INFERENCE = {"resnet50": 1, "bert_base": 1, "gpt2": 1, "gpt2_decode": 1, "vit_base": 1, "dlrm": 256}  # with batch sizes
+TRAINING = {
+    "resnet50": 16, "unet": 4, "bert_classifier": 8, "gpt2": 4, "llama_small": 4, "vit_base": 4, "dlrm": 256,
+}  # fmt: skip
 CASES = [
-    Benchmark(model, batch, "infer", precision)
-    for model, batch in (("resnet50", 1), ("bert_base", 1), ("gpt2", 1), ("vit_base", 1), ("dlrm", 256))
-    for precision in ("fp32", "bf16")
-] + [
-    Benchmark(model, batch, "train", precision)
-    for model, batch in (("resnet50", 16), ("bert_classifier", 8), ("gpt2", 4), ("vit_base", 4), ("dlrm", 256))
+    Benchmark(model, batch, mode, precision)
+    for mode, models in (("infer", INFERENCE), ("train", TRAINING))
+    for model, batch in models.items()
     for precision in ("fp32", "bf16")
 ]
+CONVOLVE = ("resnet50", "unet")
 
 
-def callable_of(case: Benchmark, backend: str | None):
-    """A function that runs one forward pass, or one forward, backward and zeroing of gradients."""
+def variants_of(case: Benchmark, *, inductor: bool) -> list[str]:
+    """What the case is measured with in steady state, ipex last."""
+    names = ["eager", "channels_last"] if case.model in CONVOLVE else ["eager"]
+    if inductor:
+        names += ["inductor", "frozen"] if case.mode == "infer" else ["inductor"]
+    return [*names, "ipex"]
+
+
+def compiled(model: torch.nn.Module, variant: str) -> Callable:
+    if variant in ("eager", "channels_last"):
+        return model
+    options = {"backend": "inductor", "options": {"freezing": True}} if variant == "frozen" else {"backend": variant}
+    return torch.compile(model, dynamic=False, **options)
+
+
+def converted(tensor: torch.Tensor, case: Benchmark, variant: str) -> torch.Tensor:
+    """A tensor of the inputs as the variant of the case takes it."""
+    if case.mode == "infer" and case.precision == "bf16" and tensor.is_floating_point():
+        tensor = tensor.to(torch.bfloat16)
+    wanted = variant == "channels_last" and tensor.dim() == 4
+    return tensor.contiguous(memory_format=torch.channels_last) if wanted else tensor
+
+
+def callable_of(case: Benchmark, variant: str) -> Callable:
+    """A function that runs one forward pass, or one forward, backward and zeroing of gradients. `variant`: one of
+    `variants_of`, or the name of a backend."""
     built = build(case.model, batch=case.batch)
-    model = built.model
+    model, inputs = built.model, pytree.tree_map(lambda t: converted(t, case, variant), built.inputs)
+    if variant == "channels_last":
+        model.to(memory_format=torch.channels_last)
     if case.mode == "infer":
         model.eval()
-        inputs = built.inputs
         if case.precision == "bf16":
             model.to(torch.bfloat16)
-            low = lambda t: t.to(torch.bfloat16) if t.is_floating_point() else t  # noqa: E731
-            inputs = {k: low(v) for k, v in inputs.items()} if isinstance(inputs, dict) else tuple(map(low, inputs))
         if isinstance(inputs, dict):
             inputs.pop("labels", None)
-        net = torch.compile(model, backend=backend, dynamic=False) if backend else model
+        net = compiled(model, variant)
 
         def infer():
             with torch.inference_mode():
@@ -71,11 +100,11 @@ def callable_of(case: Benchmark, backend: str | None):
 
         return infer
     model.train()
-    net = torch.compile(model, backend=backend, dynamic=False) if backend else model
+    net, given = compiled(model, variant), replace(built, inputs=inputs)
 
     def train():
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=case.precision == "bf16"):
-            loss = loss_of(built.call(net))
+            loss = loss_of(given.call(net))
         loss.backward()
         model.zero_grad(set_to_none=True)
 
@@ -108,6 +137,22 @@ def _first_call_in(cache: str, case: Benchmark, backend: str) -> float:
     return float(in_fresh_process(code, env))
 
 
+def peak_memory(case: Benchmark, variant: str) -> float:
+    """Most MB resident in a fresh process during steps after the second, which has compiled everything."""
+    code = (
+        "import sys; sys.path.insert(0, {path!r})\n"
+        "import bench_models as b\n"
+        "fn = b.callable_of(b.Benchmark(*{case!r}), {variant!r})\n"
+        "fn(); fn()\n"
+        "open('/proc/self/clear_refs', 'w').write('5')\n"  # the peak counts from here
+        "fn(); fn()\n"
+        "print(next(int(l.split()[1]) for l in open('/proc/self/status') if l.startswith('VmHWM')) / 1024)"
+    ).format(path=__file__.rsplit("/", 1)[0], case=(case.model, case.batch, case.mode, case.precision), variant=variant)
+    with tempfile.TemporaryDirectory() as cache:
+        env = {"IPEX_CACHE": f"{cache}/ipex", "TORCHINDUCTOR_CACHE_DIR": f"{cache}/inductor"}
+        return float(in_fresh_process(code, env))
+
+
 def counts(case: Benchmark) -> list[dict]:
     """Reports of the graphs that the case compiles: native ops, Extern ops by name."""
     import intel_extension_for_pytorch as ipex
@@ -124,12 +169,13 @@ def main() -> None:
     parser.add_argument("--first-call", action="store_true")
     parser.add_argument("--warm", action="store_true")
     parser.add_argument("--steady", action="store_true")
+    parser.add_argument("--memory", action="store_true")
     parser.add_argument("--counts", action="store_true")
     parser.add_argument("--no-inductor", action="store_true", help="leave Inductor out (it needs a C++ compiler)")
     parser.add_argument("--json", help="also write the results to this file")
     parser.add_argument("--tables", help="also save the tables as Markdown in this folder")
     arguments = parser.parse_args()
-    everything = not (arguments.first_call or arguments.warm or arguments.steady or arguments.counts)
+    everything = not any((arguments.first_call, arguments.warm, arguments.steady, arguments.memory, arguments.counts))
     cases = [c for c in CASES if arguments.only in c.name]
     console = Console(width=140)
     results: dict[str, dict] = {case.name: {} for case in cases}
@@ -167,22 +213,35 @@ def main() -> None:
             table.add(case.name, *(f"{s:.2f}" for s in seconds.values()), f"{ratio:.2f}")
         finish(table)
 
+    named = dict.fromkeys(v for case in CASES for v in variants_of(case, inductor=not arguments.no_inductor))
+    columns = [v for v in named if v != "ipex"] + ["ipex"]
+
     if arguments.steady or everything:
-        variants = ["eager", *[p for p in peers if p != "aot_eager"]]
-        ratios = [f"{v} / ipex" for v in variants if v != "ipex"]
         table = ResultTable("steady", "Steady state, median ms of an interleaved run", "bench_models.py --steady",
-                            ["case", *variants, *ratios, "spread"])  # fmt: skip
+                            ["case", *columns, "best other / ipex", "inductor / ipex", "spread"])  # fmt: skip
         for case in track(cases, "steady state", console=console, transient=True):
             torch._dynamo.reset()
+            variants = variants_of(case, inductor=not arguments.no_inductor)
             samples = interleaved(
-                {name: callable_of(case, None if name == "eager" else name) for name in variants},
-                rounds=9 if case.mode == "infer" else 5,
+                {name: callable_of(case, name) for name in variants}, rounds=9 if case.mode == "infer" else 5
             )
             ms = {name: sample.median for name, sample in samples.items()}
             results[case.name]["steady_ms"] = ms
-            table.add(case.name, *(f"{v:.2f}" for v in ms.values()),
-                      *(f"{ms[v] / ms['ipex']:.2f}" for v in variants if v != "ipex"),
+            best = min(v for name, v in ms.items() if name != "ipex")
+            table.add(case.name, *(f"{ms[c]:.2f}" if c in ms else "" for c in columns), f"{best / ms['ipex']:.2f}",
+                      f"{ms['inductor'] / ms['ipex']:.2f}" if "inductor" in ms else "",
                       f"{max(s.spread for s in samples.values()):.0%}")  # fmt: skip
+        finish(table)
+
+    if arguments.memory or everything:
+        peers = [c for c in columns if c not in ("channels_last", "frozen")]
+        table = ResultTable("memory", "Peak resident memory of a step, MB", "bench_models.py --memory",
+                            ["case", *peers, *(f"ipex / {p}" for p in peers if p != "ipex")])  # fmt: skip
+        for case in track(cases, "memory", console=console, transient=True):
+            peaks = {peer: peak_memory(case, peer) for peer in peers}
+            results[case.name]["peak_mb"] = peaks
+            table.add(case.name, *(f"{mb:.0f}" for mb in peaks.values()),
+                      *(f"{peaks['ipex'] / peaks[p]:.2f}" for p in peers if p != "ipex"))  # fmt: skip
         finish(table)
 
     if arguments.json:

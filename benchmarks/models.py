@@ -59,6 +59,52 @@ class DigitsCnn(nn.Module):
         return self.classifier(self.features(x))
 
 
+class UNet(nn.Module):
+    """Image to image over four resolutions: convolutions with batch norm, pooling down, transposed convolutions up."""
+
+    def __init__(self, channels: int = 3, width: int = 32) -> None:
+        super().__init__()
+        sizes = [width, 2 * width, 4 * width, 8 * width]
+        pairs = list(zip(sizes, sizes[1:], strict=False))
+        self.down = nn.ModuleList(self.block(a, b) for a, b in [(channels, width), *pairs])
+        self.up = nn.ModuleList(nn.ConvTranspose2d(b, a, 2, stride=2) for a, b in reversed(pairs))
+        self.merge = nn.ModuleList(self.block(2 * a, a) for a, _ in reversed(pairs))
+        self.head = nn.Conv2d(width, 2, 1)
+
+    @staticmethod
+    def block(inputs: int, outputs: int) -> nn.Sequential:
+        layers = []
+        for channels in (inputs, outputs):
+            layers += [nn.Conv2d(channels, outputs, 3, padding=1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU()]
+        return nn.Sequential(*layers)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        kept = []
+        for i, block in enumerate(self.down):
+            x = block(nn.functional.max_pool2d(x, 2) if i else x)
+            kept.append(x)
+        for up, merge, skip in zip(self.up, self.merge, reversed(kept[:-1]), strict=True):
+            x = merge(torch.cat([up(x), skip], 1))
+        return self.head(x)
+
+
+class NextToken(nn.Module):
+    """One decoding step: the logits of a token after `length` tokens whose keys and values are kept."""
+
+    def __init__(self, model: nn.Module, batch: int, length: int) -> None:
+        super().__init__()
+        self.model, config = model, model.config
+        heads = config.num_attention_heads
+        for i in range(2 * config.num_hidden_layers):
+            kept = torch.randn(batch, heads, length, config.hidden_size // heads)
+            self.register_buffer(f"kept{i}", kept, persistent=False)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        kept = [getattr(self, f"kept{i}") for i in range(2 * self.model.config.num_hidden_layers)]
+        cache = transformers.DynamicCache(list(zip(kept[::2], kept[1::2], strict=True)))
+        return self.model(input_ids=ids, past_key_values=cache, use_cache=True).logits
+
+
 def bert_base(batch: int = 1, length: int = 128) -> Case:
     config = transformers.BertConfig()
     ids = torch.randint(0, config.vocab_size, (batch, length))
@@ -81,6 +127,21 @@ def gpt2(batch: int = 1, length: int = 128) -> Case:
     return Case(transformers.GPT2LMHeadModel(config), {"input_ids": ids, "labels": ids})
 
 
+def gpt2_decode(batch: int = 1, length: int = 128) -> Case:
+    config = transformers.GPT2Config()
+    model = NextToken(transformers.GPT2LMHeadModel(config), batch, length)
+    return Case(model, (torch.randint(0, config.vocab_size, (batch, 1)),))
+
+
+def llama_small(batch: int = 4, length: int = 128) -> Case:
+    config = transformers.LlamaConfig(
+        vocab_size=8000, hidden_size=512, intermediate_size=1408, num_hidden_layers=8, num_attention_heads=8,
+        num_key_value_heads=4, use_cache=False,
+    )  # fmt: skip
+    ids = torch.randint(0, config.vocab_size, (batch, length))
+    return Case(transformers.LlamaForCausalLM(config), {"input_ids": ids, "labels": ids})
+
+
 def vit_base(batch: int = 1) -> Case:
     config = transformers.ViTConfig(num_labels=1000)
     labels = torch.randint(0, 1000, (batch,))
@@ -99,6 +160,10 @@ def resnet50(batch: int = 1) -> Case:
     )
 
 
+def unet(batch: int = 4) -> Case:
+    return Case(UNet(), (torch.randn(batch, 3, 96, 96),))
+
+
 def dlrm(batch: int = 256) -> Case:
     model = Dlrm()
     return Case(model, (torch.randn(batch, 13), torch.randint(0, 10_000, (8, batch, 4))))
@@ -106,9 +171,12 @@ def dlrm(batch: int = 256) -> Case:
 
 MODELS: dict[str, Callable[..., Case]] = {
     "resnet50": resnet50,
+    "unet": unet,
     "bert_base": bert_base,
     "bert_classifier": bert_classifier,
     "gpt2": gpt2,
+    "gpt2_decode": gpt2_decode,
+    "llama_small": llama_small,
     "vit_base": vit_base,
     "dlrm": dlrm,
 }

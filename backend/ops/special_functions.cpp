@@ -122,7 +122,8 @@ Expr erfcx(const Expr& x) {
        -0.0048732897790146378, 0.014181138709478203,    -0.029346699294818385,   0.046152160580188742,
        -0.054401965070874428,  0.041138369245072602,    0.0017927077427322146,   -0.070120299292773483,
        0.61875631541891374});
-  Expr right = p / (size + c(x, 0.5));
+  Expr right =
+      select(eq(x, c(x, 0)), c(x, 1), p / (size + c(x, 0.5)));  // the series is half a place off there
   Expr left = min(size, c(x, 40)), high = left * left, low = fma(left, left, neg(high)), power = exp(high);
   Expr twice = c(x, 2) * select(isinf(power), power, fma(power, low, power));
   return select(lt(x, c(x, 0)), twice - right, right);

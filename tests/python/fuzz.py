@@ -41,7 +41,7 @@ def check(seed, counts, more_bindings=0):
     if found is None:
         counts.add_program(program, len(runs))
         return None
-    smallest = minimised(program, lambda candidate: mismatch(candidate) is not None)
+    smallest = minimised(program, lambda candidate: (other := mismatch(candidate)) and other.kind == found.kind)
     inputs = f" (with --more-inputs {more_bindings})" if more_bindings else ""
     return f"IPEX_FUZZ_SEED={seed}{inputs}: {(mismatch(smallest) or found).message}\n{smallest}\n"
 

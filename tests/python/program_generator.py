@@ -195,7 +195,7 @@ class Generator:
 
     def in_place(self):
         index = self.pick(lambda v: v.numel() > 0 and not overlaps_itself(v))
-        if index is None:
+        if index is None or self.is_view_of_expanded(index):
             return
         x, ref, kind = self.values[index], Ref(index), self.random.choice(("pointwise",) * 4 + ("copy", "fill", "zero"))
         if kind == "copy":
@@ -216,6 +216,20 @@ class Generator:
                 return
             call = op_cases.call_by_name(op, arguments, "")
             self.add(op, *call.args, name=name, **call.kwargs)
+
+    def is_view_of_expanded(self, index):
+        """PyTorch's own functional form of a write to such a view is base + (new - base), which keeps a NaN; and it
+        refuses to write to an input that repeats elements."""
+        first = len(self.bindings[0])
+        while index >= first:
+            step = self.steps[index - first]
+            source = operands(step)[0]
+            if not shares_memory(self.values[index], self.values[source]):
+                return False
+            if step.target is aten.expand.default:
+                return True
+            index = source
+        return overlaps_itself(self.values[index])
 
     def view(self):
         index = self.pick()

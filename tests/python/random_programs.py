@@ -7,11 +7,12 @@ them, and runs with all that the guards of that compilation admit.
 What counts as equal is not guessed: the program also runs in fp64, and eager's own distance from that sets the scale.
 """
 
+import functools
+import operator
 import os
+import re
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from functools import cache
-from operator import add, floordiv
 from typing import Any
 from unittest import mock
 
@@ -132,21 +133,23 @@ class Program:
         return self.observed(self.run(self.bindings[binding]))
 
     def references(self, binding):
-        """(eager, fp64, shaken), each as a caller sees it; None where eager refuses a binding or values grow too far.
+        """(eager, fp64, shaken both ways), each as a caller sees it; None where eager refuses a binding or values grow
+        too far.
 
-        Shaken is fp64 with each result that was rounded moved by as much: what the program makes of differences that no
-        two right implementations are free of. The cosine of 1e3 keeps four digits.
+        Shaken is fp64 with each result that was rounded moved by as much, up or down at random and then the other way:
+        what the program makes of differences that no two right implementations are free of. The cosine of 1e3 keeps
+        four digits.
         """
         generator = torch.Generator().manual_seed(1)
         eager = [fresh(t) for t in self.bindings[binding]]
-        wide, shaken = ([fresh(t, widened(t.dtype)) for t in eager] for _ in range(2))
+        wide, up, down = ([fresh(t, widened(t.dtype)) for t in eager] for _ in range(3))
         for step in self.steps:
             try:
                 eager.append(step.call(eager))
             except (RuntimeError, IndexError):
                 return None
-            wide.append(step.in_fp64().call(wide))
-            shaken.append(step.in_fp64().call(shaken))
+            for values in (wide, up, down):
+                values.append(step.in_fp64().call(values))
             result = eager[-1]
             if binding and not comparable(result, wide[-1]):
                 return None
@@ -154,15 +157,16 @@ class Program:
                 continue
             if (has_few_bits(result) and same_values(result, wide[-1])) or overlaps_itself(result):
                 continue
-            value = shaken[-1]
-            signs = torch.randint(0, 2, value.shape, generator=generator) * 2 - 1
-            least = 2.0**-149  # of the numbers without leading bits too
-            moved = value * (1 + torch.finfo(result.dtype).eps * signs) + least * signs * (value != 0)
-            if step.mutates:
-                value.copy_(moved)
-            elif not any(shares_memory(value, shaken[i]) for i in operands(step)):
-                shaken[-1] = moved
-        return self.observed(eager), self.observed(wide), self.observed(shaken)
+            signs = torch.randint(0, 2, result.shape, generator=generator) * 2 - 1
+            for values, way in ((up, signs), (down, -signs)):
+                value = values[-1]
+                least = 2.0**-149  # of the numbers without leading bits too
+                moved = value * (1 + torch.finfo(result.dtype).eps * way) + least * way * (value != 0)
+                if step.mutates:
+                    value.copy_(moved)
+                elif not any(shares_memory(value, values[i]) for i in operands(step)):
+                    values[-1] = moved
+        return tuple(map(self.observed, (eager, wide, up, down)))
 
     def graph(self):
         graph = torch.fx.Graph()
@@ -170,8 +174,8 @@ class Program:
 
         def extent(e):
             size = graph.call_function(torch.ops.aten.sym_size.int, (nodes[e.of], e.dim))
-            size = graph.call_function(floordiv, (size, e.over)) if e.over != 1 else size
-            return graph.call_function(add, (size, e.plus)) if e.plus else size
+            size = graph.call_function(operator.floordiv, (size, e.over)) if e.over != 1 else size
+            return graph.call_function(operator.add, (size, e.plus)) if e.plus else size
 
         for step in self.steps:
             nodes.append(graph.call_function(step.target, *step.arguments(nodes.__getitem__, extent)))
@@ -276,7 +280,7 @@ def show(value):
     return repr(value)
 
 
-@cache
+@functools.cache
 def all_targets():
     try:
         from intel_extension_for_pytorch import _C
@@ -307,6 +311,11 @@ class Mismatch:
     binding: int
     output: int
     message: str
+
+    @property
+    def kind(self):
+        """Its message without the numbers: a smaller program with another kind of failure shows something else."""
+        return re.match(r"[\d\s]*(\w+)", self.message)[1]
 
 
 def mismatch(program, count=lambda nodes: None):
@@ -344,9 +353,9 @@ def specials(tensor):
     return tensor.isnan() + 2 * tensor.isposinf() + 3 * tensor.isneginf()
 
 
-def first_difference(ours, eager, wide, shaken):
+def first_difference(ours, eager, wide, up, down):
     """None, or (position, message) of the first one that is not what eager gives."""
-    for position, (a, b, w, s) in enumerate(zip(ours, eager, wide, shaken, strict=True)):
+    for position, (a, b, w, *shaken) in enumerate(zip(ours, eager, wide, up, down, strict=True)):
         if (a.dtype, a.shape) != (b.dtype, b.shape):
             return position, f"{a.dtype}{tuple(a.shape)}, eager has {b.dtype}{tuple(b.shape)}"
         if not b.is_floating_point():
@@ -354,13 +363,13 @@ def first_difference(ours, eager, wide, shaken):
                 return position, f"{int((a != b).sum())} of {b.numel()} elements differ"
             continue
         # At a pole or the edge of a domain the last bit decides between numbers, infinities and NaN.
-        steady = (specials(b) == specials(w)) & (specials(b) == specials(s))
+        steady = functools.reduce(operator.and_, (specials(b) == specials(t) for t in (w, *shaken)))
         if b.numel() == 0 or not steady.any():
             continue
-        clean = [torch.where(steady, t.double(), 0).nan_to_num(0, 0, 0) for t in (a, b, w, s)]
+        clean = [torch.where(steady, t.double(), 0).nan_to_num(0, 0, 0) for t in (a, b, w, *shaken)]
         scale = clean[1].abs().max().item()
         own = (clean[1] - clean[2]).abs().max().item()
-        shake = (clean[3] - clean[2]).abs().max().item()
+        shake = max((moved - clean[2]).abs().max().item() for moved in clean[3:])
         tolerance = 20 * own + 8 * shake + (2e-2 if b.dtype == torch.bfloat16 else 1e-4) * (scale + 1e-2)
         off = (clean[0] - clean[1]).abs().max().item()
         if ((specials(a) != specials(b)) & steady).any() or off > tolerance:
