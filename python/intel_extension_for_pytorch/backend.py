@@ -82,13 +82,25 @@ def _compile_native(
         if kind != "backward":
             compat.report_output_strides(_traced_strides(module))
         return EagerCode(run, ops[0][1])
-    views = compat.views_of_changed_inputs() if kind != "backward" else None
+    views = None
+    if kind != "backward":
+        views = compat.views_of_changed_inputs()
+        _refuse_moved_inputs(module)
     code, strides = _import_and_compile(module, example_inputs, kind, options, static, user_outputs, views)
     if kind != "backward":
         compat.report_output_strides(strides)
     elif warm_start.enabled():
         compat.cache_backward()
     return code
+
+
+def _refuse_moved_inputs(module: fx.GraphModule) -> None:
+    """A compiled graph returns tensors that begin their memory: an input could not be told to begin elsewhere."""
+    outputs = module.graph.output_node().args[0]
+    for position in compat.changed_in_data_and_geometry():
+        value = outputs[position].meta.get("val")
+        if isinstance(value, torch.Tensor) and value.storage_offset() != 0:
+            raise GraphFallback("an input is written to and made a view that begins elsewhere in its memory")
 
 
 def _compile_segment(

@@ -105,18 +105,30 @@ def user_output_count(default: int) -> int:
 
 
 def views_of_changed_inputs() -> dict[int, int]:
-    """Outputs of the forward graph that are (views of) inputs it changes, with the input's position. AOTAutograd makes
-    them again from the input; of what the graph returns it looks at sizes, strides and offset only."""
+    """Outputs of the forward graph that are (views of) inputs it changes, in data or only in geometry, with the input's
+    position. AOTAutograd makes them again from the input; of what the graph returns it looks at sizes, strides and
+    offset only."""
     metadata = forward_metadata()
     if metadata is None or metadata.tokens:
         return {}
-    views = {}
+    returned = enumerate(metadata.mutated_inp_runtime_indices)
+    views = {k: i for k, i in returned if not metadata.input_info[i].mutates_data}
     for i in metadata.aliased_out_indices:
         info = metadata.output_info[i]
         of_input = info.output_type.name in ("alias_of_input", "is_input")
         if of_input and metadata.input_info[info.base_idx].mutates_data:
             views[metadata.num_mutated_inp_runtime_indices + i] = info.base_idx
     return views
+
+
+def changed_in_data_and_geometry() -> list[int]:
+    """Outputs of the forward graph that are inputs it writes to and also views otherwise: AOTAutograd gives the input
+    the sizes, strides and offset of such an output, then copies it."""
+    metadata = forward_metadata()
+    if metadata is None or metadata.tokens:
+        return []
+    infos = [metadata.input_info[i] for i in metadata.mutated_inp_runtime_indices]
+    return [k for k, info in enumerate(infos) if info.mutates_data and info.mutates_metadata]
 
 
 def report_output_strides(strides: Iterable[tuple[int, ...] | None]) -> None:

@@ -186,6 +186,19 @@ def test_view_of_a_larger_tensor_is_written(compiled):
     assert result[1].data_ptr() == result[0].data_ptr()
 
 
+@pytest.mark.parametrize("written", [False, True])
+def test_input_becomes_a_view_that_begins_elsewhere(written, compiled):
+    """AOTAutograd makes it again from the offset of what the graph returns."""
+
+    def function(x):
+        return (x.mul_(2) if written else x).as_strided_((2, 2), (1, 2), 1) + 1
+
+    ours, eager = torch.arange(9.0).view(3, 3), torch.arange(9.0).view(3, 3)
+    assert torch.equal(compiled(function)(ours), function(eager))
+    assert torch.equal(ours, eager)
+    assert (ours.stride(), ours.storage_offset()) == (eager.stride(), eager.storage_offset())
+
+
 @pytest.mark.parametrize("overlap", ["same", "shifted", "transposed"])
 def test_inputs_that_overlap(overlap, compiled):
     """A write to one shows in the other, in eager's order."""
