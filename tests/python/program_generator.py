@@ -21,6 +21,7 @@ from random_programs import (
     as_symbols,
     comparable,
     fresh,
+    is_finite,
     operands,
     overlaps_itself,
     reads,
@@ -185,13 +186,13 @@ class Generator:
                 return
             arguments[argument.name] = Ref(index)
         name = op._schema.name.removeprefix("aten::")
-        if name in op_cases.UNFIXED_SPECIALS and not all(self.is_finite(a) for a in arguments.values()):
+        if name in op_cases.UNFIXED_SPECIALS and not self.are_finite(arguments):
             return
         call = op_cases.call_by_name(op, arguments, "")
         self.add(op, *call.args, name=name, **call.kwargs)
 
-    def is_finite(self, argument):
-        return not isinstance(argument, Ref) or bool(self.values[argument.index].isfinite().all())
+    def are_finite(self, arguments):
+        return all(is_finite(self.values[a.index]) for a in arguments.values() if isinstance(a, Ref))
 
     def in_place(self):
         index = self.pick(lambda v: v.numel() > 0 and not overlaps_itself(v))
@@ -212,7 +213,7 @@ class Generator:
             for argument in op_cases.tensor_arguments(op):
                 other = index if argument.name == "self" else self.pick()
                 arguments[argument.name] = Ref(other)
-            if name in op_cases.UNFIXED_SPECIALS and not all(self.is_finite(a) for a in arguments.values()):
+            if name in op_cases.UNFIXED_SPECIALS and not self.are_finite(arguments):
                 return
             call = op_cases.call_by_name(op, arguments, "")
             self.add(op, *call.args, name=name, **call.kwargs)
