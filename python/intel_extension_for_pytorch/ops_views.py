@@ -188,6 +188,28 @@ def _flip(im: Importer, node: Any, x: Ref, dims: list[int]) -> Ref:
     return im.copy(im.slice(x, starts, steps, x.shape))
 
 
+@rule("roll")
+def _roll(im: Importer, node: Any, x: Ref, shifts: Any, dims: Any = ()) -> Ref:
+    if not x.shape:
+        return im.copy(x)
+    rolled = x if dims else im.reshape(x, (numel(x.shape),))
+    for shift, dim in zip(shifts, dims or (0,), strict=True):
+        rolled = _rolled(im, rolled, dim % len(rolled.shape), im.symbols.dim(shift))
+    return im.copy(im.reshape(rolled, x.shape))
+
+
+def _rolled(im: Importer, x: Ref, dim: int, shift: Dim) -> Ref:
+    """The last elements in front of the others."""
+    size = x.shape[dim]
+    if size == 0:
+        return x
+    last = shift % size if isinstance(shift, int) and isinstance(size, int) else f"({shift} % {size})"
+    if last == 0:
+        return x
+    first = sub(size, last)
+    return _joined(im, [im.slice_dim(x, dim, first, last), im.slice_dim(x, dim, 0, first)], dim, x.shape)
+
+
 @rule("repeat")
 def _repeat(im: Importer, node: Any, x: Ref, repeats: Any) -> Ref:
     counts = im.symbols.dims(repeats)
