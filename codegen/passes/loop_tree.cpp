@@ -49,9 +49,11 @@ double op_cost(ScalarOp op, Dtype dtype) {
   }
 }
 
-// Integer lets in scope, inlined (`named`: but for positions), and the loop that owns each scratch buffer.
+// Integer lets in scope, inlined (`named`: but for positions), and the loop that owns each scratch buffer. In
+// place of other lets stands something that is affine in none of the loop variables they depend on.
 struct LoopTree::Scope {
   Substitution integers, named;
+  std::set<std::string> loop_vars;
   std::map<std::string, Position> positions;
   std::map<std::string, int> owner;
   std::map<std::string, Dtype> dtype;
@@ -120,6 +122,18 @@ void LoopTree::read(const Expr& e, int loop, Scope& scope) {
   });
 }
 
+Expr LoopTree::opaque_value(const Let& let, const Scope& scope) {
+  Expr sum;
+  for (const std::string& name : free_vars(let.value)) {
+    const auto known = scope.integers.find(name);
+    const std::set<std::string> vars =
+        known == scope.integers.end() ? std::set<std::string>{name} : free_vars(known->second);
+    for (const std::string& var : vars)
+      if (scope.loop_vars.contains(var)) sum = sum ? sum + make_var(var) : make_var(var);
+  }
+  return sum && !let.value->type.is_vector() ? make_cast(let.value->type.dtype, sum) : nullptr;
+}
+
 void LoopTree::walk(const Block& block, int loop, Scope& scope) {
   if (!block) return;
   for (const Stmt& stmt : block->stmts) {
@@ -130,12 +144,17 @@ void LoopTree::walk(const Block& block, int loop, Scope& scope) {
       loops_.push_back(
           {.node = f, .parent = loop, .children = {}, .accesses = {}, .extent = simplify(f->end - f->begin)});
       (loop < 0 ? roots_ : loops_[loop].children).push_back(id);
+      scope.loop_vars.insert(f->var);
       walk(f->body, id, scope);
       if (f->reduction)
         for (const Expr& y : f->reduction->yield) read(y, id, scope);
     } else if (const auto* let = std::get_if<Let>(&stmt)) {
       read(let->value, loop, scope);
-      if (let->value->type != kIndex) continue;
+      if (let->value->type != kIndex) {
+        if (const Expr opaque = opaque_value(*let, scope))
+          scope.integers[let->name] = scope.named[let->name] = opaque;
+        continue;
+      }
       scope.integers[let->name] = substitute(let->value, scope.integers);
       scope.named.erase(let->name);
       scope.positions.erase(let->name);
