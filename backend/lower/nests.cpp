@@ -298,16 +298,20 @@ void Lowering::scatter(Value v, const std::string& buffer, const OperandLayout& 
     Expr valid;
     Index at = mapped_index(node, node.types[0].shape, u, nullptr, &valid);
     // Within bounds for the proof that rows of different positions do not overlap; only valid ones are
-    // stored.
+    // stored. Any may be read where there are rows at all.
+    bool readable = true;
     for (size_t d = 0; valid && d < at.size(); ++d)
-      if (map[d] < 0)
-        at[d] = emitter_.let("row",
-                             make_apply(ScalarOp::min_, {make_apply(ScalarOp::max_, {at[d], index_const(0)}),
-                                                         node.types[0].shape[d] - index_const(1)}));
+      if (map[d] < 0) {
+        const Dim& size = node.types[0].shape[d];
+        readable = readable && loop::provably_less(index_const(0), size);
+        at[d] = emitter_.let(
+            "row", make_apply(ScalarOp::min_,
+                              {make_apply(ScalarOp::max_, {at[d], index_const(0)}), size - index_const(1)}));
+      }
     Expr x = loop::make_cast(opmath(dtype), value(src, u));
     if (combine != "set") {
       read_back_.insert(buffer);
-      Expr old = load(buffer, dtype, layout, at, valid);
+      Expr old = load(buffer, dtype, layout, at, readable ? nullptr : valid);
       x = make_apply(combine_op(combine, dtype), {old, x});
     }
     emitter_.emit(loop::Store{buffer, position(layout, at), loop::make_cast(dtype, x), valid});
