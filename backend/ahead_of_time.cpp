@@ -30,19 +30,10 @@ std::vector<std::string> name_constants(const Executable::Parts& parts,
   return members;
 }
 
-void refuse_mutations(const graph::Graph& graph, const Interface& interface) {
-  if (graph.mutations.empty()) return;
-  const Interface::Input& input = interface.inputs[graph.mutations[0].input];
-  throw UserError(std::string("the model writes to ") +
-                  (input.member.empty() ? "its input " : "its buffer ") + input.name +
-                  ": an artifact has no state. Return the new value instead");
-}
-
 }  // namespace
 
 AheadOfTime compile_ahead_of_time(const graph::Graph& graph, const Interface& interface,
                                   std::vector<Isa> isas, const ExternFactory& make_extern) {
-  refuse_mutations(graph, interface);
   std::ranges::sort(isas);
   isas.erase(std::ranges::unique(isas).begin(), isas.end());
   AheadOfTime all;

@@ -18,8 +18,8 @@ struct AheadOfTime {
 };
 
 // One compilation an ISA: what oneDNN does, and so what fuses and in which layout, depends on it. Inputs with
-// a member in `interface` are static in the graph. Unsupported, naming op and source line, for a step that
-// cannot be saved; UserError for a graph that writes its inputs.
+// a member in `interface` that are not written are static in the graph. Unsupported, naming op and source
+// line, for a step that cannot be saved.
 AheadOfTime compile_ahead_of_time(const graph::Graph& graph, const Interface& interface,
                                   std::vector<Isa> isas, const ExternFactory& make_extern);
 

@@ -7,10 +7,10 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
+#include <torch/version.h>
 
 #include <nlohmann/json.hpp>
 
-#include "kernels/step_table.h"
 #include "runtime/error.h"
 
 namespace ipex::kernels {
@@ -347,11 +347,13 @@ std::unique_ptr<Step> make_extern_call(ExternCallDesc desc) {
   return std::make_unique<ExternCall>(std::move(desc));
 }
 
-MadeSteps read_step_or_extern_call(FieldReader& io) {
-  if (io.word() != kWord) return read_step(io);
+MadeSteps read_extern_call(FieldReader& io, const StepReader& others) {
+  if (io.word() != kWord) return others(io);
   ExternCallDesc desc;
   fields(io, desc);
   return {make_extern_call(std::move(desc))};
 }
+
+std::string torch_version() { return TORCH_VERSION; }
 
 }  // namespace ipex::kernels

@@ -34,7 +34,9 @@ struct ExternCallDesc {
 // InternalError when the arguments do not fit it.
 std::unique_ptr<Step> make_extern_call(ExternCallDesc desc);
 
-// As read_step of step_table.h, which it asks for every other step.
-MadeSteps read_step_or_extern_call(FieldReader& io);
+// The step of a saved program's line: an ATen call, or what `others` read.
+MadeSteps read_extern_call(FieldReader& io, const StepReader& others);
+
+std::string torch_version();
 
 }  // namespace ipex::kernels

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "kernels/model_torch.h"
 #include "kernels/step_table.h"
 #include "runtime/loaded_model.h"
 #include "runtime/parallel.h"
@@ -49,7 +50,10 @@ Tensor::Tensor(Dtype dtype, std::vector<int64_t> sizes)
 
 struct Model::Impl {
   Impl(const std::string& path, const ModelOptions& options)
-      : model(path, {.weights = options.weights, .verify_weights = options.verify_weights},
+      : model(path,
+              {.weights = options.weights,
+               .verify_weights = options.verify_weights,
+               .torch = [this] { return open_torch(); }},
               kernels::read_step, options.prepare),
         isa(name(model.artifact().isa)),
         threads(options.threads) {
@@ -68,6 +72,13 @@ struct Model::Impl {
       outputs.push_back(describe(named.name, spec, result.sizes ? *result.sizes : spec.sizes, interface));
       outputs.back().dtype = result.dtype.value_or(spec.dtype);
     }
+  }
+
+  TorchSteps open_torch() {
+    torch = &kernels::open_torch_library();
+    torch->enter_thread();
+    return {torch->torch_version,
+            [this](FieldReader& io) { return torch->read_step(io, kernels::read_step); }};
   }
 
   // A result's layout; its data is that of `memory` or, for an argument, the caller's.
@@ -89,6 +100,7 @@ struct Model::Impl {
   // Results go straight to the caller's memory where it has the layout that the model writes.
   void run(std::span<const TensorView> arguments, std::span<const int64_t> symbols,
            std::span<TensorView> given) const {
+    if (torch) torch->enter_thread();
     const ThreadLimit limit(threads);
     if (given.size() != results.size())
       throw UserError("called with " + std::to_string(given.size()) + " outputs, the model has " +
@@ -118,6 +130,7 @@ struct Model::Impl {
         copy_elements(made(*results[r], arguments, symbols, memory), given[r]);
   }
 
+  const kernels::TorchLibrary* torch = nullptr;  // of a model that calls ATen
   LoadedModel model;
   std::string isa;
   int threads;
@@ -133,6 +146,13 @@ Model Model::load(const std::string& path, const ModelOptions& options) {
 const std::vector<TensorInfo>& Model::inputs() const { return impl_->inputs; }
 const std::vector<TensorInfo>& Model::outputs() const { return impl_->outputs; }
 const std::string& Model::isa() const { return impl_->isa; }
+
+std::map<std::string, TensorView> Model::state() const {
+  std::map<std::string, TensorView> views;
+  for (const int input : impl_->model.state())
+    views.emplace(impl_->model.interface().inputs[input].name, impl_->model.state_view(input));
+  return views;
+}
 
 std::vector<std::vector<int64_t>> Model::output_sizes(std::span<const TensorView> inputs) const {
   const std::vector<int64_t> symbols = impl_->model.bind(inputs);

@@ -14,6 +14,7 @@ struct ipex_model {
     std::vector<int64_t> low, high;
   };
   std::vector<Info> inputs, outputs;
+  std::vector<std::pair<std::string, ipex::TensorView>> state;
 };
 
 namespace {
@@ -107,7 +108,9 @@ ipex_status ipex_model_load(const char* path, const ipex_options* options, ipex_
       chosen.threads = options->threads;
     }
     const ipex::Model loaded = ipex::Model::load(path, chosen);
-    *model = new ipex_model{loaded, describe(loaded.inputs()), describe(loaded.outputs())};
+    const auto state = loaded.state();
+    *model = new ipex_model{
+        loaded, describe(loaded.inputs()), describe(loaded.outputs()), {state.begin(), state.end()}};
   });
 }
 
@@ -123,6 +126,18 @@ ipex_status ipex_model_input(const ipex_model* model, int32_t index, ipex_tensor
 }
 ipex_status ipex_model_output(const ipex_model* model, int32_t index, ipex_tensor_info* info) {
   return tell(model->model.outputs(), model->outputs, index, info);
+}
+
+int32_t ipex_model_state_count(const ipex_model* model) { return static_cast<int32_t>(model->state.size()); }
+ipex_status ipex_model_state(const ipex_model* model, int32_t index, const char** name, ipex_tensor* tensor) {
+  return guarded([&] {
+    require(name && tensor && index >= 0 && static_cast<size_t>(index) < model->state.size(),
+            "no such buffer");
+    const auto& [known_as, view] = model->state[index];
+    *name = known_as.c_str();
+    *tensor = {view.data, static_cast<ipex_dtype>(view.dtype), static_cast<int32_t>(view.sizes.size()),
+               view.sizes.data(), view.strides.data()};
+  });
 }
 
 ipex_status ipex_model_output_sizes(const ipex_model* model, const ipex_tensor* inputs, int32_t index,

@@ -5,10 +5,10 @@
 #include <c10/util/SmallVector.h>
 #include <pybind11/stl.h>
 #include <torch/csrc/autograd/python_variable.h>
-#include <torch/version.h>
 
 #include "backend/ahead_of_time.h"
 #include "kernels/extern_call.h"
+#include "kernels/step_table.h"
 #include "python/graph_builder.h"
 #include "python/output_memory.h"
 #include "python/signature.h"
@@ -24,14 +24,15 @@ using Result = Interface::Result;
 
 // What the importer does not know: names, weights, ranges (aot.py).
 struct Names {
-  std::vector<std::pair<std::string, std::string>> inputs;  // of the graph: name, member (empty: an argument)
+  std::vector<std::tuple<std::string, std::string, bool>> inputs;  // of the graph: as in Interface::Input
   std::vector<std::string> results;
   std::vector<std::pair<int64_t, int64_t>> ranges;  // by symbol
 };
 
 Interface make_interface(const graph::Graph& graph, const Signature& signature, const Names& names) {
   Interface interface;
-  for (const auto& [name, member] : names.inputs) interface.inputs.push_back({name, member});
+  for (const auto& [name, member, written] : names.inputs)
+    interface.inputs.push_back({name, member, written});
   std::vector<int> input_of;  // by argument of the FX graph
   int tensors = 0;
   for (const auto kind : signature.arguments)
@@ -129,7 +130,7 @@ class Compilation {
       parts.weights.push_back({member, {reinterpret_cast<const std::byte*>(address), bytes}});
     parts.embed_weights = embed;
     parts.ipex_version = IPEX_VERSION;
-    if (!compiled_.extern_ops.empty()) parts.torch_version = TORCH_VERSION;
+    if (!compiled_.extern_ops.empty()) parts.torch_version = kernels::torch_version();
     parts.extern_ops = compiled_.extern_ops;
     parts.structures = structures;
     py::gil_scoped_release unlocked;
@@ -174,11 +175,15 @@ TensorView view_of(const at::Tensor& tensor, const std::string& what) {
   return view;
 }
 
+TorchSteps torch_steps() {
+  return {kernels::torch_version(),
+          [](FieldReader& io) { return kernels::read_extern_call(io, kernels::read_step); }};
+}
+
 class PythonModel {
  public:
   PythonModel(const std::string& path, const std::string& weights, bool verify, bool link)
-      : model_(path, {weights, verify, link, TORCH_VERSION, IPEX_VERSION},
-               kernels::read_step_or_extern_call) {}
+      : model_(path, {weights, verify, link, torch_steps}, kernels::read_step) {}
 
   py::list run(const py::list& list) const {
     std::vector<at::Tensor> tensors;
@@ -192,6 +197,15 @@ class PythonModel {
       views.push_back(view_of(tensors.back(), what));
     }
     const std::vector<int64_t> symbols = model_.bind(views);
+    for (size_t i = 0; i < views.size(); ++i) {
+      if (!model_.interface().inputs[model_.arguments()[i]].written) continue;
+      const at::Tensor& tensor = THPVariable_Unpack(list[i].ptr());
+      if (tensor.is_neg())
+        throw UserError("input " + model_.argument_name(i) +
+                        ", which the model writes, is a negated view: call resolve_neg() on it");
+      views[i].data = tensor.mutable_data_ptr();
+      if (!tensor.is_inference()) tensor.unsafeGetTensorImpl()->bump_version();
+    }
     std::vector<at::Tensor> outputs;
     std::vector<void*> memory;
     for (const OutputSpec& output : model_.parts().outputs) {
@@ -210,11 +224,24 @@ class PythonModel {
     return results;
   }
 
+  // Buffers that calls write, by name: tensors in the model's memory, which `self` keeps.
+  static py::dict state(const std::shared_ptr<PythonModel>& self) {
+    py::dict tensors;
+    for (const int input : self->model_.state()) {
+      const TensorView view = self->model_.state_view(input);
+      const auto options = at::TensorOptions().dtype(kernels::scalar_type(view.dtype));
+      at::Tensor tensor = at::from_blob(view.data, view.sizes, view.strides, [self](void*) {}, options);
+      tensors[py::str(self->model_.interface().inputs[input].name)] =
+          py::reinterpret_steal<py::object>(THPVariable_Wrap(std::move(tensor)));
+    }
+    return tensors;
+  }
+
   const std::string& manifest() const { return model_.artifact().manifest; }
 
   py::dict description() const {
     const Executable& executable = *model_.artifact().executable;
-    py::list inputs, outputs, results, isas, dims;
+    py::list inputs, outputs, state, results, isas, dims;
     for (size_t i = 0; i < model_.arguments().size(); ++i)
       inputs.append(tensor_dict(model_.argument_name(i), model_.parts().inputs[model_.arguments()[i]].sizes,
                                 model_.parts().inputs[model_.arguments()[i]].dtype));
@@ -225,6 +252,9 @@ class PythonModel {
       outputs.append(tensor_dict(result.name, result.sizes ? *result.sizes : spec.sizes,
                                  result.dtype.value_or(spec.dtype)));
     }
+    for (const int input : model_.state())
+      state.append(tensor_dict(model_.interface().inputs[input].name, model_.parts().inputs[input].sizes,
+                               model_.parts().inputs[input].dtype));
     for (const Isa isa : model_.artifact().isas) isas.append(name(isa));
     std::vector<int64_t> symbols;
     for (const Interface::Symbol& symbol : model_.interface().symbols) {
@@ -236,8 +266,8 @@ class PythonModel {
     py::list members;
     for (const Archive::Member& member : model_.artifact().archive->members())
       members.append(py::make_tuple(member.name, member.data.size()));
-    return py::dict("inputs"_a = inputs, "outputs"_a = outputs, "results"_a = results, "dims"_a = dims,
-                    "isas"_a = isas, "isa"_a = name(model_.artifact().isa),
+    return py::dict("inputs"_a = inputs, "outputs"_a = outputs, "state"_a = state, "results"_a = results,
+                    "dims"_a = dims, "isas"_a = isas, "isa"_a = name(model_.artifact().isa),
                     "steps"_a = step_dicts(executable), "arena_bytes"_a = plan.arena_bytes,
                     "naive_bytes"_a = plan.naive_bytes, "members"_a = members);
   }
@@ -292,21 +322,24 @@ class PythonModel {
 
 void bind_ahead_of_time(py::module_& m) {
   py::class_<Compilation>(m, "Compilation", "A graph compiled ahead of time; see python/ahead_of_time.cpp.")
-      .def(py::init([](const GraphBuilder& builder, const py::list& arguments, const py::list& symbols,
-                       const py::list& outputs, std::vector<std::pair<std::string, std::string>> inputs,
-                       std::vector<std::string> results, std::vector<std::pair<int64_t, int64_t>> ranges,
-                       const std::vector<std::string>& isas) {
-        return Compilation(builder, arguments, symbols, outputs,
-                           {std::move(inputs), std::move(results), std::move(ranges)}, isas);
-      }))
+      .def(
+          py::init([](const GraphBuilder& builder, const py::list& arguments, const py::list& symbols,
+                      const py::list& outputs, std::vector<std::tuple<std::string, std::string, bool>> inputs,
+                      std::vector<std::string> results, std::vector<std::pair<int64_t, int64_t>> ranges,
+                      const std::vector<std::string>& isas) {
+            return Compilation(builder, arguments, symbols, outputs,
+                               {std::move(inputs), std::move(results), std::move(ranges)}, isas);
+          }))
       .def("extern_ops", &Compilation::extern_ops)
       .def("steps", &Compilation::steps)
       .def("write", &Compilation::write)
       .def("kernels", &Compilation::kernels);
-  py::class_<PythonModel>(m, "LoadedModel", "A loaded artifact; see runtime/loaded_model.h.")
+  py::class_<PythonModel, std::shared_ptr<PythonModel>>(m, "LoadedModel",
+                                                        "A loaded artifact; see runtime/loaded_model.h.")
       .def(py::init<const std::string&, const std::string&, bool, bool>(), "path"_a, "weights"_a, "verify"_a,
            "link"_a, py::call_guard<py::gil_scoped_release>())
       .def("run", &PythonModel::run)
+      .def("state", &PythonModel::state)
       .def("manifest", &PythonModel::manifest)
       .def("description", &PythonModel::description);
 }

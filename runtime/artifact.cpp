@@ -91,12 +91,11 @@ const VariantEntry& choose(const std::string& path, const std::vector<VariantEnt
   return *best;
 }
 
-void check_torch(const std::string& path, const std::string& needed, const std::string& present) {
-  if (needed.empty() || needed == present) return;
-  throw UserError(path + " calls ATen operators of torch " + needed + ", and " +
-                  (present.empty() ? "this library has no libtorch: load it in Python, or compile it with "
-                                     "--no-extern-ops to see which operators those are"
-                                   : "this process has torch " + present + ": compile it again"));
+std::string named_operators(const Manifest& manifest) {
+  std::string names;
+  for (const auto& op : manifest.get<std::vector<std::string>>(manifest.json(), "extern_ops"))
+    names += (names.empty() ? "" : ", ") + op;
+  return names;
 }
 
 std::string_view text_of(const Archive::Member& member) {
@@ -126,8 +125,7 @@ class Loader {
     a_.archive = std::make_shared<const Archive>(path_);
     const Manifest manifest(*a_.archive);
     a_.manifest = manifest.json().dump();
-    check_torch(path_, manifest.get<std::string>(manifest.json(), "torch"),
-                options_.link ? options_.torch_version : manifest.get<std::string>(manifest.json(), "torch"));
+    find_torch(manifest);
     const auto all = variants(manifest);
     for (const VariantEntry& variant : all) a_.isas.push_back(variant.isa);
     const VariantEntry& chosen = choose(path_, all, options_.link);
@@ -153,6 +151,23 @@ class Loader {
  private:
   [[noreturn]] void fail(const std::string& what) const {
     throw UserError(path_ + " is damaged: " + what + "; compile the model again");
+  }
+
+  void find_torch(const Manifest& manifest) {
+    const auto needed = manifest.get<std::string>(manifest.json(), "torch");
+    if (needed.empty()) return;
+    const std::string what =
+        path_ + " calls operators of torch " + needed + " (" + named_operators(manifest) + ")";
+    if (!options_.torch) throw UserError(what + ", and this program has no libtorch");
+    TorchSteps torch;
+    try {
+      torch = options_.torch();
+    } catch (const UserError& error) {
+      throw UserError(what + ": " + error.what());
+    }
+    if (options_.link && torch.version != needed)
+      throw UserError(what + ", and this process has torch " + torch.version + ": compile it again");
+    read_step_ = std::move(torch.read_step);
   }
 
   void open_weights(const Manifest& manifest) {
@@ -201,8 +216,9 @@ class Loader {
   void bind_weights(const Executable::Parts& parts) {
     a_.weight_data.resize(parts.inputs.size());
     a_.versions.resize(parts.inputs.size());
-    for (const int input : parts.static_inputs) {
+    for (size_t input = 0; input < parts.inputs.size(); ++input) {
       const std::string& name = a_.interface.inputs[input].member;
+      if (name.empty()) continue;
       if (!parts.inputs[input].is_static()) fail("the size of " + name + " is not known");
       if (!a_.weights) continue;
       const Archive::Member& member = data(a_.weights, name, extent_bytes(parts.inputs[input]));
@@ -214,7 +230,7 @@ class Loader {
 
   const std::string& path_;
   const LoadOptions& options_;
-  const StepReader& read_step_;
+  StepReader read_step_;
   Artifact a_;
 };
 

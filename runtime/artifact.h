@@ -12,6 +12,7 @@
 // only what you would execute.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <span>
@@ -44,12 +45,17 @@ struct ArtifactParts {
 };
 void write_artifact(const std::string& path, const ArtifactParts& parts);
 
+// What reads the steps of a program that calls ATen operators.
+struct TorchSteps {
+  std::string version;  // of libtorch
+  StepReader read_step;
+};
+
 struct LoadOptions {
-  std::string weights;         // path of the weights' archive; empty: <path>.weights
-  bool verify_weights = true;  // reads all of them once
-  bool link = true;            // false: only to look at, no code is loaded
-  std::string torch_version;   // of the libtorch in this process; empty: none
-  std::string ipex_version;    // of this library
+  std::string weights;                // path of the weights' archive; empty: <path>.weights
+  bool verify_weights = true;         // reads all of them once
+  bool link = true;                   // false: only to look at, no code is loaded
+  std::function<TorchSteps()> torch;  // asked when the artifact has such calls; empty: it is refused
 };
 
 // A loaded artifact. Immutable; the executable runs on any number of threads.
@@ -61,7 +67,7 @@ struct Artifact {
   std::string kernels;    // member with its kernels; may be empty
   Interface interface;
   std::shared_ptr<const Executable> executable;
-  std::vector<void*> weight_data;      // by input of the executable; null: the caller's
+  std::vector<void*> weight_data;      // by input of the executable; null: the caller's. Read-only memory
   std::vector<InputVersion> versions;  // by input
 };
 

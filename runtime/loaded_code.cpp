@@ -2,6 +2,7 @@
 #include "runtime/loaded_code.h"
 
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -36,30 +37,47 @@ void* find_import(std::string_view name) {
   return name.starts_with("Sleef_") ? find_sleef_function(std::string(name).c_str()) : nullptr;
 }
 
-class MemoryFile {
+std::string path_of(int file) { return "/proc/self/fd/" + std::to_string(file); }
+
+bool is_loaded(int file) {
+  void* const other = dlopen(path_of(file).c_str(), RTLD_NOLOAD | RTLD_LAZY);
+  if (other) dlclose(other);
+  return other != nullptr;
+}
+
+}  // namespace
+
+// The dynamic linker takes a file whose path is that of a loaded object for that object. Our files stay open,
+// and so keep their numbers, as long as their objects are loaded; what others left loaded is passed by.
+class LoadedCode::MemoryFile {
  public:
   explicit MemoryFile(std::span<const std::byte> bytes) : file_(memfd_create("ipex-kernels", MFD_CLOEXEC)) {
+    while (file_ >= 0 && is_loaded(file_)) {
+      const int next = fcntl(file_, F_DUPFD_CLOEXEC, file_ + 1);
+      close(file_);
+      file_ = next;
+    }
     while (file_ >= 0 && !bytes.empty()) {
       const ssize_t written = write(file_, bytes.data(), bytes.size());
       if (written < 0 && errno == EINTR) continue;
       if (written <= 0) break;
       bytes = bytes.subspan(static_cast<size_t>(written));
     }
-    if (file_ < 0 || !bytes.empty())
-      throw UserError(std::string("cannot load kernels: no anonymous file: ") + std::strerror(errno));
+    if (file_ >= 0 && bytes.empty()) return;
+    const std::string why = std::strerror(errno);
+    if (file_ >= 0) close(file_);
+    throw UserError("cannot load kernels: no anonymous file: " + why);
   }
   ~MemoryFile() { close(file_); }
-  std::string path() const { return "/proc/self/fd/" + std::to_string(file_); }
+  std::string path() const { return path_of(file_); }
 
  private:
   int file_;
 };
 
-}  // namespace
-
-LoadedCode::LoadedCode(std::span<const std::byte> shared_object) {
-  const MemoryFile file(shared_object);
-  handle_ = dlopen(file.path().c_str(), RTLD_NOW | RTLD_LOCAL);
+LoadedCode::LoadedCode(std::span<const std::byte> shared_object)
+    : file_(std::make_unique<MemoryFile>(shared_object)) {
+  handle_ = dlopen(file_->path().c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!handle_) throw UserError(std::string("cannot load kernels: ") + dlerror());
   const auto* name = static_cast<const char*>(dlsym(handle_, "ipex_import_names"));
   auto* slot = static_cast<void**>(dlsym(handle_, "ipex_imports"));

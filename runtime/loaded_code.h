@@ -6,6 +6,7 @@
 // works the same wherever this library is loaded, with whatever visibility.
 #pragma once
 
+#include <memory>
 #include <span>
 #include <string_view>
 
@@ -24,6 +25,8 @@ class LoadedCode final : public FunctionLibrary {
   ipex_kernel_fn lookup(std::string_view name) const override;  // UserError when absent
 
  private:
+  class MemoryFile;
+  std::unique_ptr<const MemoryFile> file_;
   void* handle_ = nullptr;
 };
 

@@ -58,7 +58,22 @@ LoadedModel::LoadedModel(const std::string& path, const LoadOptions& options, co
     if (interface().inputs[i].member.empty()) arguments_.push_back(static_cast<int>(i));
   for (const OutputSpec& output : parts().outputs)
     if (output.alias_input >= 0) throw UserError(path + " has outputs that are inputs: compile it again");
-  if (prepare && options.link) artifact_.executable->prepare(artifact_.weight_data, artifact_.versions);
+  data_ = artifact_.weight_data;
+  for (size_t i = 0; i < data_.size(); ++i) {
+    if (!data_[i] || !interface().inputs[i].written) continue;
+    state_.push_back(static_cast<int>(i));
+    const auto bytes =
+        static_cast<size_t>(state_view(state_.back()).extent() * itemsize(parts().inputs[i].dtype));
+    state_memory_.push_back(allocate_block(std::max<size_t>(bytes, 1)));
+    std::memcpy(state_memory_.back().get(), data_[i], bytes);
+    data_[i] = state_memory_.back().get();
+  }
+  if (prepare && options.link) artifact_.executable->prepare(data_, artifact_.versions);
+}
+
+TensorView LoadedModel::state_view(int input) const {
+  const TensorSpec& spec = parts().inputs[input];
+  return {data_[input], spec.dtype, evaluate(spec.sizes, {}), evaluate(spec.strides, {})};
 }
 
 std::vector<int64_t> LoadedModel::bind(std::span<const TensorView> arguments) const {
@@ -123,8 +138,9 @@ TensorView LoadedModel::output_view(const OutputSpec& output, std::span<const in
 
 void LoadedModel::run(std::span<const TensorView> arguments, std::span<const int64_t> symbols,
                       std::span<void* const> outputs) const {
-  std::vector<void*> inputs = artifact_.weight_data;
+  std::vector<void*> inputs = data_;
   std::vector<CachedBlock> copies;
+  std::vector<std::pair<TensorView, TensorView>> changed;  // copies that the model writes: from, to
   for (size_t i = 0; i < arguments.size(); ++i) {
     const TensorSpec& spec = parts().inputs[arguments_[i]];
     void*& data = inputs[arguments_[i]];
@@ -135,8 +151,14 @@ void LoadedModel::run(std::span<const TensorView> arguments, std::span<const int
     copies.push_back(allocate_block(static_cast<size_t>(copy.extent() * itemsize(spec.dtype))));
     data = copy.data = copies.back().get();
     copy_elements(arguments[i], copy);
+    if (interface().inputs[arguments_[i]].written) changed.emplace_back(copy, arguments[i]);
   }
-  artifact_.executable->run(inputs, outputs, symbols, artifact_.versions);
+  {
+    std::unique_lock turn(turn_, std::defer_lock);
+    if (!state_.empty()) turn.lock();
+    artifact_.executable->run(inputs, outputs, symbols, artifact_.versions);
+  }
+  for (const auto& [from, to] : changed) copy_elements(from, to);
 }
 
 }  // namespace ipex

@@ -71,11 +71,13 @@ void fields(auto& io, BufferLine& b) {
 struct InputLine {
   std::string name;
   std::optional<std::string> member;
+  std::optional<bool> written;
   TensorSpec spec;
 };
 void fields(auto& io, InputLine& i) {
   io("name", i.name);
   io("member", i.member);
+  io("written", i.written);
   io("spec", i.spec);
 }
 
@@ -154,8 +156,9 @@ class Reader {
     } else if (io.word() == "input") {
       InputLine line;
       fields(io, line);
-      if (line.member) parts.static_inputs.push_back(static_cast<int>(parts.inputs.size()));
-      program_.interface.inputs.push_back({line.name, line.member.value_or("")});
+      const auto& input = program_.interface.inputs.emplace_back(
+          Interface::Input{line.name, line.member.value_or(""), line.written.value_or(false)});
+      if (input.is_weight()) parts.static_inputs.push_back(static_cast<int>(parts.inputs.size()));
       parts.inputs.push_back(line.spec);
     } else if (io.word() == "output") {
       fields(io, parts.outputs.emplace_back());
@@ -260,9 +263,9 @@ class Reader {
     }
   }
 
-  bool is_weight(int buffer) const {
+  const Interface::Input* input_of(int buffer) const {
     const BufferInfo& info = program_.parts.buffers[buffer];
-    return info.kind == BufferKind::kInput && !program_.interface.inputs[info.index].member.empty();
+    return info.kind == BufferKind::kInput ? &program_.interface.inputs[info.index] : nullptr;
   }
 
   bool is_input(int index) const {
@@ -321,15 +324,17 @@ class Reader {
       for (const int buffer : step.reads) {
         require(buffer >= 0 && written[buffer], "a step reads what no step before it wrote");
         const BufferInfo& info = parts.buffers[buffer];
+        const Interface::Input* input = input_of(buffer);
         require(!parts.hoisted[s] || info.kind == BufferKind::kConstant ||
-                    info.kind == BufferKind::kHoisted || is_weight(buffer),
+                    info.kind == BufferKind::kHoisted || (input && input->is_weight()),
                 "a hoisted step reads what changes from call to call");
       }
       for (const int buffer : step.writes) {
         require(buffer >= 0, "a step without result");
         const BufferKind kind = parts.buffers[buffer].kind;
+        const Interface::Input* input = input_of(buffer);
         require((kind == BufferKind::kHoisted) == parts.hoisted[s] && kind != BufferKind::kConstant &&
-                    !is_weight(buffer),
+                    (!input || input->written),
                 "a step writes what is not its to write");
         written[buffer] = true;
       }
@@ -368,8 +373,9 @@ std::string print_program(const Interface& interface, const Executable::Parts& p
       for (const int buffer : parts.steps[s]->writes) buffers[buffer].bytes = 0;
   for (const BufferLine& line : buffers) add("buffer", line);
   for (size_t i = 0; i < parts.inputs.size(); ++i) {
-    InputLine line{interface.inputs[i].name, std::nullopt, parts.inputs[i]};
+    InputLine line{interface.inputs[i].name, std::nullopt, std::nullopt, parts.inputs[i]};
     if (!interface.inputs[i].member.empty()) line.member = interface.inputs[i].member;
+    if (interface.inputs[i].written) line.written = true;
     add("input", line);
   }
   for (const OutputSpec& output : parts.outputs) add("output", output);

@@ -6,6 +6,7 @@
 //   buffer kind="temporary" bytes=(s0 3072 *) takes=2
 //   input name="x" spec=%0:f32[s0,768]{768,1}
 //   input name="fc.weight" member="weights/fc.weight" spec=%1:f32[768,768]{768,1}
+//   input name="calls" member="weights/calls" written=true spec=%3:i64[]{}
 //   output spec=%3:f32[s0,768]{768,1} alias=-1
 //   result kind="tensor" name="y" index=0 ...
 //   kernel name="k0_add_gelu" reads=[4,2] writes=[3] hoisted=false bytes=9 flops=3 sources=["m.py:7 gelu"]
@@ -46,6 +47,9 @@ struct Interface {
   struct Input {
     std::string name;
     std::string member;  // of the artifact, for a weight; empty: given by the caller
+    bool written =
+        false;  // a run writes it: the caller's tensor, or a buffer of the model that a call changes
+    bool is_weight() const { return !member.empty() && !written; }
   };
   // What a call returns, in order; tensors are outputs of the executable.
   struct Result {

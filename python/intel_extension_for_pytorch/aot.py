@@ -80,8 +80,9 @@ class Compilation:
         start = time.perf_counter()
         program = _decompose(program, dtype)
         _refuse_effects(program)
+        written = _write_back(program)
         self.seconds["decompose"] = -start + (start := time.perf_counter())
-        self._arguments = _Arguments(program)
+        self._arguments = _Arguments(program, written)
         imported = _import(program, self._arguments)
         self.seconds["import"] = -start + (start := time.perf_counter())
         if imported.externs and not extern_ops:
@@ -95,7 +96,7 @@ class Compilation:
             imported.outputs,
             self._arguments.inputs,
             _result_names(program),
-            _ranges(program, imported.graph.symbols(), [divisor for *_, divisor in imported.symbols]),
+            _ranges(program, imported.graph.symbols()),
             self.isas,
         )
         self.seconds["compile"] = time.perf_counter() - start
@@ -123,7 +124,9 @@ def load(path: str | Path, *, weights: str | Path | None = None, verify_weights:
 class LoadedModel(torch.nn.Module):
     """A compiled model. It has no parameters of its own: weights are mapped from the file and shared between processes.
 
-    Results are new tensors without gradients, also where the model's code returns (a view of) an input.
+    Results are new tensors without gradients, also where the model's code returns (a view of) an input. Inputs that the
+    model's code writes are written. Buffers that it writes are in `state`, by name: tensors of this model's own, which
+    a call reads and writes; such calls run one after the other.
     """
 
     def __init__(self, path: str | Path, *, weights: str | Path | None = None, verify_weights: bool = True) -> None:
@@ -142,6 +145,7 @@ class LoadedModel(torch.nn.Module):
         self._outputs = pytree.treespec_loads(signature["outputs"])
         self._tensors: list[int] = signature["tensors"]
         self._constants: list[tuple[int, Any]] = signature["constants"]
+        self.state: dict[str, torch.Tensor] = self._model.state()
         self.eval()
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -220,13 +224,47 @@ def _refuse_effects(program: torch.export.ExportedProgram) -> None:
             raise UserError(f"{node.args[1]} is called for its effect, which an artifact cannot hold: leave it out")
 
 
-class _Arguments:
-    """The placeholders of a program: which are weights, and where their memory is."""
+def _write_back(program: torch.export.ExportedProgram) -> set[str]:
+    """Makes copies into placeholders of the outputs that export adds for what the model writes, as AOTAutograd does;
+    returns the placeholders' names. Weights that the model returns become values of their own."""
+    graph = program.graph
+    placeholders = {node.name: node for node in graph.nodes if node.op == "placeholder"}
+    inputs = program.graph_signature.input_specs
+    by_target = {spec.target: spec.arg.name for spec in inputs if spec.target is not None}
+    kinds, user_input = torch.export.graph_signature.OutputKind, torch.export.graph_signature.InputKind.USER_INPUT
+    of_the_user = {spec.arg.name for spec in inputs if spec.kind is user_input}
+    written: set[str] = set()
+    results = []
+    output = graph.output_node()
+    for spec, value in zip(program.graph_signature.output_specs, output.args[0], strict=True):
+        with graph.inserting_before(output):
+            if spec.kind is kinds.USER_OUTPUT:
+                is_input = isinstance(value, torch.fx.Node) and value.op == "placeholder"
+                is_weight = is_input and value.name not in of_the_user
+                results.append(_call_like(graph, torch.ops.aten.clone.default, value) if is_weight else value)
+                continue
+            name = spec.target if spec.kind is kinds.USER_INPUT_MUTATION else by_target[spec.target]
+            _call_like(graph, torch.ops.aten.copy_.default, placeholders[name], value)
+            written.add(name)
+    output.args = (tuple(results),)
+    program.graph_module.recompile()
+    return written
 
-    def __init__(self, program: torch.export.ExportedProgram) -> None:
+
+def _call_like(graph: torch.fx.Graph, op: Any, like: torch.fx.Node, *others: Any) -> torch.fx.Node:
+    """A call whose result is a tensor like its first argument."""
+    node = graph.call_function(op, (like, *others))
+    node.meta["val"] = like.meta["val"]
+    return node
+
+
+class _Arguments:
+    """The placeholders of a program: which are weights, which are written, and where the weights' memory is."""
+
+    def __init__(self, program: torch.export.ExportedProgram, written: set[str]) -> None:
         self.examples: list[Any] = []
         self.static: set[int] = set()
-        self.inputs: list[tuple[str, str]] = []  # of the graph: (name, member of the artifact or "")
+        self.inputs: list[tuple[str, str, bool]] = []  # of the graph: (name, member of the artifact or "", written?)
         self.weights: list[tuple[str, int, int]] = []  # (member, address, bytes)
         self.user_tensors: list[int] = []  # among the user's flat arguments
         self.user_constants: list[tuple[int, Any]] = []
@@ -239,7 +277,7 @@ class _Arguments:
             if spec.kind is torch.export.graph_signature.InputKind.USER_INPUT:
                 if isinstance(value, torch.Tensor):
                     self.user_tensors.append(user)
-                    self.inputs.append((spec.arg.name, ""))
+                    self.inputs.append((spec.arg.name, "", spec.arg.name in written))
                 elif not isinstance(value, torch.SymInt):
                     self.user_constants.append((user, value))
                 self.examples.append(value)
@@ -248,12 +286,17 @@ class _Arguments:
             weight = _dense(_weight(program, spec))
             self._kept.append(weight)
             self.examples.append(weight)
-            self.static.add(position)
+            is_state = spec.arg.name in written
+            if not is_state:
+                self.static.add(position)
             at = (weight.data_ptr(), weight.numel() * weight.element_size())
-            if at not in members:
-                members[at] = f"weights/{spec.target}"
-                self.weights.append((members[at], *at))
-            self.inputs.append((spec.target, members[at]))
+            tied = members.setdefault(at, f"weights/{spec.target}")
+            if tied == f"weights/{spec.target}":
+                self.weights.append((tied, *at))
+            self.inputs.append((spec.target, tied, is_state))
+            sharing = [name for name, member, state in self.inputs if member == tied and (state or is_state)]
+            if weight.numel() and len(sharing) > 1:
+                raise UserError(f"the model writes to {sharing[0]}, which shares its memory with {sharing[1]}")
 
 
 def _weight(program: torch.export.ExportedProgram, spec: Any) -> torch.Tensor:
@@ -276,10 +319,6 @@ def _import(program: torch.export.ExportedProgram, arguments: _Arguments) -> Any
     if cut := segments.first_cut(module):
         node, why = cut
         raise UserError(f"{node_source(node)} can run in PyTorch only: {why}; use torch.compile for this model")
-    written = {**program.graph_signature.buffers_to_mutate, **program.graph_signature.user_inputs_to_mutate}
-    if written:
-        names = ", ".join(sorted(set(written.values())))
-        raise UserError(f"the model writes to {names}: an artifact has no state. Return the new values instead")
     try:
         imported = Importer(module, arguments.examples, static=frozenset(arguments.static)).run()
     except (GraphFallback, Unsupported) as error:
@@ -290,15 +329,14 @@ def _import(program: torch.export.ExportedProgram, arguments: _Arguments) -> Any
     return imported
 
 
-def _ranges(
-    program: torch.export.ExportedProgram, symbols: Sequence[str], divisors: Sequence[int]
-) -> list[tuple[int, int]]:
-    """Least and largest value of each symbol; one with a divisor is that part of the program's own."""
+def _ranges(program: torch.export.ExportedProgram, symbols: Sequence[str]) -> list[tuple[int, int]]:
+    """Least and largest value of each symbol. `s0_4` is a fourth of the program's s0 (sizes.py)."""
     known = {str(symbol): limits for symbol, limits in program.range_constraints.items()}
     ranges = []
-    for name, k in zip(symbols, divisors, strict=True):
-        low, high = _limits(known.get(name if k == 1 else name.removesuffix(f"_{k}")))
-        ranges.append((-(-low // k), high // k))
+    for name in symbols:
+        whole, _, k = (name, "", 1) if name in known or "_" not in name else name.rpartition("_")
+        low, high = _limits(known.get(whole))
+        ranges.append((-(-low // int(k)), high // int(k)))
     return ranges
 
 

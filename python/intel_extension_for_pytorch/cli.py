@@ -283,6 +283,8 @@ def _inspection(d: dict[str, Any]) -> str:
         return f"{amount / 1e6:.2f} MB"
 
     lines = ["inputs", *tensors(d["inputs"]), "outputs", *tensors(d["outputs"])]
+    if d["state"]:
+        lines += ["buffers that a call writes", *tensors(d["state"])]
     if d["dims"]:
         lines += ["sizes", *(f"  {s['name']}: {s['low']} to {s['high']}" for s in d["dims"])]
     lines.append(f"ISAs {', '.join(d['isas'])}; steps of {d['isa']}:")

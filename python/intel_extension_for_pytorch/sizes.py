@@ -84,11 +84,14 @@ class Symbols:
 
     def names(self, size: int | torch.SymInt) -> list[tuple[str, int]]:
         """The symbols that an argument's size gives, each with what it is to be divided by."""
-        if not isinstance(size, torch.SymInt) or not size.node.expr.is_Symbol:
+        if not isinstance(size, torch.SymInt):
             return []
-        symbol = size.node.expr
+        factor, symbol = size.node.expr.as_coeff_Mul()  # 2*s0 where a size was exported as a multiple of another
+        if not symbol.is_Symbol or not factor.is_Integer or factor < 1:
+            return []
         self._known_multiples(size)
-        return [(str(symbol), 1), *((str(part), k) for part, (of, k) in self._wholes.items() if of == symbol)]
+        parts = [(str(part), k) for part, (of, k) in self._wholes.items() if of == symbol]
+        return [(name, int(factor) * k) for name, k in [(str(symbol), 1), *parts]]
 
     def strides(self, strides: Any) -> tuple[Dim, ...]:
         """As dims(), without the max(1, s) of contiguous tensors: it matters only where there are no elements."""

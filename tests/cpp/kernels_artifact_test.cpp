@@ -140,7 +140,11 @@ TEST_F(ArtifactFileTest, VersionsAndNeedsAreChecked) {
   torch.torch_version = "2.13.0";
   write_artifact(path_, torch);
   EXPECT_THROW(load_artifact(path_, {}, kernels::read_step), UserError);
-  EXPECT_NO_THROW(load_artifact(path_, {.torch_version = "2.13.0"}, kernels::read_step));
+  const auto of_version = [](const char* version) {
+    return LoadOptions{.torch = [version] { return TorchSteps{version, kernels::read_step}; }};
+  };
+  EXPECT_THROW(load_artifact(path_, of_version("2.12.0"), kernels::read_step), UserError);
+  EXPECT_NO_THROW(load_artifact(path_, of_version("2.13.0"), kernels::read_step));
   ArtifactParts broken = parts();
   broken.variants[0].kernels = "no ELF";
   write_artifact(path_, broken);

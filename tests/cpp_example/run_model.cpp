@@ -2,7 +2,8 @@
 //
 //   run_model MODEL.ipex THREADS name=FILE:2x128 ... OUTPUT_DIRECTORY
 //
-// Every thread makes the same call on the one loaded model; all must get the same bytes.
+// Every thread makes the same call on the one loaded model; all must get the same bytes. Buffers of the model
+// that calls write are written to files too.
 #include <ipex/model.h>
 
 #include <cstdio>
@@ -50,15 +51,20 @@ int run(const std::vector<std::string>& arguments) {
   std::vector<std::thread> running;
   for (auto& result : results) running.emplace_back([&] { result = model.run(inputs); });
   for (std::thread& thread : running) thread.join();
+  const auto write = [&](const std::string& name, const ipex::TensorView& view) {
+    const auto bytes = static_cast<size_t>(view.numel() * ipex::itemsize(view.dtype));
+    std::ofstream(arguments.back() + "/" + name + ".raw", std::ios::binary)
+        .write(static_cast<const char*>(view.data), static_cast<std::streamsize>(bytes));
+    std::printf("%s %zu bytes, %s\n", name.c_str(), bytes, model.isa().c_str());
+  };
   for (const auto& [name, tensor] : results[0]) {
     const auto bytes = static_cast<size_t>(tensor.view().numel() * ipex::itemsize(tensor.view().dtype));
     for (const auto& other : results)
       if (std::memcmp(other.at(name).view().data, tensor.view().data, bytes) != 0)
         throw ipex::InternalError("threads disagree about " + name);
-    std::ofstream(arguments.back() + "/" + name + ".raw", std::ios::binary)
-        .write(static_cast<const char*>(tensor.view().data), static_cast<std::streamsize>(bytes));
-    std::printf("%s %zu bytes, %s\n", name.c_str(), bytes, model.isa().c_str());
+    write(name, tensor.view());
   }
+  for (const auto& [name, view] : model.state()) write(name, view);  // buffers that the calls wrote
   return 0;
 }
 

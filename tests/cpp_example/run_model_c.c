@@ -37,6 +37,12 @@ int main(int argc, char** argv) {
     printf("output %s rank %d\n", info.name, (int)info.rank);
   }
   if (ipex_model_run(model, in, out) != IPEX_OK) return fail("run");
+  for (int32_t i = 0; i < ipex_model_state_count(model); ++i) {
+    const char* name;
+    ipex_tensor buffer;
+    if (ipex_model_state(model, i, &name, &buffer) != IPEX_OK) return fail("state");
+    printf("buffer %s rank %d, first byte %d\n", name, (int)buffer.rank, *(unsigned char*)buffer.data);
+  }
   const ipex_status refused = inputs > 0 ? (in[0].rank += 1, ipex_model_run(model, NULL, out)) : IPEX_USER_ERROR;
   printf("ran; without inputs: status %d, %s\n", (int)refused, ipex_last_error());
   ipex_model_free(model);

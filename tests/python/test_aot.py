@@ -115,6 +115,106 @@ def test_open_sizes_are_checked(tmp_path):
     torch.testing.assert_close(loaded(x), model(x), atol=1e-5, rtol=1e-5)
 
 
+def test_sizes_that_are_multiples_of_others(tmp_path):
+    class Pairs(nn.Module):
+        def forward(self, x, y):
+            return (x.reshape(-1, 2, 4).sum(1) + y).softmax(0), x.shape[0] // 2
+
+    half = Dim("half", min=2, max=32)
+    for shapes in ({"x": {0: 2 * half}, "y": {0: half}}, {"x": {0: 2 * half}, "y": None}):
+        rows = 3 if shapes["y"] else 1
+        program = export(Pairs(), torch.randn(6, 4), torch.randn(rows, 4), dynamic=shapes)
+        loaded = compile_and_load(tmp_path, program)
+        for size in (2, 5, 32):
+            x, y = torch.randn(2 * size, 4), torch.randn(size if shapes["y"] else 1, 4)
+            actual, expected = loaded(x, y), Pairs()(x, y)
+            torch.testing.assert_close(actual[0], expected[0])
+            assert actual[1] == size
+        with pytest.raises(UserError, match=r"dimension 0 .* is 66, .* 4 to 64, multiples of 2"):
+            loaded(torch.randn(66, 4), torch.randn(rows, 4))
+        with pytest.raises(UserError, match=r"dimension 0 .* is 7, .* multiples of 2"):
+            loaded(torch.randn(7, 4), torch.randn(rows, 4))
+
+
+class Cache(nn.Module):
+    """A key-value cache, a running mean and a counter, as one model's buffers."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("keys", torch.zeros(2, 8, 4))
+        self.register_buffer("mean", torch.zeros(4))
+        self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
+        self.project = nn.Linear(4, 4)
+
+    def forward(self, x, position):
+        old = self.calls.clone()
+        self.keys.index_copy_(1, position, self.project(x))
+        self.mean.lerp_(x.mean((0, 1)), 0.25)
+        self.calls += 1
+        return (x @ self.keys.transpose(1, 2)).softmax(-1) + self.mean.sum(), old, self.keys
+
+
+def test_buffers_that_calls_write(tmp_path):
+    torch.manual_seed(0)
+    model = Cache().eval()
+    calls = [(torch.randn(2, 1, 4), torch.tensor([i])) for i in range(5)]
+    program = export(model, *calls[0])
+    loaded = compile_and_load(tmp_path, program)
+    other = ipex.aot.load(tmp_path / "model.ipex")
+    with torch.no_grad():
+        for arguments in calls:
+            torch.testing.assert_close(loaded(*arguments), model(*arguments))
+    assert sorted(loaded.state) == ["calls", "keys", "mean"] and loaded.state["calls"] == 5
+    torch.testing.assert_close(loaded.state["keys"], model.keys)
+    assert other.state["calls"] == 0 and other(*calls[0])[1] == 0
+    other.state["calls"].fill_(40)  # the owner may change it
+    assert other(*calls[0])[1] == 40 and loaded.state["calls"] == 5
+
+    import threading
+
+    def call(model):
+        for _ in range(25):
+            model(*calls[1])
+
+    threads = [threading.Thread(target=call, args=(other,)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert other.state["calls"] == 141
+    state = other.state
+    del other, threads
+    assert state["calls"] == 141  # it keeps the memory
+
+
+def test_inputs_that_calls_write(tmp_path):
+    class Accumulates(nn.Module):
+        def forward(self, total, x):
+            total.add_(x)
+            return total * 2
+
+    loaded = compile_and_load(tmp_path, export(Accumulates(), torch.zeros(3, 4), torch.ones(3, 4)))
+    for total in (torch.zeros(3, 4), torch.zeros(4, 3).t()):
+        version = total._version
+        for step in (1, 2):
+            assert torch.equal(loaded(total, torch.ones(3, 4)), torch.full((3, 4), 2.0 * step))
+            assert torch.equal(total, torch.full((3, 4), float(step)))
+        assert total._version > version
+
+
+def test_weights_that_are_results(tmp_path):
+    class Returns(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.arange(3.0))
+
+        def forward(self, x):
+            return x * self.weight, self.weight
+
+    actual = compile_and_load(tmp_path, export(Returns(), torch.ones(3)))(torch.ones(3))
+    assert torch.equal(actual[0], torch.arange(3.0)) and torch.equal(actual[1], torch.arange(3.0))
+
+
 def test_bf16_is_autocast(tmp_path):
     model, x = nn.Sequential(nn.Linear(64, 64), nn.LayerNorm(64), nn.GELU(), nn.Linear(64, 8)), torch.randn(4, 64)
     loaded = compile_and_load(tmp_path, export(model, x), dtype=torch.bfloat16)
@@ -192,18 +292,6 @@ def test_tied_weights_are_stored_once(tmp_path):
 
 
 def test_what_cannot_be_compiled_says_why(tmp_path):
-    class Counts(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.register_buffer("calls", torch.zeros(()))
-
-        def forward(self, x):
-            self.calls.add_(1)
-            return x * self.calls
-
-    with pytest.raises(UserError, match="writes to .*calls"):
-        ipex.aot.compile(export(Counts(), torch.randn(3)), tmp_path / "x")
-
     class Nonzero(nn.Module):
         def forward(self, x):
             return x.nonzero()
@@ -263,6 +351,23 @@ def test_a_zip_that_other_tools_read(tmp_path):
         assert archive.testzip() is None
         assert json.loads(archive.read("manifest.json"))["format"] == 1
         assert len(archive.read("weights/weight")) == 64
+
+
+def test_models_keep_their_kernels(tmp_path):
+    class Affine(nn.Module):
+        def __init__(self, factor):
+            super().__init__()
+            self.factor = factor
+
+        def forward(self, x):
+            return x * self.factor + 1
+
+    x, loaded = torch.randn(5), {}
+    for factor in (2.0, 3.0, 4.0):  # kernels of the same name
+        loaded[factor] = compile_and_load(tmp_path, export(Affine(factor), x))
+        loaded.pop(3.0, None)
+    for factor, model in loaded.items():
+        torch.testing.assert_close(model(x), x * factor + 1)
 
 
 def test_threads_share_a_model(tmp_path):

@@ -71,10 +71,15 @@ class [[gnu::visibility("default")]] Model {
   const std::vector<TensorInfo>& outputs() const;
   const std::string& isa() const;  // "avx512_bf16": what was chosen for this CPU
 
+  // Buffers of the model that a run writes, by name, where they lie: to be read or overwritten between runs.
+  // Runs of a model that has any take turns.
+  std::map<std::string, TensorView> state() const;
+
   // Sizes of the results for inputs of these sizes; no data is read.
   std::vector<std::vector<int64_t>> output_sizes(std::span<const TensorView> inputs) const;
 
-  // `inputs` in the order of inputs(), any strides; `outputs` in the order of outputs(): memory, sizes and
+  // `inputs` in the order of inputs(), any strides (those that the model's code writes are written);
+  // `outputs` in the order of outputs(): memory, sizes and
   // strides are the caller's and must fit. UserError naming the tensor and the dimension when they do not.
   void run(std::span<const TensorView> inputs, std::span<TensorView> outputs) const;
   std::vector<Tensor> run(std::span<const TensorView> inputs) const;
