@@ -138,17 +138,17 @@ class Program:
     def eager(self, binding=0):
         return self.observed(self.run(self.bindings[binding]))
 
-    def references(self, binding):
-        """(eager, fp64, shaken both ways), each as a caller sees it; None where eager refuses a binding or values grow
-        too far.
+    def references(self, binding, shakes=1):
+        """(eager, fp64, shaken...), each as a caller sees it; None where eager refuses a binding or values grow too
+        far.
 
-        Shaken is fp64 with each result that was rounded moved by as much, up or down at random and then the other way:
-        what the program makes of differences that no two right implementations are free of. The cosine of 1e3 keeps
-        four digits.
+        Shaken is fp64 with each result that was rounded moved by as much, up or down at random and then the other way
+        (two for each of `shakes`): what the program makes of differences that no two right implementations are free of.
+        The cosine of 1e3 keeps four digits.
         """
         generator = torch.Generator().manual_seed(1)
         eager = [fresh(t) for t in self.bindings[binding]]
-        wide, up, down = ([fresh(t, widened(t.dtype)) for t in eager] for _ in range(3))
+        wide, *shaken = ([fresh(t, widened(t.dtype)) for t in eager] for _ in range(1 + 2 * shakes))
         for step in self.steps:
             if binding and step.base_name in UNFIXED_SPECIALS and not all(is_finite(eager[i]) for i in operands(step)):
                 return None
@@ -156,7 +156,7 @@ class Program:
                 eager.append(step.call(eager))
             except (RuntimeError, IndexError):
                 return None
-            for values in (wide, up, down):
+            for values in (wide, *shaken):
                 values.append(step.in_fp64().call(values))
             result = eager[-1]
             if binding and not comparable(result, wide[-1]):
@@ -165,16 +165,17 @@ class Program:
                 continue
             if (has_few_bits(result) and same_values(result, wide[-1])) or overlaps_itself(result):
                 continue
-            signs = torch.randint(0, 2, result.shape, generator=generator) * 2 - 1
-            for values, way in ((up, signs), (down, -signs)):
-                value = values[-1]
+            for k, values in enumerate(shaken):
+                if k % 2 == 0:
+                    signs = torch.randint(0, 2, result.shape, generator=generator) * 2 - 1
+                value, way = values[-1], signs if k % 2 == 0 else -signs
                 least = 2.0**-149  # of the numbers without leading bits too
                 moved = value * (1 + torch.finfo(result.dtype).eps * way) + least * way * (value != 0)
                 if step.mutates:
                     value.copy_(moved)
                 elif not any(shares_memory(value, values[i]) for i in operands(step)):
                     values[-1] = moved
-        return tuple(map(self.observed, (eager, wide, up, down)))
+        return tuple(map(self.observed, (eager, wide, *shaken)))
 
     def graph(self):
         graph = torch.fx.Graph()
@@ -351,6 +352,8 @@ def mismatch(program, count=lambda nodes: None):
             if any(step.mutates for step in program.steps):
                 ours += arguments
             found = first_difference(ours, *references)
+            if found is not None:  # one shake says little of what many roundings do
+                found = first_difference(ours, *program.references(binding, shakes=16))
             if found is not None:
                 return Mismatch(binding, *found)
             count(len(program.steps))
@@ -368,9 +371,9 @@ def specials(tensor):
     return tensor.isnan() + 2 * tensor.isposinf() + 3 * tensor.isneginf()
 
 
-def first_difference(ours, eager, wide, up, down):
+def first_difference(ours, eager, wide, *all_shaken):
     """None, or (position, message) of the first one that is not what eager gives."""
-    for position, (a, b, w, *shaken) in enumerate(zip(ours, eager, wide, up, down, strict=True)):
+    for position, (a, b, w, *shaken) in enumerate(zip(ours, eager, wide, *all_shaken, strict=True)):
         if (a.dtype, a.shape) != (b.dtype, b.shape):
             return position, f"{a.dtype}{tuple(a.shape)}, eager has {b.dtype}{tuple(b.shape)}"
         if not b.is_floating_point():
