@@ -314,6 +314,15 @@ def _frexp(im: Importer, node: Any, x: Ref) -> list[Ref]:
     return [mantissa, im.cast(exponent, torch.int32)]
 
 
+@rule("log_sigmoid_forward")
+def _log_sigmoid_forward(im: Importer, node: Any, x: Ref) -> list[Ref]:
+    """And exp(-|x|), which the backward reads."""
+    power = x
+    for name in ("abs", "neg", "exp"):
+        power = pointwise_as(im, row_named(name), [power], x.shape)
+    return [pointwise_as(im, row_named("log_sigmoid"), [x], x.shape), power]
+
+
 @rule("polygamma")
 def _polygamma(im: Importer, node: Any, n: int, x: Ref) -> Ref:
     if n > 30:

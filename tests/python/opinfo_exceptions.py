@@ -21,8 +21,6 @@ EXCEPTIONS = {
             ("cosine_similarity", "f16"),
             ("linear_cross_entropy", "bf16"),
             ("binary_cross_entropy_with_logits", "f16"),
-            ("multilabel_soft_margin_loss", "bf16"),
-            ("multilabel_soft_margin_loss", "f16"),
         )
     },
     **{
