@@ -41,6 +41,8 @@ class Lowering {
   Index short_index(Index index);                                   // the same, long parts named
   // Element of x that `map` selects for u; *valid becomes false where an index operand is out of range, which
   // is reported.
+  // Where `fault` holds the run ends with an IndexError.
+  void report_index(const loop::Expr& given, const Dim& size, const loop::Expr& fault);
   Index mapped_index(const Node& node, const Shape& x, const Index& u, const loop::Expr& mask,
                      loop::Expr* valid);
   void remember(Value v, const Index& index, const loop::Expr& mask, const loop::Expr& result);

@@ -269,6 +269,13 @@ Expr Lowering::cat(const Node& node, const Index& index, const Expr& mask) {
   return result;
 }
 
+void Lowering::report_index(const Expr& given, const Dim& size, const Expr& fault) {
+  loop::If report;
+  report.condition = fault;
+  report.then_body = loop::make_block({loop::Call{"ipex_report_index", {given, size}}});
+  emitter_.emit(std::move(report), std::max(emitter_.depth_of(fault), emitter_.depth_of(given)));
+}
+
 Index Lowering::mapped_index(const Node& node, const Shape& x, const Index& u, const Expr& mask,
                              Expr* valid) {
   const auto& map = node.attr<std::vector<int64_t>>("map");
@@ -290,11 +297,7 @@ Index Lowering::mapped_index(const Node& node, const Shape& x, const Index& u, c
     Expr in_range =
         emitter_.let("ok", make_apply(ScalarOp::bitand_, {make_apply(ScalarOp::ge_, {at[d], index_const(0)}),
                                                           make_apply(ScalarOp::lt_, {at[d], x[d]})}));
-    Expr fault = both(mask, make_apply(ScalarOp::bitnot_, {in_range}));
-    loop::If report;
-    report.condition = fault;
-    report.then_body = loop::make_block({loop::Call{"ipex_report_index", {given, x[d]}}});
-    emitter_.emit(std::move(report), std::max(emitter_.depth_of(fault), emitter_.depth_of(given)));
+    report_index(given, x[d], both(mask, make_apply(ScalarOp::bitnot_, {in_range})));
     *valid = both(*valid, in_range);
   }
   return at;

@@ -209,8 +209,13 @@ Expr Lowering::segment(Value v, const Index& index, const Expr& mask) {
   const Value x = node.operands[0];
   const ops::ReductionRow* row = ops::find_reduction(node.name);
   auto position = [&](Value at) {
-    Expr given = make_apply(ScalarOp::max_, {value(at, {index[0]}, mask), index_const(0)});
-    return emitter_.let("at", make_apply(ScalarOp::min_, {given, body_.type(x).shape[0]}));
+    const Dim& size = body_.type(x).shape[0];
+    const Expr given = value(at, {index[0]}, mask);
+    report_index(given, size + index_const(1),
+                 both(mask, make_apply(ScalarOp::bitor_, {make_apply(ScalarOp::lt_, {given, index_const(0)}),
+                                                          make_apply(ScalarOp::gt_, {given, size})})));
+    Expr within = make_apply(ScalarOp::max_, {given, index_const(0)});
+    return emitter_.let("at", make_apply(ScalarOp::min_, {within, size}));
   };
   const Expr begin = position(node.operands[1]), end = position(node.operands[2]);
   const Expr count = emitter_.let("count", make_apply(ScalarOp::max_, {end - begin, index_const(0)}));

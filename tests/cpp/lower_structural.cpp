@@ -187,7 +187,7 @@ TEST(Structural, ScatterThroughTwoIndices) {
 
 TEST(Segments, SumsAndMaximaOfParts) {
   const Floats x = ramp(14);
-  const Longs begins{0, 2, 2, 5}, ends{2, 2, 5, 99};  // the second is empty, the last is cut to x
+  const Longs begins{0, 2, 2, 5}, ends{2, 2, 5, 7};  // the second is empty
   const auto outputs = run_fused(graph::parse(R"(graph main(%x: f32[7,2], %b: i64[4], %e: i64[4]) {
     %0 = segment.sum(%x, %b, %e) : f32[4,2]
     %1, %2 = segment.max_with_index(%x, %b, %e) : f32[4,2], i64[4,2]
@@ -201,7 +201,7 @@ TEST(Segments, SumsAndMaximaOfParts) {
     for (size_t j = 0; j < 2; ++j) {
       float sum = 0;
       int64_t best = -1;
-      for (int64_t k = begins[b]; k < std::min<int64_t>(ends[b], 7); ++k) {
+      for (int64_t k = begins[b]; k < ends[b]; ++k) {
         sum += x[2 * k + j];
         if (best < 0 || x[2 * k + j] > x[2 * best + j]) best = k;
       }
@@ -209,6 +209,17 @@ TEST(Segments, SumsAndMaximaOfParts) {
       if (best < 0) continue;
       EXPECT_EQ(at[2 * b + j], best);
     }
+}
+
+TEST(Segments, BoundsBeyondTheOperandAreAnIndexError) {
+  const std::string text = R"(graph main(%x: f32[7], %b: i64[2], %e: i64[2]) {
+    %0 = segment.sum(%x, %b, %e) : f32[2]
+    return %0
+  })";
+  const HostTensor x = tensor(ramp(7));
+  EXPECT_THROW(run(text, {x, tensor(Longs{0, -5}), tensor(Longs{3, 7})}), IndexError);
+  EXPECT_THROW(run(text, {x, tensor(Longs{0, 3}), tensor(Longs{3, 8})}), IndexError);
+  EXPECT_EQ(run(text, {x, tensor(Longs{7, 7}), tensor(Longs{7, 0})}), (Floats{0, 0}));
 }
 
 }  // namespace

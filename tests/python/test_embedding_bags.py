@@ -124,3 +124,14 @@ def test_index_out_of_range(compiled, strict):
     bag = nn.EmbeddingBag(ROWS, WIDTH, mode="sum")
     with torch.no_grad(), pytest.raises(IndexError, match=f"index {ROWS} is out of bounds"):
         compiled(bag)(torch.full((2, 3), ROWS))
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+@pytest.mark.parametrize("offsets", [[0, 9], [0, 9, 3], [0, -2, 3]])
+def test_offsets_beyond_the_indices_are_an_error(mode, offsets, compiled, strict):
+    bag = nn.EmbeddingBag(ROWS, WIDTH, mode=mode)
+    run, indices = compiled(bag), torch.randint(0, ROWS, (6,))
+    assert_close_to_eager(run(indices, torch.tensor([0, 2, 6][: len(offsets)])),
+                          bag(indices, torch.tensor([0, 2, 6][: len(offsets)])))  # fmt: skip
+    with pytest.raises(IndexError, match="out of bounds"):
+        run(indices, torch.tensor(offsets))
