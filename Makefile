@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := build
-.PHONY: build test test-cpp test-python nightly models sanitize run bench figures lint format clean
+.PHONY: build test test-cpp test-python nightly models sanitize fuzz-loader run bench figures lint format clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -52,7 +52,7 @@ test-cpp: build
 test-python: build
 	$(BIN)/python -m pytest -q --timeout=600 -n 2 --dist worksteal
 
-nightly: build build/.apt-nightly
+nightly: build build/.apt-nightly fuzz-loader
 	$(BIN)/python -m pytest -q -m "nightly or not nightly" --timeout=3600
 
 # Every family of the model list in every mode; the closing table counts them.
@@ -67,6 +67,13 @@ sanitize: build/.apt $(VENV)/.ready
 	  cmake --build --preset $$preset; \
 	  ctest --preset $$preset; \
 	done
+
+# A hundred thousand damaged artifacts under AddressSanitizer: every one is refused or a program, none a crash.
+fuzz-loader: build/.apt $(VENV)/.ready
+	cmake --preset asan >build/asan.log || { cat build/asan.log; exit 1; }
+	cmake --build --preset asan --target kernels_tests
+	ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 UBSAN_OPTIONS=halt_on_error=1 IPEX_FUZZ_FILES=100000 \
+	  build/asan/kernels_tests --gtest_filter='ArtifactFile*'
 
 bench: build
 	$(BIN)/python benchmarks/bench_overhead.py

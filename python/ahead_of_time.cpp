@@ -26,7 +26,7 @@ using Result = Interface::Result;
 struct Names {
   std::vector<std::tuple<std::string, std::string, bool>> inputs;  // of the graph: as in Interface::Input
   std::vector<std::string> results;
-  std::vector<std::pair<int64_t, int64_t>> ranges;  // by symbol
+  std::vector<std::tuple<std::string, int64_t, int64_t>> sizes;  // by symbol: name, range
 };
 
 Interface make_interface(const graph::Graph& graph, const Signature& signature, const Names& names) {
@@ -42,9 +42,10 @@ Interface make_interface(const graph::Graph& graph, const Signature& signature, 
     if (source.what == Signature::SymbolSource::kValue)
       throw Unsupported("size " + graph.symbols[s] +
                         " is an integer argument: an artifact takes sizes from tensors only");
-    interface.symbols.push_back({graph.symbols[s], input_of[source.argument],
+    const auto& [name, low, high] = names.sizes[s];
+    interface.symbols.push_back({name, input_of[source.argument],
                                  source.what == Signature::SymbolSource::kStride, source.dim, source.divisor,
-                                 names.ranges[s].first, names.ranges[s].second});
+                                 low, high});
   }
   for (size_t r = 0; r < signature.results.size(); ++r) {
     const Signature::Result& from = signature.results[r];
@@ -322,13 +323,13 @@ class PythonModel {
 
 void bind_ahead_of_time(py::module_& m) {
   py::class_<Compilation>(m, "Compilation", "A graph compiled ahead of time; see python/ahead_of_time.cpp.")
-      .def(
-          py::init([](const GraphBuilder& builder, const py::list& arguments, const py::list& symbols,
-                      const py::list& outputs, std::vector<std::tuple<std::string, std::string, bool>> inputs,
-                      std::vector<std::string> results, std::vector<std::pair<int64_t, int64_t>> ranges,
-                      const std::vector<std::string>& isas) {
+      .def(py::init(
+          [](const GraphBuilder& builder, const py::list& arguments, const py::list& symbols,
+             const py::list& outputs, std::vector<std::tuple<std::string, std::string, bool>> inputs,
+             std::vector<std::string> results, std::vector<std::tuple<std::string, int64_t, int64_t>> sizes,
+             const std::vector<std::string>& isas) {
             return Compilation(builder, arguments, symbols, outputs,
-                               {std::move(inputs), std::move(results), std::move(ranges)}, isas);
+                               {std::move(inputs), std::move(results), std::move(sizes)}, isas);
           }))
       .def("extern_ops", &Compilation::extern_ops)
       .def("steps", &Compilation::steps)

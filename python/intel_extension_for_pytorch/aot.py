@@ -72,7 +72,9 @@ class Compilation:
         isa: Sequence[str] | str | None = None,
         dtype: torch.dtype | None = None,
         extern_ops: bool = True,
+        size_names: dict[str, str] | None = None,
     ) -> None:
+        """`size_names`: what the program's symbols (s0) are called where an artifact speaks of them."""
         if not isinstance(program, torch.export.ExportedProgram):
             raise UserError(f"compile takes an ExportedProgram (torch.export.export), not a {type(program).__name__}")
         self.isas = _parse_isas(isa)
@@ -86,7 +88,7 @@ class Compilation:
         imported = _import(program, self._arguments)
         self.seconds["import"] = -start + (start := time.perf_counter())
         if imported.externs and not extern_ops:
-            ops = ", ".join(f"{op} ({why})" for op, why in imported.externs.items())
+            ops = "; ".join(f"{op} at {imported.extern_sources[op]} ({why})" for op, why in imported.externs.items())
             raise UserError(f"these ops have no native lowering: {ops}")
         self._structures = _structures(program)
         self._compiled = _C.Compilation(
@@ -96,7 +98,7 @@ class Compilation:
             imported.outputs,
             self._arguments.inputs,
             _result_names(program),
-            _ranges(program, imported.graph.symbols()),
+            _sizes(program, imported.graph.symbols(), size_names or {}),
             self.isas,
         )
         self.seconds["compile"] = time.perf_counter() - start
@@ -329,15 +331,18 @@ def _import(program: torch.export.ExportedProgram, arguments: _Arguments) -> Any
     return imported
 
 
-def _ranges(program: torch.export.ExportedProgram, symbols: Sequence[str]) -> list[tuple[int, int]]:
-    """Least and largest value of each symbol. `s0_4` is a fourth of the program's s0 (sizes.py)."""
+def _sizes(
+    program: torch.export.ExportedProgram, symbols: Sequence[str], names: dict[str, str]
+) -> list[tuple[str, int, int]]:
+    """Name, least and largest value of each symbol. `s0_4` is a fourth of the program's s0 (sizes.py)."""
     known = {str(symbol): limits for symbol, limits in program.range_constraints.items()}
-    ranges = []
-    for name in symbols:
-        whole, _, k = (name, "", 1) if name in known or "_" not in name else name.rpartition("_")
+    sizes = []
+    for symbol in symbols:
+        whole, _, k = (symbol, "", 1) if symbol in known or "_" not in symbol else symbol.rpartition("_")
         low, high = _limits(known.get(whole))
-        ranges.append((-(-low // int(k)), high // int(k)))
-    return ranges
+        name = names.get(whole, whole) + symbol.removeprefix(whole)
+        sizes.append((name, -(-low // int(k)), high // int(k)))
+    return sizes
 
 
 def _limits(limits: Any) -> tuple[int, int]:

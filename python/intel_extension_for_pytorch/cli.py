@@ -112,9 +112,13 @@ def compile(
     dtypes = _dtypes("f32", "bf16")
     if dtype not in dtypes:
         raise typer.BadParameter("it is f32 or bf16", param_hint="--dtype")
-    program = exported(model, inputs or [], dynamic or [])
+    program, size_names = exported(model, inputs or [], dynamic or [])
     compilation = aot.Compilation(
-        program, isa=isa, dtype=dtypes[dtype] if dtype != "f32" else None, extern_ops=not no_extern_ops
+        program,
+        isa=isa,
+        dtype=dtypes[dtype] if dtype != "f32" else None,
+        extern_ops=not no_extern_ops,
+        size_names=size_names,
     )
     written: dict[str, Any] = {}
     if emit is not None:

@@ -60,7 +60,7 @@ _warned: set[str] = set()
 
 def call(im: Any, node: fx.Node, why: str) -> Any:
     """Imports `node` as an Extern node; what cannot be called from a graph makes the whole graph run eagerly."""
-    from .importer import DTYPE_NAMES, require_plain
+    from .importer import DTYPE_NAMES, node_source, require_plain
 
     target = node.target
     if not isinstance(target, torch._ops.OpOverload):
@@ -91,6 +91,7 @@ def call(im: Any, node: fx.Node, why: str) -> Any:
     spelled = [_spell(im, node, v, operands) for v in _in_schema_order(schema, args, kwargs)]
     note(f"{schema.name}.{target._overloadname}", why)
     im.result.externs[f"{schema.name}.{target._overloadname}"] = why
+    im.result.extern_sources.setdefault(f"{schema.name}.{target._overloadname}", node_source(node))
     present = [v for v in flat if v is not None]
     types = [(v.dtype, im.symbols.dims(v.shape)) for v in present]
     id = im.graph.extern_call(

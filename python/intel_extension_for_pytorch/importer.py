@@ -8,6 +8,7 @@ The rules are in ops.py; this file holds what they are written with.
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -26,6 +27,7 @@ DTYPE_NAMES = {
 }  # fmt: skip
 # What Dynamo puts before the path of a module: L['self'].layer.0, L['fn'].0
 MODULE_ROOT = re.compile(r"^L\['\w+'\]\.?")
+_PYTORCH = os.path.dirname(torch.__file__)
 HALF = (torch.float16, torch.bfloat16)
 
 
@@ -84,6 +86,7 @@ class Imported:
     symbols: list[tuple] = field(default_factory=list)  # (argument, "value" | "size" | "stride", dim, divisor)
     outputs: list[tuple] = field(default_factory=list)  # see Importer._output and _alias
     externs: dict[str, str] = field(default_factory=dict)  # op -> why
+    extern_sources: dict[str, str] = field(default_factory=dict)  # op -> where it is called first
     derived: list[Derived] = field(default_factory=list)  # the last arguments
 
 
@@ -512,8 +515,8 @@ def require_plain(node: fx.Node, value: Any) -> None:
 
 
 def node_source(node: fx.Node) -> str:
-    """ "file.py:12 linear": the line of the model that the op comes from; within PyTorch's own modules, which Dynamo
-    traces without lines, "encoder.0 (Linear) linear": the module."""
+    """ "file.py:12 linear": the line of the model that the op comes from, not of PyTorch where that calls it; within
+    PyTorch's own modules, which Dynamo traces without lines, "encoder.0 (Linear) linear": the module."""
     name = node.target._opname if isinstance(node.target, torch._ops.OpOverload) else node.name
     trace = node.meta.get("stack_trace")
     if not trace:
@@ -522,7 +525,10 @@ def node_source(node: fx.Node) -> str:
             return name
         path, kind = next(reversed(modules.values()))
         return f"{MODULE_ROOT.sub('', path)} ({getattr(kind, '__name__', kind)}) {name}"
-    at = trace.rfind('  File "')
+    at = innermost = trace.rfind('File "')
+    while at >= 0 and trace.startswith(_PYTORCH, at + 6):
+        at = trace.rfind('File "', 0, at)
+    at = at if at >= 0 else innermost
     end = trace.find("\n", at)
-    file, _, rest = trace[at + 8 : end].partition('", line ')
+    file, _, rest = trace[at + 6 : end].partition('", line ')
     return f"{file.rpartition('/')[2]}:{rest.partition(',')[0]} {name}"

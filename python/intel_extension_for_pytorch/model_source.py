@@ -19,13 +19,16 @@ _INPUT = re.compile(r"^(?:(?P<name>\w+)=)?(?P<dtype>\w+)\[(?P<sizes>[^\]]*)\]$")
 _DYNAMIC = re.compile(r"^(?P<name>\w+)=(?P<low>\d+)\.\.(?P<high>\d+)$")
 
 
-def exported(model: str, inputs: Sequence[str], dynamic: Sequence[str]) -> torch.export.ExportedProgram:
-    """The program; a factory's model is exported for its inputs, with the sizes in `dynamic` left open."""
+def exported(
+    model: str, inputs: Sequence[str], dynamic: Sequence[str]
+) -> tuple[torch.export.ExportedProgram, dict[str, str]]:
+    """The program; a factory's model is exported for its inputs, with the sizes in `dynamic` left open. And what the
+    program's symbols are called in `dynamic`."""
     if model.endswith(".pt2"):
         if inputs or dynamic:
             raise UserError(f"{model} is exported already: its inputs and open sizes are fixed")
         try:
-            return torch.export.load(model)
+            return torch.export.load(model), {}
         except Exception as error:
             raise UserError(f"cannot read {model}: {error}") from error
     ranges = {}
@@ -43,9 +46,10 @@ def exported(model: str, inputs: Sequence[str], dynamic: Sequence[str]) -> torch
         shapes = dict(zip(kwargs, used, strict=True)) if kwargs else tuple(used)
     try:
         with torch.no_grad():
-            return torch.export.export(module, args, kwargs, dynamic_shapes=shapes)
+            program = torch.export.export(module, args, kwargs, dynamic_shapes=shapes)
     except Exception as error:
         raise UserError(f"torch.export cannot export {model}: {error}") from error
+    return program, _size_names(program, inputs, ranges)
 
 
 def module_and_inputs(
@@ -111,6 +115,17 @@ def _example(text: str, ranges: dict[str, Any]) -> tuple[str, torch.Tensor]:
     if dtype.is_floating_point:
         return name, torch.randn(shape).to(dtype)
     return name, torch.zeros(shape, dtype=dtype)
+
+
+def _size_names(program: torch.export.ExportedProgram, inputs: Sequence[str], ranges: dict[str, Any]) -> dict[str, str]:
+    placeholders = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
+    names = {}
+    for position, text in zip(program.graph_signature.user_inputs, inputs, strict=False):
+        name, _, sizes = _parts(text)
+        for dim, size in enumerate(sizes):
+            if size in ranges:
+                names[str(placeholders[name or position].meta["val"].shape[dim])] = size
+    return names
 
 
 def _open_sizes(text: str, ranges: dict[str, Any]) -> dict[int, Any]:
