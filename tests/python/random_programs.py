@@ -163,14 +163,16 @@ class Program:
                 return None
             if not result.is_floating_point() or result.dtype == torch.float64 or not step.rounds:
                 continue
-            if (has_few_bits(result) and same_values(result, wide[-1])) or overlaps_itself(result):
+            if overlaps_itself(result):
                 continue
+            size = 0 if has_few_bits(result) and same_values(result, wide[-1]) else torch.finfo(result.dtype).eps
             for k, values in enumerate(shaken):
                 if k % 2 == 0:
                     signs = torch.randint(0, 2, result.shape, generator=generator) * 2 - 1
                 value, way = values[-1], signs if k % 2 == 0 else -signs
-                least = 2.0**-149  # of the numbers without leading bits too
-                moved = value * (1 + torch.finfo(result.dtype).eps * way) + least * way * (value != 0)
+                least = 2.0**-149 if size else 0  # of the numbers without leading bits too
+                moved = value * (1 + size * way) + least * way
+                moved = torch.where(value == 0, torch.zeros_like(value).copysign(way), moved)  # of either sign
                 if step.mutates:
                     value.copy_(moved)
                 elif not any(shares_memory(value, values[i]) for i in operands(step)):
