@@ -84,6 +84,7 @@ figures: build
 	$(BIN)/python benchmarks/main_job.py --tables build/figures
 	$(BIN)/python benchmarks/bench_overhead.py --tables build/figures
 	$(BIN)/python benchmarks/bench_models.py --tables build/figures
+	$(BIN)/python benchmarks/bench_aot.py --tables build/figures
 	$(BIN)/python benchmarks/tables.py build/figures README.md
 
 lint: $(VENV)/.ready

