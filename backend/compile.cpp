@@ -308,6 +308,8 @@ CompiledGraph Compiler::finish() {
   const MemoryPlan plan = executable->plan(hints);
   report_.arena_bytes = plan.arena_bytes;
   report_.naive_bytes = plan.naive_bytes;
+  for (int32_t input : g_.inputs) report_.argument_bytes += bytes_hint(g_, {input, 0});
+  for (const GraphOutput& output : g_.outputs) report_.argument_bytes += bytes_hint(g_, output.value);
   return {std::move(executable), std::move(library_), std::move(kernels_), std::move(report_)};
 }
 

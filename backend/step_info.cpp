@@ -26,6 +26,25 @@ int64_t conv_flops(const Graph& g, const Node& node) {
   return 2 * elements(g, positions) * elements(g, w) / std::max<int64_t>(1, hint(w[0], g));
 }
 
+// What a node reads of an operand: all of it, or, where a kernel only picks elements, what it picks.
+int64_t read_bytes(const Graph& g, const Node& node, size_t operand) {
+  const int64_t whole = bytes_hint(g, node.operands[operand]);
+  if (node.op == Op::kConvBackward) {
+    const size_t only_shape = node.attr<std::string>("which") == "weights" ? 2 : 1;
+    return operand == only_shape ? 0 : whole;
+  }
+  if (!node.body) return whole;
+  const Value input{node.body->inputs[operand], 0};
+  int64_t picked = 0;
+  for (const Node& inner : node.body->nodes)
+    for (size_t k = 0; k < inner.operands.size(); ++k) {
+      if (inner.operands[k] != input) continue;
+      if (inner.op != Op::kSlice && (inner.op != Op::kGather || k > 0)) return whole;
+      picked += elements(g, inner.types[0].shape) * itemsize(inner.types[0].dtype);
+    }
+  return std::min(picked, whole);
+}
+
 }  // namespace
 
 int64_t bytes_hint(const Graph& g, Value v) {
@@ -41,12 +60,14 @@ void describe(Step& step, const Graph& g, int32_t n) {
       if (inner.op == Op::kPointwise) step.info.flops += elements(g, inner.types[0].shape);
       if (inner.op == Op::kReduce) step.info.flops += elements(g, node.body->type(inner.operands[0]).shape);
     }
-  for (Value v : node.operands) step.info.bytes += bytes_hint(g, v);
+  for (size_t k = 0; k < node.operands.size(); ++k) step.info.bytes += read_bytes(g, node, k);
   for (size_t r = 0; r < node.types.size(); ++r)
     step.info.bytes += bytes_hint(g, {n, static_cast<int32_t>(r)});
   if (node.op == Op::kMatMul)
     step.info.flops = 2 * elements(g, node.types[0].shape) * hint(g.type(node.operands[0]).shape.back(), g);
   if (node.op == Op::kConv || node.op == Op::kConvBackward) step.info.flops = conv_flops(g, node);
+  if (step.info.kind == StepKind::kLibrary && step.info.flops > 0)
+    step.info.multiplies = g.type(node.operands[0]).dtype;
 }
 
 std::string kernel_suffix(const Graph& body) {

@@ -119,14 +119,16 @@ py::dict report_dict(const CompiledGraph& compiled) {
   for (const auto& step : compiled.executable().parts().steps)
     steps.append(py::dict("kind"_a = name(step->info.kind), "name"_a = step->info.name,
                           "detail"_a = step->info.detail, "sources"_a = step->info.sources,
-                          "bytes"_a = step->info.bytes, "flops"_a = step->info.flops));
+                          "bytes"_a = step->info.bytes, "flops"_a = step->info.flops,
+                          "multiplies"_a = name(step->info.multiplies)));
   return py::dict("kernel_steps"_a = report.kernel_steps, "library_steps"_a = report.library_steps,
                   "extern_steps"_a = report.extern_steps, "extern_ops"_a = report.extern_ops,
                   "arena_bytes"_a = report.arena_bytes, "naive_bytes"_a = report.naive_bytes,
-                  "times"_a = times, "kernels"_a = report.kernels.kernels,
-                  "cache_hits"_a = report.kernels.cache_hits, "loop_passes_ms"_a = report.kernels.passes_ms,
-                  "llvm_ms"_a = report.kernels.llvm_ms, "link_ms"_a = report.kernels.link_ms,
-                  "graph"_a = report.graph_text, "loops"_a = report.loop_text, "steps"_a = steps);
+                  "argument_bytes"_a = report.argument_bytes, "times"_a = times,
+                  "kernels"_a = report.kernels.kernels, "cache_hits"_a = report.kernels.cache_hits,
+                  "loop_passes_ms"_a = report.kernels.passes_ms, "llvm_ms"_a = report.kernels.llvm_ms,
+                  "link_ms"_a = report.kernels.link_ms, "graph"_a = report.graph_text,
+                  "loops"_a = report.loop_text, "steps"_a = steps);
 }
 
 // C++ warnings arrive in Python's `ipex` logger, whatever thread they come from.
@@ -220,6 +222,16 @@ PYBIND11_MODULE(_C, m) {
   py::class_<CompiledGraph>(m, "CompiledGraph", "A compiled graph; see python/compiled_graph.h.")
       .def("run", &CompiledGraph::run)
       .def("output_strides", &CompiledGraph::output_strides)
+      .def("start_profile", &CompiledGraph::start_profile)
+      .def(
+          "take_profile",
+          [](CompiledGraph& c) {
+            py::list events;
+            for (const StepTimes::Event& event : c.take_profile())
+              events.append(py::make_tuple(event.step, event.begin_ns, event.end_ns));
+            return events;
+          },
+          "What was noted since start_profile(): (step, begin, end), in nanoseconds of the steady clock.")
       .def("kernel_keys", [](const CompiledGraph& c) { return c.report().kernels.keys; })
       .def("report", &report_dict);
   m.def("compile", &compile_graph, "graph"_a, "arguments"_a, "symbols"_a, "outputs"_a, "hoist"_a);

@@ -4,6 +4,7 @@
 #include "python/compiled_graph.h"
 
 #include <ATen/ATen.h>
+#include <ATen/record_function.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/util/SmallVector.h>
 #include <pybind11/stl.h>
@@ -63,6 +64,19 @@ InputVersion version_of(const at::Tensor& tensor) {
   return version;
 }
 
+// Shows steps to torch.profiler as it shows ops; ATen calls are nested in theirs.
+class RecordedSteps final : public StepObserver {
+ public:
+  void begin(const StepInfo& step, int) override {
+    record_.emplace(at::RecordScope::FUNCTION);
+    if (record_->isActive()) record_->before("ipex::" + step.name);
+  }
+  void end() override { record_.reset(); }
+
+ private:
+  std::optional<at::RecordFunction> record_;
+};
+
 }  // namespace
 
 // What one call owns; kept off the heap for the usual number of tensors.
@@ -106,6 +120,29 @@ at::Tensor CompiledGraph::take_argument(const at::Tensor& tensor, int input, con
   at::AutoDispatchBelowADInplaceOrView below_autograd;
   at::Tensor copy = make_tensor(tensor.scalar_type(), tensor.sizes(), evaluate(spec.strides, symbols));
   return copy.copy_(tensor);
+}
+
+void CompiledGraph::execute(const Call& call) const {
+  const auto run = [&](StepObserver* observer) {
+    executable().run(call.input_data, call.output_data, call.symbols, call.versions, observer);
+  };
+  if (profiling_.load(std::memory_order_relaxed)) {
+    StepTimes times;
+    run(&times);
+    std::lock_guard lock(profile_mutex_);
+    profile_.insert(profile_.end(), times.events().begin(), times.events().end());
+  } else if (at::hasCallbacks()) {
+    RecordedSteps recorded;
+    run(&recorded);
+  } else {
+    run(nullptr);
+  }
+}
+
+std::vector<StepTimes::Event> CompiledGraph::take_profile() {
+  profiling_ = false;
+  std::lock_guard lock(profile_mutex_);
+  return std::exchange(profile_, {});
 }
 
 py::list CompiledGraph::run(py::list list) const {
@@ -153,7 +190,7 @@ py::list CompiledGraph::run(py::list list) const {
   }
   {
     py::gil_scoped_release unlocked;
-    executable().run(call.input_data, call.output_data, call.symbols, call.versions);
+    execute(call);
   }
 
   py::list results(signature_.results.size());

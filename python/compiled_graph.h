@@ -4,12 +4,15 @@
 #include <ATen/core/Tensor.h>
 #include <pybind11/pybind11.h>
 
+#include <atomic>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
 #include "backend/compile.h"
 #include "python/signature.h"
+#include "runtime/step_times.h"
 
 namespace ipex::python {
 
@@ -26,13 +29,22 @@ class CompiledGraph {
   // Per result: a tuple of strides, or None where it is no tensor or its strides depend on symbols.
   pybind11::list output_strides() const;
 
+  // From now on every run notes when its steps begin and end. take_profile() stops that and hands out what
+  // was noted since.
+  void start_profile() { profiling_ = true; }
+  std::vector<StepTimes::Event> take_profile();
+
  private:
   struct Call;
+  void execute(const Call& call) const;
   at::Tensor take_argument(const at::Tensor& tensor, int input, const int64_t* symbols) const;
   ipex::CompiledGraph compiled_;
   Signature signature_;
   std::vector<int> input_argument_;  // by graph input: position among the arguments
   std::vector<bool> is_static_;      // by graph input
+  std::atomic<bool> profiling_ = false;
+  mutable std::mutex profile_mutex_;  // guards profile_
+  mutable std::vector<StepTimes::Event> profile_;
 };
 
 }  // namespace ipex::python

@@ -37,6 +37,7 @@ void RunContext::provide(int buffer, void* data, std::shared_ptr<void> owner) {
 struct Executable::Frame {
   RunContext context;
   IndexFault fault;  // of the step that runs
+  StepObserver* observer = nullptr;
   MemoryPlan plan;
   std::vector<int64_t> plan_symbols;  // symbols the plan was made for
   bool planned = false;
@@ -76,7 +77,9 @@ MemoryPlan Executable::plan(std::span<const int64_t> symbols) const {
 
 void Executable::run_step(Frame& frame, int index) const {
   const Step& step = *parts_.steps[index];
+  if (frame.observer) frame.observer->begin(step.info, index);
   step.run(frame.context);
+  if (frame.observer) frame.observer->end();
   if (frame.fault.set)
     throw IndexError("index " + std::to_string(frame.fault.index) +
                      " is out of bounds for dimension with size " + std::to_string(frame.fault.size) +
@@ -142,11 +145,13 @@ void Executable::prepare(std::span<void* const> inputs, std::span<const InputVer
 }
 
 void Executable::run(std::span<void* const> inputs, std::span<void* const> outputs,
-                     std::span<const int64_t> symbols, std::span<const InputVersion> versions) const {
+                     std::span<const int64_t> symbols, std::span<const InputVersion> versions,
+                     StepObserver* observer) const {
   IPEX_CHECK(static_cast<int>(symbols.size()) == parts_.symbol_count, "one value a symbol");
   IPEX_CHECK(inputs.size() == parts_.inputs.size() && outputs.size() == parts_.outputs.size(),
              "one pointer an input and an output");
   std::unique_ptr<Frame> frame = take_frame();
+  frame->observer = observer;
   RunContext& context = frame->context;
   context.symbols_ = symbols.data();
   context.versions_ = versions;

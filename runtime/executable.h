@@ -90,6 +90,7 @@ struct StepInfo {
   std::vector<std::string> sources;  // "model.py:12 linear", one per op in it
   int64_t bytes = 0;                 // memory traffic in and out for the hint sizes
   int64_t flops = 0;
+  Dtype multiplies = Dtype::kF32;  // what most of the flops multiply: which limit of the machine holds
 };
 
 class Step {
@@ -107,6 +108,14 @@ class Step {
   // The line of a saved program that makes this step again (program.h); empty: it cannot be saved.
   std::string text;
   bool implied = false;  // made again together with a later step, by that step's line
+};
+
+// Is told of every step of a run, on the thread that runs it. A step that throws has no end.
+class StepObserver {
+ public:
+  virtual ~StepObserver() = default;
+  virtual void begin(const StepInfo& step, int index) = 0;
+  virtual void end() = 0;
 };
 
 struct OutputSpec {
@@ -154,7 +163,7 @@ class Executable {
   // inputs/outputs: data pointers in order; symbols: values in the graph's order; versions: one per input or
   // empty. Thread-safe. Throws what a step throws; IndexError for an out-of-range index.
   void run(std::span<void* const> inputs, std::span<void* const> outputs, std::span<const int64_t> symbols,
-           std::span<const InputVersion> versions) const;
+           std::span<const InputVersion> versions, StepObserver* observer = nullptr) const;
 
  private:
   struct State;

@@ -31,6 +31,7 @@ __attribute__((target("avx2,fma"))) int64_t multiply_add_avx2() {
   __m256 sum[kChains], factor = _mm256_set1_ps(0.5F);
   for (auto& s : sum) s = _mm256_setzero_ps();
   for (int64_t i = 0; i < kSteps; ++i)
+#pragma GCC unroll 12  // = kChains: in registers
     for (auto& s : sum) {
       s = _mm256_fmadd_ps(s, factor, factor);
       asm volatile("" : "+x"(s));
@@ -42,6 +43,7 @@ __attribute__((target("avx512f"))) int64_t multiply_add_avx512() {
   __m512 sum[kChains], factor = _mm512_set1_ps(0.5F);
   for (auto& s : sum) s = _mm512_setzero_ps();
   for (int64_t i = 0; i < kSteps; ++i)
+#pragma GCC unroll 12  // = kChains: in registers
     for (auto& s : sum) {
       s = _mm512_fmadd_ps(s, factor, factor);
       asm volatile("" : "+v"(s));
@@ -54,6 +56,7 @@ __attribute__((target("avx512f,avx512bf16"))) int64_t dot_bf16() {
   const auto pairs = (__m512bh)_mm512_set1_epi16(0x3f00);  // 0.5
   for (auto& s : sum) s = _mm512_setzero_ps();
   for (int64_t i = 0; i < kSteps; ++i)
+#pragma GCC unroll 12  // = kChains: in registers
     for (auto& s : sum) {
       s = _mm512_dpbf16_ps(s, pairs, pairs);
       asm volatile("" : "+v"(s));
@@ -106,6 +109,7 @@ __attribute__((target("avx2,fma"))) void triad(float* a, const float* b, const f
 __attribute__((target("avx2,fma"))) void read(float* a, const float*, const float*, int64_t n) {
   __m256 sum[8] = {};
   for (int64_t i = 0; i < n; i += 64)
+#pragma GCC unroll 8
     for (int64_t j = 0; j < 8; ++j) sum[j] = _mm256_add_ps(sum[j], _mm256_load_ps(a + i + 8 * j));
   for (auto& s : sum) asm volatile("" : "+x"(s));
 }

@@ -191,16 +191,41 @@ def inspect(artifact: Artifact, as_json: Json = False) -> None:
 
 
 @app.command()
-def explain(model: Model, inputs: Inputs = None, as_json: Json = False) -> None:
+def explain(
+    model: Model,
+    inputs: Inputs = None,
+    gradients: Annotated[
+        bool, typer.Option("--gradients/--no-gradients", help="forward and backward, or inference")
+    ] = True,
+    profile: Annotated[bool, typer.Option("--profile", help="also the time of every step")] = False,
+    trace: Annotated[Path | None, typer.Option(help="a file for the profile as a Chrome trace")] = None,
+    as_json: Json = False,
+) -> None:
     """What torch.compile with this backend makes of a model: kernels, library calls, ops that stay in ATen.
 
-    Example: ipexc explain model.py:bert
+    With --profile also what each of them takes, most expensive first: time, GB/s, GFLOP/s, share of what this machine
+    allows.
+
+    Examples:
+
+      ipexc explain model.py:bert
+
+      ipexc explain model.py:bert --no-gradients --profile --trace bert.json
     """
+    import torch
+
+    from .errors import UserError
     from .explain import explain as explain_model
     from .model_source import module_and_inputs
 
     module, args, kwargs = module_and_inputs(model, inputs or [])
-    explanation = explain_model(module, *args, **kwargs)
+    with torch.set_grad_enabled(gradients):
+        explanation = explain_model(module, *args, profile=profile or trace is not None, **kwargs)
+    if trace is not None:
+        try:
+            explanation.profile.write_trace(trace)
+        except OSError as error:
+            raise UserError(f"cannot write {trace}: {error}") from error
     _print(explanation.to_dict(), as_json, str(explanation))
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from . import compat
+from . import compat, step_profile
 from .records import record_reports
 
 
@@ -19,9 +19,10 @@ class Explanation:
     """One report a graph, in order of compilation; `print` it, or take `to_dict()`."""
 
     graphs: list[dict[str, Any]]
+    profile: step_profile.Profile | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as plain data: {"graphs": [...], "native_ops": n, "extern_ops": {op: count}}."""
+        """Everything as plain data: {"graphs": [...], "native_ops": n, "extern_ops": {op: count}, "profile": ...}."""
         externs: Counter[str] = Counter()
         for report in self.graphs:
             externs.update(s["name"] for s in report["steps"] if s["kind"] == "extern")
@@ -29,37 +30,50 @@ class Explanation:
             "graphs": self.graphs,
             "native_ops": sum(r["native_ops"] for r in self.graphs),
             "extern_ops": dict(externs),
+            "profile": self.profile.to_dict() if self.profile else None,
         }
 
     def __str__(self) -> str:
         if not self.graphs:
             return "nothing was compiled"
-        return "\n\n".join(_graph_text(i, r) for i, r in enumerate(self.graphs))
+        texts = [_graph_text(i, r) for i, r in enumerate(self.graphs)]
+        return "\n\n".join([*texts, str(self.profile)] if self.profile else texts)
 
     __repr__ = __str__
 
 
-def explain(model: Callable, *inputs: Any, **named: Any) -> Explanation:
+def explain(model: Callable, *inputs: Any, profile: bool = False, **named: Any) -> Explanation:
     """Compiles `model` for these inputs, runs it once, and the backward pass too where a result wants gradients.
+
+    `profile` runs it for a second more and adds the time of every step beside what this machine allows
+    (`explanation.profile`; its `write_trace(path)` writes a Chrome trace). Under `torch.no_grad()`, it is inference.
 
     The gradients that run leaves behind are taken away again; parameters stay as they are. Buffers that a training step
     updates (batch norm's statistics) are restored.
     """
     compat.reset_dynamo()
     state = _saved_state(model)
+    compiled = torch.compile(model, backend="ipex")
+    leaves = [p for p in _leaves(model, inputs, named) if p.requires_grad]
+
+    def call() -> None:
+        wanting = [t for t in _tensors(compiled(*inputs, **named)) if t.requires_grad]
+        if wanting and leaves:
+            torch.autograd.grad([t.float().sum() for t in wanting], leaves, allow_unused=True)
+
+    graphs: list[Any] = []
     try:
-        with record_reports() as reports:
-            result = torch.compile(model, backend="ipex")(*inputs, **named)
-            wanting = [t for t in _tensors(result) if t.requires_grad]
-            leaves = [p for p in _leaves(model, inputs, named) if p.requires_grad]
-            if wanting and leaves:
-                torch.autograd.grad([t.float().sum() for t in wanting], leaves, allow_unused=True)
+        with record_reports(graphs) as reports:
+            call()
+            if profile:
+                call()  # warm; models that change themselves in the first call are compiled again
+        measured = step_profile.measure(call, reports, graphs) if profile else None
     finally:
         for buffer, value in state:
             with torch.no_grad():
                 buffer.copy_(value)
         compat.reset_dynamo()
-    return Explanation(reports)
+    return Explanation(reports, measured)
 
 
 def _saved_state(model: Any) -> list[tuple[torch.Tensor, torch.Tensor]]:

@@ -8,25 +8,27 @@ from typing import Any
 
 from torch import fx
 
-_listeners: list[list[dict[str, Any]]] = []
+# of reports, and of their graphs
+_listeners: list[tuple[list[dict[str, Any]], list[Any]]] = []
 
 
 @contextlib.contextmanager
-def record_reports() -> Iterator[list[dict[str, Any]]]:
+def record_reports(graphs: list[Any] | None = None) -> Iterator[list[dict[str, Any]]]:
     """Collects a dict for every graph compiled inside the context, forward, backward and inference alike.
 
     Keys: kind, eager (why the graph runs eagerly, or None), warm (loaded, neither traced nor imported), nodes (FX
     calls), native_ops (those not Extern), kernel_steps, library_steps, extern_steps, extern_ops, arena_bytes,
     naive_bytes, times, steps, imported (the graph's text before all passes), graph (after them), loops and the totals
-    in ms.
+    in ms. `graphs` receives the compiled graph of each report, None for one that runs eagerly.
     """
     reports: list[dict[str, Any]] = []
-    _listeners.append(reports)
+    listener = (reports, [] if graphs is None else graphs)
+    _listeners.append(listener)
     try:
         yield reports
     finally:
         # by identity: two lists of equal reports are not the same listener
-        _listeners[:] = [listener for listener in _listeners if listener is not reports]
+        _listeners[:] = [each for each in _listeners if each is not listener]
 
 
 def add(state: dict[str, Any], graph: Any, compiled: Any, import_ms: float, total_ms: float, *, warm: bool) -> None:
@@ -45,8 +47,7 @@ def add(state: dict[str, Any], graph: Any, compiled: Any, import_ms: float, tota
         "import_ms": import_ms,
         "total_ms": total_ms,
     }
-    for listener in _listeners:
-        listener.append(report)
+    _tell(report, compiled)
 
 
 def add_eager(kind: str, module: fx.GraphModule, why: str) -> None:
@@ -66,8 +67,13 @@ def _add_uncompiled(kind: str, nodes: int, **what: Any) -> None:
         "naive_bytes": 0,
         "times": [], "steps": [], "imported": "", "graph": "", "loops": "", "import_ms": 0.0, "total_ms": 0.0,
     } | what  # fmt: skip
-    for listener in _listeners:
-        listener.append(report)
+    _tell(report, None)
+
+
+def _tell(report: dict[str, Any], graph: Any) -> None:
+    for reports, graphs in _listeners:
+        reports.append(report)
+        graphs.append(graph)
 
 
 def count_calls(module: fx.GraphModule) -> int:

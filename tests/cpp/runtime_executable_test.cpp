@@ -11,6 +11,7 @@
 #include "runtime/error.h"
 #include "runtime/executable.h"
 #include "runtime/hoisting.h"
+#include "runtime/step_times.h"
 
 namespace ipex {
 namespace {
@@ -90,6 +91,32 @@ TEST(ExecutableRun, StepsInOrderOverTemporaries) {
   const MemoryPlan plan = executable.plan({});
   EXPECT_EQ(plan.naive_bytes, 16);
   EXPECT_GE(plan.arena_bytes, 128) << "t and u are both alive in step 1";
+}
+
+TEST(ExecutableRun, ObserverSeesEveryStepOfItsRun) {
+  Builder b;
+  const int x = b.input(/*is_static=*/true), y = b.output();
+  const int h = b.buffer(BufferKind::kHoisted);
+  b.step({x}, {h}, [=](RunContext& c) { number(c, h) = number(c, x) + 1; }, /*hoisted=*/true);
+  b.step({h}, {y}, [=](RunContext& c) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    number(c, y) = number(c, h);
+  });
+  const Executable executable = b.build();
+  int64_t in = 1, out = 0;
+  void *inputs[] = {&in}, *outputs[] = {&out};
+  const InputVersion versions[] = {version(1)};
+  StepTimes first, second;
+  executable.run(inputs, outputs, {}, versions, &first);
+  executable.run(inputs, outputs, {}, versions, &second);
+  executable.run(inputs, outputs, {}, versions);
+  ASSERT_EQ(first.events().size(), 2u);
+  EXPECT_EQ(first.events()[0].step, 0);
+  ASSERT_EQ(second.events().size(), 1u) << "the hoisted value was at hand";
+  const StepTimes::Event& event = second.events()[0];
+  EXPECT_EQ(event.step, 1);
+  EXPECT_GE(event.end_ns - event.begin_ns, 2'000'000);
+  EXPECT_GE(event.begin_ns, first.events()[1].end_ns);
 }
 
 TEST(ExecutableRun, InPlaceTemporariesShareMemory) {

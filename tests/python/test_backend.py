@@ -1,5 +1,6 @@
 """The frontend: modes, strides, mutation, aliasing, options, random numbers, threads, fallback, strict mode."""
 
+import json
 import logging
 import threading
 
@@ -461,6 +462,45 @@ def test_explain(ipex_module):
     assert "forward" in text and "planned" in text and "test_backend.py" not in text.splitlines()[0]
     assert all(p.grad is None for p in model.parameters())
     assert all(torch.equal(v, before[k]) for k, v in model.state_dict().items())
+
+
+def test_profile(ipex_module, tmp_path):
+    model, x = small_model().eval(), torch.randn(5, 6)
+    with torch.no_grad():
+        explanation = ipex_module.explain(model, x, profile=True)
+    profile, report = explanation.profile, explanation.graphs[0]
+    running = [step for step in report["steps"] if "pack" not in step["name"]]
+    assert sorted(s.name for s in profile.steps) == sorted(step["name"] for step in running)
+    assert [s.total_ms for s in profile.steps] == sorted((s.total_ms for s in profile.steps), reverse=True)
+    assert 0 < sum(s.total_ms for s in profile.steps) <= profile.ms * 1.5
+    for step in profile.steps:
+        assert step.runs == 1 and step.gbs > 0 and step.limit > 0
+        assert step.sources
+    assert sum(s.gflops > 0 for s in profile.steps) >= 2, "the products of both layers"
+    profile.write_trace(tmp_path / "trace.json")
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    assert [e["name"] for e in events] == [step["name"] for step in running] and all(e["dur"] > 0 for e in events)
+    assert json.loads(json.dumps(explanation.to_dict()))["profile"]["calls"] == profile.calls
+    assert f"{profile.calls} calls" in str(explanation)
+
+
+def test_profile_of_training_and_of_what_runs_eagerly(ipex_module, caplog):
+    profile = ipex_module.explain(small_model(), torch.randn(5, 6), profile=True).profile
+    assert {s.graph for s in profile.steps} == {0, 1}
+    profile = ipex_module.explain(lambda x: torch.view_as_complex(x).abs(), torch.randn(5, 2), profile=True).profile
+    assert profile.calls > 0
+
+
+def test_steps_are_visible_to_the_profiler(compiled, ipex_module):
+    model = compiled(lambda x: torch.special.zeta(x.relu() + 1, x.exp()).sum())
+    x = torch.rand(8) + 1
+    with ipex_module.record_reports() as reports:
+        expected = model(x)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:
+        assert torch.equal(model(x), expected)
+    names = [event.name for event in profiler.events()]
+    for step in reports[0]["steps"]:
+        assert names.count(f"ipex::{step['name']}") == 1
 
 
 def test_reports_are_recorded(compiled, ipex_module):
