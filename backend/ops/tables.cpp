@@ -306,7 +306,9 @@ struct Variance {
     return {state(0, {t}, zero), state(1, {t}, zero), state(2, {t}, zero)};
   }
   static Exprs update(States s, Expr x, Expr) {
-    Expr count = s[2] + c(x, 1), delta = x - s[0], mean = s[0] + delta / count;
+    // Down columns the count is one number for all of them: its reciprocal costs no vector division, and the
+    // next mean does not wait for it.
+    Expr count = s[2] + c(x, 1), delta = x - s[0], mean = s[0] + delta * (c(x, 1) / count);
     return {mean, s[1] + delta * (x - mean), count};
   }
   static Exprs merge(States s, States o) {

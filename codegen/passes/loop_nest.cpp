@@ -40,6 +40,16 @@ For join_levels(std::vector<For> levels) {
   return nest;
 }
 
+Flattened flattened(const std::vector<For>& levels) {
+  Expr size = index_const(1), position = index_const(0);
+  for (const For& loop : levels) {
+    const Expr extent = loop.end - loop.begin;
+    position = position * extent + (make_var(loop.var) - loop.begin);
+    size = size * extent;
+  }
+  return {simplify(size), simplify(position)};
+}
+
 void permute_levels(std::vector<For>& levels, const std::vector<size_t>& order) {
   const std::vector<For> old = levels;
   for (size_t i = 0; i < order.size(); ++i) {

@@ -20,6 +20,12 @@ bool passes_through(const For& outer, const For& inner);
 std::vector<For> perfect_levels(const For& outermost);
 For join_levels(std::vector<For> levels);
 
+// The iterations of a nest as one array: how many they are, and which one this is.
+struct Flattened {
+  Expr size, position;
+};
+Flattened flattened(const std::vector<For>& levels);
+
 // order[i] is the level whose range moves to position i. Reductions stay with their position, so states keep
 // flowing.
 void permute_levels(std::vector<For>& levels, const std::vector<size_t>& order);

@@ -24,6 +24,13 @@ std::span<const LoopPass> pipeline();
 std::vector<Function> run_pipeline(std::vector<Function> module, const Target& target,
                                    std::string_view stop_after = {});
 
+// distribute: reductions down columns, and the loops over the same columns that use their results, become two
+// nests.
+//   pre: serial loops only; post: same values
+//   for c { for r reduce(s) {..}; for q { y[q*C + c] = s } }
+//   =>  for c { for r reduce(s) {..}; all[c] = s }; for c { for q { y[q*C + c] = all[c] } }
+Function distribute(const Function& f);
+
 // simplify: loop/simplify.h. Collapses perfectly nested loops whose indices allow it.
 //   pre: verified; post: same values, fewer loops
 //   for i in 0..8 { for j in 0..4 { y[i*4 + j] = x[i*4 + j] } }   =>   for i in 0..32 { y[i] = x[i] }

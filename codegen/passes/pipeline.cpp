@@ -34,8 +34,9 @@ Function schedule(const Function& f, const Target& target) {
   return apply_schedule(f, choose_schedule(f, target));
 }
 
-constexpr std::array<LoopPass, 8> kPipeline = {{
+constexpr std::array<LoopPass, 9> kPipeline = {{
     {"simplify", each<simplify>},
+    {"distribute", each<distribute>},
     {"collapse_loops", each<collapse_loops>},
     {"apply_schedule", each<schedule>},
     {"tile_reduction", each<tile_reduction>},

@@ -80,15 +80,7 @@ class Splitter {
   }
 
   void stages(const std::vector<For>& kept, const Block& body, std::vector<Stmt>& out) {
-    Expr size = index_const(1), position = index_const(0);
-    for (const For& loop : kept) {
-      const Expr extent = loop.end - loop.begin;
-      position = position * extent + (make_var(loop.var) - loop.begin);
-      size = size * extent;
-    }
-    size = simplify(size);
-    position = simplify(position);
-
+    const auto [size, position] = flattened(kept);
     size_t last = 0;
     for (size_t i = 0; i < body->stmts.size(); ++i)
       if (parallel_reduction(body->stmts[i])) last = i;

@@ -1,0 +1,186 @@
+// distribute: a nest that reduces down the columns of a matrix and then runs down them again becomes two.
+//
+//   for c in C { for r in R reduce(s) {.. x[r*C + c] ..}; rest; for q in R { y[q*C + c] = x[q*C + c] - s } }
+//     =>  alloc s_all[C];
+//         for c in C { for r in R reduce(s) {.. x[r*C + c] ..}; rest; s_all[c] = s };
+//         for c in C { for q in R { y[q*C + c] = x[q*C + c] - s_all[c] } }
+//
+// As one, both visit a vector of columns at a time, a piece of a cache line from another page at every row,
+// and what follows a reduction in two stages runs on one thread. On its own, the second goes row by row
+// (collapse_loops puts its loops in the order of memory). The gradient of batch norm over channels_last is
+// the case in point. Rows that are reduced along themselves stay whole: they are in cache when visited again.
+#include <set>
+
+#include "codegen/loop/rewrite.h"
+#include "codegen/passes/loop_nest.h"
+#include "codegen/passes/loop_tree.h"
+#include "codegen/passes/passes.h"
+
+namespace ipex::loop {
+
+namespace {
+
+// A smaller matrix stays in cache between the visits, and so does a vector of shorter columns.
+constexpr double kLeastElements = 64 << 10, kLeastRows = 64;
+
+class Distributor {
+ public:
+  explicit Distributor(const Function& f) : tree_(f), names_(f) {}
+
+  Block run(const Block& body) {
+    std::vector<Stmt> out;
+    for (const Stmt& stmt : body->stmts) {
+      const auto* loop = std::get_if<For>(&stmt);
+      if (!loop || !split(*loop, out)) out.push_back(stmt);
+    }
+    return make_block(std::move(out));
+  }
+
+ private:
+  int id_of(const For& loop) const {
+    int id = 0;
+    while (tree_.at(id).node != &loop) ++id;
+    return id;
+  }
+
+  // Appends the two nests, or returns false.
+  bool split(const For& root, std::vector<Stmt>& out) {
+    std::vector<For> kept;  // the loops around the statements to divide
+    const For* innermost = &root;
+    for (;; innermost = &std::get<For>(innermost->body->stmts[0])) {
+      if (innermost->kind != ForKind::kSerial || innermost->reduction ||
+          !tree_.reorderable(id_of(*innermost)))
+        return false;
+      for (const For& outer : kept)
+        if (uses(innermost->begin, outer.var) || uses(innermost->end, outer.var)) return false;
+      kept.push_back(*innermost);
+      kept.back().body = nullptr;
+      const std::vector<Stmt>& stmts = innermost->body->stmts;
+      if (stmts.size() != 1 || !std::holds_alternative<For>(stmts[0])) break;
+    }
+    const std::vector<Stmt>& stmts = innermost->body->stmts;
+    const size_t cut = second_visit(stmts);
+    if (cut == stmts.size() || !worthwhile(*innermost)) return false;
+
+    std::vector<Stmt> first(stmts.begin(), stmts.begin() + static_cast<std::ptrdiff_t>(cut));
+    std::vector<Stmt> second(stmts.begin() + static_cast<std::ptrdiff_t>(cut), stmts.end());
+    const Block rest = hand_over(first, make_block(std::move(second)), kept, out);
+    kept.back().body = make_block(std::move(first));
+    out.emplace_back(join_levels(kept));
+    kept.back().body = rest;
+    const Block copy = fresh_copy(make_block({join_levels(kept)}), names_);
+    out.insert(out.end(), copy->stmts.begin(), copy->stmts.end());
+    return true;
+  }
+
+  // The first loop after the last reduction; the end where there is none.
+  static size_t second_visit(const std::vector<Stmt>& stmts) {
+    size_t cut = stmts.size();
+    bool reduces = false;
+    for (size_t i = 0; i < stmts.size(); ++i) {
+      if (std::holds_alternative<Alloc>(stmts[i])) return stmts.size();
+      const auto* loop = std::get_if<For>(&stmts[i]);
+      if (!loop) continue;
+      if (loop->reduction) {
+        reduces = true;
+        cut = stmts.size();
+      } else if (cut == stmts.size()) {
+        cut = i;
+      }
+    }
+    return reduces ? cut : stmts.size();
+  }
+
+  // Most of what the reductions read lies side by side along the loop around them, not along their own.
+  bool worthwhile(const For& around) const {
+    const int parent = id_of(around);
+    int along_columns = 0, along_rows = 0;
+    double rows = 0;
+    for (const LoopTree::Access& access : tree_.accesses()) {
+      bool reduced = false, contiguous = false;
+      double trips = 1;
+      int loop = access.loop;
+      for (; loop >= 0 && loop != parent; loop = tree_.at(loop).parent) {
+        const For& node = *tree_.at(loop).node;
+        reduced |= node.reduction && uses(access.index, node.var);
+        contiguous |= step(access, node.var) == 1;
+        trips *= trips_of(loop);
+      }
+      if (loop < 0 || !reduced || access.is_store) continue;
+      along_columns += step(access, around.var) == 1;
+      along_rows += contiguous;
+      rows = std::max(rows, trips);
+    }
+    double elements = rows;
+    for (int loop = parent; loop >= 0; loop = tree_.at(loop).parent) elements *= trips_of(loop);
+    return along_columns > along_rows && rows >= kLeastRows && elements >= kLeastElements;
+  }
+
+  double trips_of(int loop) const {  // a symbol may be large
+    const auto extent = tree_.extent(loop);
+    return extent ? static_cast<double>(*extent) : kLeastElements;
+  }
+
+  static std::optional<int64_t> step(const LoopTree::Access& access, const std::string& var) {
+    const auto stride = LoopTree::stride(access.index, var);
+    return stride ? as_const_int(*stride) : std::nullopt;
+  }
+
+  // `second` with what it uses of `first` read from arrays over the kept loops, which `first` is made to
+  // fill. Indices are computed again, so that they stay indices.
+  Block hand_over(std::vector<Stmt>& first, const Block& second, const std::vector<For>& kept,
+                  std::vector<Stmt>& out) {
+    std::set<std::string> used;
+    const auto use = [&](const ExprNode& e) {
+      if (e.is(ExprKind::kVar)) used.insert(e.name);
+    };
+    visit(second, [](const Stmt&) {}, use);
+    const auto [size, position] = flattened(kept);
+    Substitution handed;
+    std::vector<Stmt> stores;
+    std::vector<const Let*> indices;
+    const auto pass_on = [&](const std::string& name, Dtype dtype) {
+      const std::string all = names_.fresh(name + "_all");
+      out.push_back(Alloc{all, dtype, size});
+      stores.push_back(Store{all, position, make_var(name, {dtype, 1}), nullptr});
+      handed[name] = make_load(all, dtype, position);
+    };
+    for (size_t i = first.size(); i-- > 0;) {
+      if (const auto* let = std::get_if<Let>(&first[i]); let && used.count(let->name) > 0) {
+        if (let->value->type == kIndex && !loads(let->value)) {
+          visit(let->value, use);
+          indices.push_back(let);
+        } else {
+          pass_on(let->name, let->value->type.dtype);
+        }
+      } else if (const auto* loop = std::get_if<For>(&first[i]); loop && loop->reduction) {
+        for (const State& s : loop->reduction->states)
+          if (used.count(s.name) > 0) pass_on(s.name, s.type.dtype);
+      }
+    }
+    for (size_t i = indices.size(); i-- > 0;)  // in their order: each may use those before it
+      handed[indices[i]->name] = substitute(indices[i]->value, handed);
+    const Block rest = substitute(second, handed);
+    first.insert(first.end(), stores.rbegin(), stores.rend());
+    return rest;
+  }
+
+  static bool loads(const Expr& e) {
+    bool found = false;
+    visit(e, [&](const ExprNode& n) { found |= n.is(ExprKind::kLoad); });
+    return found;
+  }
+
+  LoopTree tree_;
+  Names names_;
+};
+
+}  // namespace
+
+Function distribute(const Function& f) {
+  Function out = f;
+  out.body = Distributor(f).run(f.body);
+  return out;
+}
+
+}  // namespace ipex::loop
