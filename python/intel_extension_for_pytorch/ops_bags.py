@@ -40,8 +40,8 @@ def _embedding_bag(
     output, bag_of, sizes, largest = node.meta["val"]
     length, width = indices.shape[0], weight.shape[1]
     index = as_index(im, indices)
-    begins, ends = _bounds(im, as_index(im, offsets), length, include_last_offset)
-    bags = begins.shape[0]
+    bags = im.symbols.dims(output.shape)[0]
+    begins, ends = _bounds(im, as_index(im, offsets), length, bags, include_last_offset)
 
     at = im.expand(index, (length, width), [0])
     rows = im.emit("gather", "", [weight, at], weight.dtype, (length, width), map=[-1, 1])
@@ -81,21 +81,29 @@ def _embedding_bag(
     return [
         im.cast(total, output.dtype),
         im.cast(bag, bag_of.dtype),
-        im.cast(count, sizes.dtype),
-        im.cast(last, largest.dtype),
+        _of_traced_length(im, im.cast(count, sizes.dtype), sizes),
+        _of_traced_length(im, im.cast(last, largest.dtype), largest),
     ]
 
 
-def _bounds(im: Importer, offsets: Ref, length: Dim, include_last_offset: bool) -> tuple[Ref, Ref]:
+def _of_traced_length(im: Importer, x: Ref, traced: torch.Tensor) -> Ref:
+    """With a row of zeros behind, where PyTorch's shape function counts the last offset as a bag."""
+    shape = im.symbols.dims(traced.shape)
+    if x.shape == shape:
+        return x
+    beside = [0] * (len(shape) - 1)
+    filling = im.scalar(0, x.dtype)
+    return im.emit("pad", "", [x, filling], x.dtype, shape, low=[0, *beside], high=[1, *beside])
+
+
+def _bounds(im: Importer, offsets: Ref, length: Dim, bags: Dim, include_last_offset: bool) -> tuple[Ref, Ref]:
     """Where each bag begins and ends."""
-    count = offsets.shape[0]
     if include_last_offset:
-        bags = sub(count, 1)
         return im.slice_dim(offsets, 0, 0, bags), im.slice_dim(offsets, 0, 1, bags)
     end = im.expand(im.size(length), (1,))
-    if count == 1:
+    if bags == 1:
         return offsets, end
-    return offsets, im.emit("cat", "", [im.slice_dim(offsets, 0, 1, sub(count, 1)), end], torch.int64, (count,), axis=0)
+    return offsets, im.emit("cat", "", [im.slice_dim(offsets, 0, 1, sub(bags, 1)), end], torch.int64, (bags,), axis=0)
 
 
 def _bags_of_one_length(

@@ -90,10 +90,14 @@ def test_gradient_by_frequency(compiled):
     check(compiled, bag, torch.randint(0, 8, (12,)), torch.tensor([0, 3, 3, 7, 8]))
 
 
+@pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("mode", ["sum", "mean", "max"])
-def test_last_offset_included(mode, compiled, strict):
+def test_last_offset_included(mode, dynamic, compiled, strict):
     bag = nn.EmbeddingBag(ROWS, WIDTH, mode=mode, include_last_offset=True)
-    check(compiled, bag, torch.randint(0, ROWS, (9,)), torch.tensor([0, 2, 5, 9]))
+    arguments = torch.randint(0, ROWS, (9,)), torch.tensor([0, 2, 5, 9])
+    check(compiled, bag, *arguments, dynamic=dynamic)
+    with torch.no_grad():
+        assert_close_to_eager(compiled(bag, dynamic=dynamic)(*arguments), bag(*arguments))
 
 
 def test_weights_in_bags_of_any_length(compiled, strict):
