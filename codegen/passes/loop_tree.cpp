@@ -53,7 +53,7 @@ double op_cost(ScalarOp op, Dtype dtype) {
 // place of other lets stands something that is affine in none of the loop variables they depend on.
 struct LoopTree::Scope {
   Substitution integers, named;
-  std::set<std::string> loop_vars;
+  std::map<std::string, std::set<std::string>> varies;  // names: loop variables that their value depends on
   std::map<std::string, Position> positions;
   std::map<std::string, int> owner;
   std::map<std::string, Dtype> dtype;
@@ -122,16 +122,12 @@ void LoopTree::read(const Expr& e, int loop, Scope& scope) {
   });
 }
 
-Expr LoopTree::opaque_value(const Let& let, const Scope& scope) {
-  Expr sum;
-  for (const std::string& name : free_vars(let.value)) {
-    const auto known = scope.integers.find(name);
-    const std::set<std::string> vars =
-        known == scope.integers.end() ? std::set<std::string>{name} : free_vars(known->second);
-    for (const std::string& var : vars)
-      if (scope.loop_vars.contains(var)) sum = sum ? sum + make_var(var) : make_var(var);
-  }
-  return sum && !let.value->type.is_vector() ? make_cast(let.value->type.dtype, sum) : nullptr;
+std::set<std::string> LoopTree::varies_with(const Expr& e, const Scope& scope) {
+  std::set<std::string> vars;
+  for (const std::string& name : free_vars(e))
+    if (const auto known = scope.varies.find(name); known != scope.varies.end())
+      vars.insert(known->second.begin(), known->second.end());
+  return vars;
 }
 
 void LoopTree::walk(const Block& block, int loop, Scope& scope) {
@@ -144,15 +140,18 @@ void LoopTree::walk(const Block& block, int loop, Scope& scope) {
       loops_.push_back(
           {.node = f, .parent = loop, .children = {}, .accesses = {}, .extent = simplify(f->end - f->begin)});
       (loop < 0 ? roots_ : loops_[loop].children).push_back(id);
-      scope.loop_vars.insert(f->var);
+      scope.varies[f->var] = {f->var};
       walk(f->body, id, scope);
       if (f->reduction)
         for (const Expr& y : f->reduction->yield) read(y, id, scope);
     } else if (const auto* let = std::get_if<Let>(&stmt)) {
       read(let->value, loop, scope);
+      const std::set<std::string>& vars = scope.varies[let->name] = varies_with(let->value, scope);
       if (let->value->type != kIndex) {
-        if (const Expr opaque = opaque_value(*let, scope))
-          scope.integers[let->name] = scope.named[let->name] = opaque;
+        if (vars.empty() || let->value->type.is_vector()) continue;
+        Expr sum;
+        for (const std::string& var : vars) sum = sum ? sum + make_var(var) : make_var(var);
+        scope.integers[let->name] = scope.named[let->name] = make_cast(let->value->type.dtype, sum);
         continue;
       }
       scope.integers[let->name] = substitute(let->value, scope.integers);

@@ -67,7 +67,7 @@ class LoopTree {
 
  private:
   struct Scope;
-  static Expr opaque_value(const Let& let, const Scope& scope);  // null: depends on no loop
+  static std::set<std::string> varies_with(const Expr& e, const Scope& scope);  // loop variables
   void walk(const Block& block, int loop, Scope& scope);
   void read(const Expr& e, int loop, Scope& scope);
   void record(bool is_store, const std::string& buffer, Dtype dtype, const Expr& index, int loop,
