@@ -89,3 +89,16 @@ def test_forward(name, strict):
 @pytest.mark.parametrize("name", CASES)
 def test_gradient(name, strict):
     assert_all(list(calls(name, True)), functools.partial(difference, strides=True), gradients=True)
+
+
+@pytest.mark.timeout(120)
+def test_a_chain_of_lookups_compiles(compiled, strict):
+    """Each index is used several times by the next one: what walks them as a tree never comes to an end."""
+
+    def function(x, index, table):
+        for _ in range(40):
+            index = table[index]
+        return x[index.float().long()] * 2
+
+    x, index, table = torch.randn(50), torch.arange(64) % 50, torch.arange(50).flip(0) - 7
+    assert torch.equal(compiled(function)(x, index, table), function(x, index, table))
