@@ -150,6 +150,9 @@ def _index_put(
     if len(given) == 1 and given[0].dtype is torch.bool:
         return _masked_put(im, x, indices, given[0], values, accumulate)
     operands, map, shape = _advanced_index(im, x, indices, node.args[1])
+    pairs = zip(reversed(values.shape), reversed(shape), strict=False)
+    if any(size != wanted and isinstance(size, str) and isinstance(wanted, str) for size, wanted in pairs):
+        raise Unsupported(f"index_put of values of {list(values.shape)} at places of {list(shape)}")
     values = im.expand(im.cast(values, x.dtype), shape)
     return _scatter(im, x, operands, values, map, "add" if accumulate else "set")
 

@@ -185,7 +185,7 @@ def _flip(im: Importer, node: Any, x: Ref, dims: list[int]) -> Ref:
     flipped = {d % len(x.shape) for d in dims} if x.shape else set()
     starts = [sub(s, 1) if d in flipped else 0 for d, s in enumerate(x.shape)]
     steps = [-1 if d in flipped else 1 for d in range(len(x.shape))]
-    return im.copy(im.reshape(im.slice(x, starts, steps, x.shape), im.shape_of(node)))
+    return im.copy(im.slice(x, starts, steps, x.shape))
 
 
 @rule("roll")
@@ -195,7 +195,7 @@ def _roll(im: Importer, node: Any, x: Ref, shifts: Any, dims: Any = ()) -> Ref:
     rolled = x if dims else im.reshape(x, (numel(x.shape),))
     for shift, dim in zip(shifts, dims or (0,), strict=True):
         rolled = _rolled(im, rolled, dim % len(rolled.shape), im.symbols.dim(shift))
-    return im.copy(im.reshape(rolled, im.shape_of(node)))  # which may know more sizes by now than x's
+    return im.copy(im.reshape(rolled, x.shape))
 
 
 def _rolled(im: Importer, x: Ref, dim: int, shift: Dim) -> Ref:

@@ -29,7 +29,7 @@ class Symbols:
         self.hints: dict[str, int] = {}
         self._declare = declare
         self._derive = derive
-        self._texts: dict[Any, str] = {}
+        self._dims: dict[Any, Dim] = {}
         self._values: dict[str, int] = {}
         self._multiples: dict[Any, Any] | None = None  # symbol: k * another one
         self._wholes: dict[Any, tuple[Any, int]] = {}  # that one: (symbol, k)
@@ -46,12 +46,19 @@ class Symbols:
             expr = size.node.expr
             if expr.is_Integer:
                 return int(expr)
-            text = self._texts.get(expr)
-            if text is None:
-                text = self._texts[expr] = self._print(expr, size)
-                self._values[text] = compat.size_hint(size, expr)
-            return text
+            dim = self._dims.get(expr)
+            if dim is None:
+                dim = self._dims[expr] = self._dim_of(expr, size)
+            return dim
         return int(size)
+
+    def _dim_of(self, expr: Any, size: torch.SymInt) -> Dim:
+        hint = compat.size_hint(size, expr)
+        if hint == 1 and not expr.is_Symbol and compat.is_known(size == 1):
+            return 1  # a guard that came after this size was traced says so
+        text = self._print(expr, size)
+        self._values[text] = hint
+        return text
 
     def hint(self, dim: Dim) -> int | None:
         """The size in the example inputs; None for an expression that no traced size has."""

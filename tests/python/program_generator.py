@@ -365,7 +365,8 @@ class Generator:
             source = self.pick(lambda v: v.dim() == rank and v.dtype == x.dtype)
             self.add(aten.scatter_add.default, ref, dim, Ref(rows), Ref(source), name="scatter_add")
         else:
-            source = self.pick(lambda v: v.dtype == x.dtype)
+            # PyTorch's shape function asks for no guard here: of symbols nobody would know that they must be equal.
+            source = self.pick(lambda v: v.dtype == x.dtype and (v.numel() == 1 or not self.dynamic))
             self.add(aten.index_put.default, ref, [None] * dim + [Ref(rows)], Ref(source), True, name="index_put")
 
 
