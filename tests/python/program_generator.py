@@ -40,6 +40,7 @@ JUMPS = {
     "signbit", "logical_and", "logical_or", "logical_xor", "logical_not", "eq", "ne", "lt", "le", "gt", "ge", "isinf",
     "isnan", "isfinite", "argmax", "argmin", "any", "all", "threshold", "hardshrink", "softshrink", "copysign",
     "nextafter", "frexp", "isposinf", "isneginf", "clamp_max", "div", "hardtanh_backward", "threshold_backward",
+    "pow of a negative number",
 }  # fmt: skip
 # Same bits for same bits whatever the instruction set: no rounding at all, so exact values stay exact through them.
 EXACT = JUMPS - {"div", "remainder", "fmod", "frac"} | {
@@ -188,6 +189,9 @@ class Generator:
         name = op._schema.name.removeprefix("aten::")
         if name in op_cases.UNFIXED_SPECIALS and not self.are_finite(arguments):
             return
+        base = arguments.get("self")
+        if name == "pow" and not isinstance(base, Ref) and base < 0:
+            name = "pow of a negative number"
         call = op_cases.call_by_name(op, arguments, "")
         self.add(op, *call.args, name=name, **call.kwargs)
 
