@@ -371,7 +371,8 @@ class Generator:
         else:
             # PyTorch's shape function asks for no guard here: of symbols nobody would know that they must be equal.
             source = self.pick(lambda v: v.dtype == x.dtype and (v.numel() == 1 or not self.dynamic))
-            self.add(aten.index_put.default, ref, [None] * dim + [Ref(rows)], Ref(source), True, name="index_put")
+            if source is not None:
+                self.add(aten.index_put.default, ref, [None] * dim + [Ref(rows)], Ref(source), True, name="index_put")
 
 
 @functools.cache
