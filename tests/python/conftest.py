@@ -9,6 +9,9 @@ import os
 import tempfile
 from collections import Counter
 
+# Read when libgomp is loaded: several workers share the cores, and threads that spin for each other take them from all.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
 import pytest
 import torch
 import torch._functorch.config
