@@ -114,43 +114,39 @@ def callable_of(case: Benchmark, variant: str) -> Callable:
 def first_call(case: Benchmark, backend: str, *, warm: bool = False) -> float:
     """Seconds of the first call in a fresh process: with empty compile caches, or with those that a first process
     filled."""
+    body = (
+        "import time, torch._dynamo; import torch._functorch.aot_autograd\n"
+        "start = time.perf_counter(); fn()\n"
+        "print(time.perf_counter() - start)"
+    )
     with tempfile.TemporaryDirectory() as cache:
         if warm:
-            _first_call_in(cache, case, backend)
-        return _first_call_in(cache, case, backend)
-
-
-def _first_call_in(cache: str, case: Benchmark, backend: str) -> float:
-    code = (
-        "import sys, time, json; sys.path.insert(0, {path!r})\n"
-        "import bench_models as b\n"
-        "fn = b.callable_of(b.Benchmark(*{case!r}), {backend!r})\n"
-        "import torch._dynamo; import torch._functorch.aot_autograd\n"
-        "start = time.perf_counter(); fn()\n"
-        "print(json.dumps(time.perf_counter() - start))"
-    ).format(
-        path=__file__.rsplit("/", 1)[0],
-        case=(case.model, case.batch, case.mode, case.precision),
-        backend=backend,
-    )
-    env = {"IPEX_CACHE": f"{cache}/ipex", "TORCHINDUCTOR_CACHE_DIR": f"{cache}/inductor"}
-    return float(in_fresh_process(code, env))
+            _in_process(cache, case, backend, body)
+        return _in_process(cache, case, backend, body)
 
 
 def peak_memory(case: Benchmark, variant: str) -> float:
     """Most MB resident in a fresh process during steps after the second, which has compiled everything."""
-    code = (
-        "import sys; sys.path.insert(0, {path!r})\n"
-        "import bench_models as b\n"
-        "fn = b.callable_of(b.Benchmark(*{case!r}), {variant!r})\n"
+    body = (
         "fn(); fn()\n"
         "open('/proc/self/clear_refs', 'w').write('5')\n"  # the peak counts from here
         "fn(); fn()\n"
         "print(next(int(l.split()[1]) for l in open('/proc/self/status') if l.startswith('VmHWM')) / 1024)"
-    ).format(path=__file__.rsplit("/", 1)[0], case=(case.model, case.batch, case.mode, case.precision), variant=variant)
+    )
     with tempfile.TemporaryDirectory() as cache:
-        env = {"IPEX_CACHE": f"{cache}/ipex", "TORCHINDUCTOR_CACHE_DIR": f"{cache}/inductor"}
-        return float(in_fresh_process(code, env))
+        return _in_process(cache, case, variant, body)
+
+
+def _in_process(cache: str, case: Benchmark, variant: str, body: str) -> float:
+    """The number that `body` prints in a fresh process with compile caches in `cache`; `fn` is the case's callable."""
+    fields = (case.model, case.batch, case.mode, case.precision)
+    code = (
+        f"import sys; sys.path.insert(0, {__file__.rsplit('/', 1)[0]!r})\n"
+        "import bench_models as b\n"
+        f"fn = b.callable_of(b.Benchmark(*{fields!r}), {variant!r})\n"
+    )
+    env = {"IPEX_CACHE": f"{cache}/ipex", "TORCHINDUCTOR_CACHE_DIR": f"{cache}/inductor"}
+    return float(in_fresh_process(code + body, env))
 
 
 def counts(case: Benchmark) -> list[dict]:
