@@ -23,7 +23,7 @@ from .errors import GraphFallback, Unsupported
 log = logging.getLogger("ipex")
 
 # Ops that are ATen's even where everything else is claimed to be native: random numbers come from eager's own generator
-# code, fused attention is ATen's kernel. IPEX_STRICT=1 refuses every other Extern op.
+# code, fused attention is ATen's kernel. IPEX_STRICT=1 refuses every other Extern op, but for our own (`ipex::`).
 EXPECTED = frozenset(
     {
         "_scaled_dot_product_flash_attention_for_cpu",
@@ -60,7 +60,7 @@ _warned: set[str] = set()
 
 def call(im: Any, node: fx.Node, why: str) -> Any:
     """Imports `node` as an Extern node; what cannot be called from a graph makes the whole graph run eagerly."""
-    from .importer import DTYPE_NAMES, node_source, require_plain
+    from .importer import require_plain
 
     target = node.target
     if not isinstance(target, torch._ops.OpOverload):
@@ -89,24 +89,40 @@ def call(im: Any, node: fx.Node, why: str) -> Any:
     args = im.read(node.args)
     kwargs = im.read(node.kwargs)
     spelled = [_spell(im, node, v, operands) for v in _in_schema_order(schema, args, kwargs)]
-    note(f"{schema.name}.{target._overloadname}", why)
-    im.result.externs[f"{schema.name}.{target._overloadname}"] = why
-    im.result.extern_sources.setdefault(f"{schema.name}.{target._overloadname}", node_source(node))
-    present = [v for v in flat if v is not None]
+    strides = _operand_strides(im, node) if _relies_on_strides(schema.name, operands) else []
+    refs = _emit(im, node, f"{schema.name}.{target._overloadname}", spelled, operands, strides, flat, why)
+    return refs if isinstance(values, (tuple, list)) else refs[0]
+
+
+def random_mask(im: Any, node: fx.Node, mask: torch.Tensor, p: float) -> Any:
+    """Booleans like `mask`, true with probability p: those of eager's `mask.bernoulli_(p)`, without its serial loop."""
+    spelled = [[_spell(im, node, v, []) for v in sizes] for sizes in (mask.shape, mask.stride())]
+    return _emit(im, node, "ipex::bernoulli.default", [*spelled, p], [], [], [mask], "eager's random numbers")[0]
+
+
+def _emit(
+    im: Any, node: fx.Node, op: str, spelled: list, operands: list, strides: list[tuple], values: list, why: str
+) -> list[Any]:
+    """The Extern node; `values` are what tracing saw of its results."""
+    from .importer import DTYPE_NAMES, node_source
+
+    note(op, why)
+    im.result.externs[op] = why
+    im.result.extern_sources.setdefault(op, node_source(node))
+    present = [v for v in values if v is not None]
     types = [(v.dtype, im.symbols.dims(v.shape)) for v in present]
     id = im.graph.extern_call(
-        f"{schema.name}.{target._overloadname}",
+        op,
         [r.id for r in operands],
         [(DTYPE_NAMES[d], s) for d, s in types],
         [im.symbols.strides(v.stride()) for v in present],
         json.dumps(spelled),
         why,
-        [i for i, v in enumerate(flat) if v is not None],
-        _operand_strides(im, node) if _relies_on_strides(schema.name, operands) else [],
+        [i for i, v in enumerate(values) if v is not None],
+        strides,
     )
     results = iter(im.results_of(id, types))
-    refs = [None if v is None else next(results) for v in flat]
-    return refs if isinstance(values, (tuple, list)) else refs[0]
+    return [None if v is None else next(results) for v in values]
 
 
 def _relies_on_strides(name: str, operands: list[Any]) -> bool:
@@ -124,8 +140,8 @@ def _operand_strides(im: Any, node: fx.Node) -> list[tuple]:
 
 def note(op: str, why: str) -> None:
     """Warns once per op; an error under IPEX_STRICT=1 unless the op is expected."""
-    base = op.partition("::")[2].partition(".")[0]
-    expected = op.startswith("aten::") and base in EXPECTED
+    namespace, _, name = op.partition("::")
+    expected = namespace == "ipex" or (namespace == "aten" and name.partition(".")[0] in EXPECTED)
     if not expected and _C.flag("IPEX_STRICT"):
         raise Unsupported(f"{op} has no native lowering ({why}), and IPEX_STRICT=1 is set")
     if op not in _warned:

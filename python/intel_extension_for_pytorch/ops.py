@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from . import _C
+from . import _C, extern
 from .errors import Unsupported
 from .importer import Importer, Ref, opmath
 
@@ -328,6 +328,20 @@ def _polygamma(im: Importer, node: Any, n: int, x: Ref) -> Ref:
     if n > 30:
         raise Unsupported(f"polygamma of order {n}")
     return pointwise(im, node, row_named("polygamma"), [x, float(n)])
+
+
+@rule("native_dropout.default")
+def _native_dropout(im: Importer, node: Any, x: Ref, p: Any, train: bool | None) -> list[Ref]:
+    if 0 in x.shape or not isinstance(p, (int, float)) or not x.dtype.is_floating_point:
+        raise Unsupported("dropout of nothing, of integers, or with a probability from data")
+    if train is False:
+        return [im.copy(x), im.full(True, torch.bool, x.shape)]
+    mask = extern.random_mask(im, node, node.meta["val"][1], 1.0 - p)
+    wide = opmath(x.dtype)
+    # A product, not a choice: what is dropped of infinities and NaN is NaN, as in eager.
+    kept = im.pointwise_node("mul", [im.cast(x, wide), im.cast(mask, wide)], wide, x.shape)
+    scale = im.cast(im.scalar(0.0 if p == 1 else 1.0 / (1.0 - p), x.dtype), wide)  # eager rounds it, too
+    return [im.cast(im.pointwise_node("mul", [kept, scale], wide, x.shape), x.dtype), mask]
 
 
 @rule("maximum", "minimum", "max.other", "min.other")
