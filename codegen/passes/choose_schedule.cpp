@@ -29,8 +29,10 @@ constexpr double kSerialWork = 32 << 10;  // element operations not worth a seco
 constexpr double kGrainWork = 16 << 10;   // the least one thread is woken for
 constexpr double kSplitWork = 256 << 10;  // a reduction worth two stages
 constexpr double kChunkWork = 64 << 10;
-constexpr int64_t kMaxChunks = 64;    // of a static reduction; bounds the serial merge
-constexpr double kLongColumn = 2048;  // rows; the merge of kMaxChunks is then a few percent
+constexpr int64_t kMaxChunks = 1024;  // of a static reduction; bounds the serial merge
+constexpr int64_t kLongLane =
+    4096;  // additions to one partial result: half of them no longer see its last digits
+constexpr double kLongColumn = 2048;  // rows; the merge of the chunks is then a few percent
 constexpr double kKeptBlocks = 16;    // this many vectors of results keep threads busy without splitting
 constexpr double kStridedCost = 8;    // a lane of a gather or scatter, against a lane of a contiguous access
 constexpr double kUniformCost = 0.25;
@@ -280,9 +282,25 @@ class Chooser {
       reorder(chain, chain_vector);
       return;
     }
+    for (int loop : choice.vectors)
+      if (tree_.at(loop).node->reduction) cut_long_lanes(loop);
     if (parallel_ && chain.empty() && divide(root)) return;
     std::vector<Level> levels = outer_levels(chain, chain_vector);
     if (parallel_ && !(is_static(root) && work(root) < kSerialWork)) parallelise(root, levels, chain_vector);
+  }
+
+  // A long reduction in pieces, each with partial results of its own: a running sum of 2^20 numbers has lost
+  // the digits that a sum of sums keeps.
+  void cut_long_lanes(int loop) {
+    LoopSchedule& s = entry(var(loop));
+    const int64_t piece = kLongLane * s.lanes * s.accumulators;
+    const auto extent = tree_.extent(loop);
+    // Where the length is not known, sums of one operation have accumulators enough for most lengths.
+    const bool may_be_long = extent ? *extent >= 2 * piece : !simple_merge(loop);
+    if (!may_be_long || s.tile != 0) return;
+    s.tile = piece;
+    for (std::vector<std::string>& order : out_.order)
+      if (order.back() == var(loop)) order.insert(order.end() - 1, var(loop) + "_tile");
   }
 
   // A nest whose outermost loop must run in order, divided by the rows that it writes.

@@ -126,11 +126,30 @@ class Vectorizer {
     if (f.kind == ForKind::kVector) return steps(f, start, out);
     For outer{.var = f.var, .begin = f.begin, .end = f.end, .reduction = vector_states(f, start)};
     std::vector<Stmt> body(f.body->stmts.begin(), f.body->stmts.end() - 1);
-    outer.reduction->yield = level(*inner_reduction(f), state_vars(*outer.reduction), body);
+    const std::vector<Expr> before = state_vars(*outer.reduction);
+    if (worth_partial_results(f)) {
+      // The inner loop's sums are added to the outer one's: lanes that went through both would lose digits.
+      std::vector<Expr> identity;
+      for (const State& s : outer.reduction->states) identity.push_back(s.identity);
+      const std::vector<Expr> partial = level(*inner_reduction(f), identity, body);
+      for (size_t i = 0; i < before.size(); ++i)
+        outer.reduction->yield.push_back(merged(*outer.reduction, i, before, partial));
+    } else {
+      outer.reduction->yield = level(*inner_reduction(f), before, body);
+    }
     outer.body = make_block(std::move(body));
     const std::vector<Expr> result = state_vars(*outer.reduction);
     out.emplace_back(std::move(outer));
     return result;
+  }
+
+  // Merging tuples (Welford's) takes a division: not for a few vectors.
+  bool worth_partial_results(const For& f) const {
+    constexpr int64_t kVectors = 32;
+    const For& inner = *inner_reduction(f);
+    if (is_simple(*f.reduction)) return true;
+    const auto extent = as_const_int(simplify(inner.end - inner.begin, ranges_));
+    return !extent || *extent >= kVectors * width_of(f);
   }
 
   static std::vector<Expr> state_vars(const Reduction& r) {

@@ -177,6 +177,8 @@ def test_integer_division(name, dtype, compiled, target, strict):
 LONG = {
     "sum": (lambda x: x.sum(), (1 << 24,)),
     "sum of rows": (lambda x: x.sum(1), (2, 1 << 23)),
+    "sum of many rows": (lambda x: x.sum(1), (16, 1 << 20)),
+    "variance of rows": (lambda x: x.var(1), (16, 1 << 20)),
     "sum of columns": (lambda x: x.sum(0), (1 << 21, 8)),
     "mean": (lambda x: x.mean(), (1 << 24,)),
     "variance": (lambda x: x.var(), (1 << 24,)),
