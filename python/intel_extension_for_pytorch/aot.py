@@ -21,7 +21,7 @@ from torch.utils import _pytree as pytree
 from . import _C, compat, segments
 from .decompose import ahead_of_time_decompositions
 from .errors import GraphFallback, Unsupported, UserError
-from .importer import Importer, node_source
+from .importer import import_graph, node_source
 
 ISAS = ("avx2", "avx512", "avx512_bf16")
 _NO_LIMIT = 2**63 - 1
@@ -322,7 +322,7 @@ def _import(program: torch.export.ExportedProgram, arguments: _Arguments) -> Any
         node, why = cut
         raise UserError(f"{node_source(node)} can run in PyTorch only: {why}; use torch.compile for this model")
     try:
-        imported = Importer(module, arguments.examples, static=frozenset(arguments.static)).run()
+        imported = import_graph(module, arguments.examples, static=frozenset(arguments.static))
     except (GraphFallback, Unsupported) as error:
         raise UserError(f"the model cannot be compiled ahead of time: {error}") from error
     if imported.derived:

@@ -19,7 +19,7 @@ from torch import fx
 from . import _C, compat, extern, records, segments, warm_start
 from .decompose import Decompositions
 from .errors import GraphFallback
-from .importer import Importer
+from .importer import import_graph
 from .options import Options
 from .warm_start import CompiledCode, EagerCode
 
@@ -60,7 +60,7 @@ def _compile(
             return _compile_native(module, example_inputs, kind, options)
     except GraphFallback as reason:
         run = _run_eagerly(module, kind, str(reason), reason, options)
-    except RuntimeError as error:
+    except Exception as error:
         run = _run_eagerly(module, kind, f"{type(error).__name__}: {error}", error, options)
     if kind != "backward":
         compat.report_output_strides(_traced_strides(module))
@@ -109,7 +109,7 @@ def _compile_segment(
     """Part of a graph: a fallback stays within it, its outputs keep the strides of tracing."""
     try:
         return _import_and_compile(module, example_inputs, kind, options, static, None)[0]
-    except (GraphFallback, RuntimeError) as error:
+    except Exception as error:
         return _run_eagerly(module, kind, str(error), error, options)
 
 
@@ -124,7 +124,7 @@ def _import_and_compile(
 ) -> tuple[CompiledCode, list[tuple[int, ...] | None]]:
     """The code, and the strides of its outputs."""
     start = time.perf_counter()
-    imported = Importer(module, example_inputs, static=static, user_outputs=user_outputs, input_views=input_views).run()
+    imported = import_graph(module, example_inputs, static=static, user_outputs=user_outputs, input_views=input_views)
     import_ms = (time.perf_counter() - start) * 1e3
     state = {
         "kind": kind,

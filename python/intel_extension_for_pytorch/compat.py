@@ -341,6 +341,14 @@ def is_known(condition: bool | torch.SymBool) -> bool:
     return statically_known_true(condition)
 
 
+def guard_equal(m: int | torch.SymInt, n: int | torch.SymInt) -> bool:
+    """Adds a guard that two sizes are the same; False where they were not in tracing, or it is too late for guards."""
+    equal = m == n
+    if isinstance(equal, bool) or equal.node.shape_env.frozen or not equal.node.has_hint():
+        return False
+    return equal.node.hint and bool(equal)
+
+
 def same_count(a: Sequence[int | torch.SymInt], b: Sequence[int | torch.SymInt]) -> bool:
     """Is it known without a guard that two traced shapes have as many elements?"""
     return is_known(math.prod(a) == math.prod(b))

@@ -99,6 +99,19 @@ def wrapped(value: float, dtype: torch.dtype) -> int:
     return (int(value) - limits.min) % span + limits.min
 
 
+class SizesMerged(Exception):
+    """A guard has made one size of two, which what was imported so far spells apart."""
+
+
+def import_graph(module: fx.GraphModule, example_inputs: Sequence[Any], **options: Any) -> Imported:
+    """What an Importer makes of the graph, with the sizes that it found to need guards merged."""
+    while True:
+        try:
+            return Importer(module, example_inputs, **options).run()
+        except SizesMerged:
+            continue
+
+
 class Importer:
     """Imports one FX graph. `static` holds positions of inputs that are parameters or buffers; `user_outputs` is how
     many leading outputs keep the strides that tracing recorded; `input_views` says of outputs that are views of an
@@ -488,6 +501,16 @@ class Importer:
 
     def iota(self, shape: tuple[Dim, ...], axis: int, start: Dim = 0, step: Dim = 1) -> Ref:
         return self.emit("iota", "", [], torch.int64, shape, axis=axis, start=start, step=step)
+
+    @staticmethod
+    def same_sizes(a: Sequence[Any], b: Sequence[Any]) -> None:
+        """Two traced shapes must agree: tracing guards most such pairs, but not those of every op. Where no guard can
+        say it, ATen has to compare them at each call."""
+        unknown = [(m, n) for m, n in zip(a, b, strict=False) if not compat.is_known(m == n)]
+        if len(a) != len(b) or not all(compat.guard_equal(m, n) for m, n in unknown):
+            raise Unsupported(f"sizes {list(a)} and {list(b)} must agree, which is not known before the call")
+        if unknown:
+            raise SizesMerged
 
     def copy(self, x: Ref) -> Ref:
         """A value that is x now, and memory of its own should the user get to see it."""

@@ -139,6 +139,7 @@ def _bag_length(node: Any) -> int | torch.SymInt | None:
     matrix = indices.args[0].meta["val"]
     if matrix.dim() != 2 or offsets.args[0] != 0:
         return None
-    end, step = (a.meta["val"] if isinstance(a, torch.fx.Node) else a for a in offsets.args[1:3])
+    # A step of 1 is left out.
+    end, step = (a.meta["val"] if isinstance(a, torch.fx.Node) else a for a in (*offsets.args, 1)[1:3])
     rows_begin_bags = compat.same_count((step,), (matrix.shape[1],)) and compat.same_count((end,), matrix.shape)
     return step if rows_begin_bags else None

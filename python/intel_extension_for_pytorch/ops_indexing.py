@@ -10,6 +10,7 @@ import math
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_map
 
 from .errors import Unsupported
 from .importer import Importer, Ref, opmath
@@ -140,6 +141,10 @@ def _broadcast(shapes: list[tuple[Dim, ...]]) -> tuple[Dim, ...]:
 # ---- scatter ----
 
 
+def traced_shape(node: Any) -> torch.Size:
+    return node.meta["val"].shape
+
+
 @rule("index_put", "_unsafe_index_put")
 def _index_put(
     im: Importer, node: Any, x: Ref, indices: list[Ref | None], values: Ref, accumulate: bool = False, *unsafe: Any
@@ -148,20 +153,32 @@ def _index_put(
     if not given:
         raise Unsupported("index_put without an index")
     if len(given) == 1 and given[0].dtype is torch.bool:
-        return _masked_put(im, x, indices, given[0], values, accumulate)
+        return _masked_put(im, node, x, indices, given[0], values, accumulate)
     operands, map, shape = _advanced_index(im, x, indices, node.args[1])
-    pairs = zip(reversed(values.shape), reversed(shape), strict=False)
-    if any(size != wanted and isinstance(size, str) and isinstance(wanted, str) for size, wanted in pairs):
-        raise Unsupported(f"index_put of values of {list(values.shape)} at places of {list(shape)}")
+    if any(size not in (wanted, 1) for size, wanted in zip(reversed(values.shape), reversed(shape), strict=False)):
+        _guard_broadcast(im, node, values, shape)
     values = im.expand(im.cast(values, x.dtype), shape)
     return _scatter(im, x, operands, values, map, "add" if accumulate else "set")
 
 
-def _masked_put(im: Importer, x: Ref, indices: list, mask: Ref, values: Ref, accumulate: bool) -> Ref:
+def _guard_broadcast(im: Importer, node: Any, values: Ref, shape: tuple[Dim, ...]) -> None:
+    """Symbols among the sizes of values and places, which tracing does not compare."""
+    places = torch.ops.aten.index(*(tree_map(lambda n: n and n.meta["val"], a) for a in node.args[:2])).shape
+    traced = traced_shape(node.args[2])
+    pairs = zip(reversed(traced), reversed(places), reversed(values.shape), reversed(shape), strict=False)
+    for size, place, dim, wanted in pairs:
+        if dim not in (wanted, 1):
+            im.same_sizes([size], [place])
+    raise Unsupported(f"index_put of values of {list(values.shape)} at places of {list(shape)}")
+
+
+def _masked_put(im: Importer, node: Any, x: Ref, indices: list, mask: Ref, values: Ref, accumulate: bool) -> Ref:
     """x[mask] = number: a selection."""
+    source = node.args[1][0]
     if accumulate or indices[0] is None or numel(values.shape) != 1:
         raise Unsupported("index_put through a mask with several values")
     rank = len(x.shape)
+    im.same_sizes(traced_shape(source), traced_shape(node.args[0])[: len(mask.shape)])
     mask = im.expand(mask, x.shape, range(len(mask.shape)))
     value = im.expand(im.reshape(im.cast(values, x.dtype), (1,) * rank), x.shape)
     return im.pointwise_node("where", [mask, value, x], x.dtype, x.shape)
@@ -206,6 +223,9 @@ def _index_reduce(
         vector, values = im.reshape(x, (1,)), im.reshape(src, (numel(index.shape),))
         return im.reshape(_index_reduce(im, node, vector, 0, index, values, reduce, include_self=include_self), ())
     dim %= len(x.shape)
+    into, at, values = (traced_shape(node.args[i]) for i in (0, 2, 3))
+    if len(into) > 0:
+        im.same_sizes([*into[:dim], at.numel(), *into[dim + 1 :]], values)
     at = im.expand(im.reshape(as_index(im, index), (numel(index.shape),)), src.shape, [dim])
     return _reduce_into(im, x, at, src, _along(x, dim), reduce, include_self)
 
@@ -263,6 +283,7 @@ def _scatter_along(im: Importer, x: Ref, dim: int, index: Ref, src: Any, combine
 def _embedding_dense_backward(
     im: Importer, node: Any, grad: Ref, indices: Ref, num_weights: Any, padding_idx: Any, scale_by_freq: bool
 ) -> Ref:
+    im.same_sizes(traced_shape(node.args[0])[:-1], traced_shape(node.args[1]))
     dtype = opmath(grad.dtype)
     src = im.cast(grad, dtype)
     index = as_index(im, indices)
@@ -310,6 +331,7 @@ def _unfold(im: Importer, node: Any, x: Ref, dim: int, size: int, step: int) -> 
 def _diagonal_scatter(im: Importer, node: Any, x: Ref, src: Ref, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Ref:
     """src's last dimension runs along the diagonal of dim1 and dim2."""
     rank = len(x.shape)
+    im.same_sizes(node.args[0].meta["val"].diagonal(offset, dim1, dim2).shape, traced_shape(node.args[1]))
     dims = (dim1 % rank, dim2 % rank)
     last = len(src.shape) - 1
     indices = [im.iota(src.shape, last, max(start, 0)) for start in (-offset, offset)]
@@ -321,6 +343,7 @@ def _diagonal_scatter(im: Importer, node: Any, x: Ref, src: Ref, offset: int = 0
 @rule("put")
 def _put(im: Importer, node: Any, x: Ref, index: Ref, source: Ref, accumulate: bool = False) -> Ref:
     """x as one row."""
+    im.same_sizes([traced_shape(node.args[1]).numel()], [traced_shape(node.args[2]).numel()])
     count = (numel(index.shape),)
     flat = im.reshape(x, (numel(x.shape),))
     at, values = im.reshape(as_index(im, index), count), im.reshape(im.cast(source, x.dtype), count)

@@ -251,6 +251,8 @@ def _slice_scatter(
     im: Importer, node: Any, x: Ref, src: Ref, dim: int = 0, start: Any = None, end: Any = None, step: int = 1
 ) -> Ref:
     dim %= len(x.shape)
+    into, given = (n.meta["val"] for n in node.args[:2])
+    im.same_sizes(torch.ops.aten.slice.Tensor(into, dim, start, end, step).shape, given.shape)
     first = _start(im, start, x.shape[dim])
     src = im.cast(src, x.dtype)
     length = src.shape[dim]
@@ -265,6 +267,8 @@ def _slice_scatter(
 @rule("select_scatter")
 def _select_scatter(im: Importer, node: Any, x: Ref, src: Ref, dim: int, index: Any) -> Ref:
     dim %= len(x.shape)
+    into, given = (n.meta["val"].shape for n in node.args[:2])
+    im.same_sizes([*into[:dim], *into[dim + 1 :]], given)
     first = _start(im, index, x.shape[dim])
     src = im.reshape(im.cast(src, x.dtype), x.shape[:dim] + (1,) + x.shape[dim + 1 :])
     return _replace(im, x, src, dim, first, 1)

@@ -1,4 +1,4 @@
-"""Dropout is a native kernel over eager's own random numbers: same mask, same bits, same state of the generator after."""
+"""Dropout is a native kernel over eager's own random numbers: same mask, same bits, same state of generator after."""
 
 import pytest
 import torch
