@@ -59,7 +59,7 @@ int64_t conv_flops(const TensorView& y, const TensorView& x, const TensorView& w
   const TensorView& centre = transposed ? x : y;
   int64_t taps = 1;
   for (size_t d = 1; d < w.sizes.size(); ++d) taps *= w.sizes[d];
-  return 2 * centre.numel() * taps;
+  return count_flops(centre.numel(), taps);
 }
 
 }  // namespace ipex::kernels

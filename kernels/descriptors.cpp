@@ -2,12 +2,15 @@
 #include "kernels/descriptors.h"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 
 #include "kernels/engine.h"
 #include "runtime/error.h"
 
 namespace ipex::kernels {
+
+constexpr int64_t kMostElements = int64_t{1} << 47;  // bytes of address space that a process has
 
 dnnl::memory::data_type data_type(Dtype dtype, const std::string& what) {
   switch (dtype) {
@@ -28,7 +31,20 @@ TensorView resolve(const TensorSpec& spec, const int64_t* symbols) {
   view.dtype = spec.dtype;
   for (const SizeExpr& size : spec.sizes) view.sizes.push_back(size.eval(symbols));
   for (const SizeExpr& stride : spec.strides) view.strides.push_back(stride.eval(symbols));
+  int64_t elements = 1;
+  for (size_t d = 0; d < view.sizes.size(); ++d) {
+    const int64_t size = view.sizes[d], stride = view.strides[d];
+    if (size < 0 || (size > 0 && elements > kMostElements / size) ||
+        (size > 1 && (stride < -kMostElements / size || stride > kMostElements / size)))
+      throw Unsupported("a oneDNN step over " + text(view) + ": no memory holds such a tensor");
+    elements *= std::max<int64_t>(size, 1);
+  }
   return view;
+}
+
+int64_t count_flops(int64_t results, int64_t terms) {
+  int64_t flops = 0;
+  return __builtin_mul_overflow(2 * results, terms, &flops) ? std::numeric_limits<int64_t>::max() : flops;
 }
 
 std::string text(const TensorView& view) {

@@ -18,8 +18,12 @@ using Dims = dnnl::memory::dims;
 // Unsupported for types that oneDNN does not multiply in here: all but f32, bf16, f16.
 dnnl::memory::data_type data_type(Dtype dtype, const std::string& what);
 
-TensorView resolve(const TensorSpec& spec, const int64_t* symbols);  // data stays null
-std::string text(const TensorView& view);                            // "bf16[8,64]{64,1}"
+// Data stays null. Unsupported when the address space is too small for it, which only a damaged file asks
+// for: products of sizes and of strides with sizes do not overflow.
+TensorView resolve(const TensorSpec& spec, const int64_t* symbols);
+// Two for each term of each result, at most the largest number.
+int64_t count_flops(int64_t results, int64_t terms);
+std::string text(const TensorView& view);  // "bf16[8,64]{64,1}"
 
 // The dims from outermost to innermost of a row-major and of a channels-last tensor.
 std::vector<int> row_major_order(int rank);

@@ -368,7 +368,7 @@ std::optional<Packing> find_packing(const MatMulDesc& desc, const std::vector<Te
 void describe_cost(Step& step, const Resolved& likely) {
   for (const TensorView& view : likely.operands)
     step.info.bytes += without_repeats(view).numel() * itemsize(view.dtype);
-  step.info.flops = 2 * likely.operands[kDst].numel() * likely.operands[kA].sizes.back();
+  step.info.flops = count_flops(likely.operands[kDst].numel(), likely.operands[kA].sizes.back());
 }
 
 }  // namespace

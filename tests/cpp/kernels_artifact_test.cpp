@@ -4,11 +4,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <latch>
 #include <random>
+#include <thread>
 
 #include "kernels/step_table.h"
 #include "runtime/error.h"
@@ -51,9 +54,9 @@ end
 class ArtifactFileTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    folder_ = fs::temp_directory_path() /
-              (std::string("ipex-") + ::testing::UnitTest::GetInstance()->current_test_info()->name());
-    fs::create_directories(folder_);
+    std::string pattern = (fs::temp_directory_path() / "ipex_artifact_XXXXXX").string();
+    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
+    folder_ = pattern;
     path_ = folder_ / "model.ipex";
     for (int i = 0; i < 32; ++i) w_.push_back(0.25f * static_cast<float>(i % 7 - 3));
   }
@@ -110,6 +113,80 @@ TEST_F(ArtifactFileTest, RunsForEverySizeInItsRange) {
   }
 }
 
+// x w + b under each of these epilogues: as many library steps, each with weights to pack and code to
+// generate.
+constexpr std::array kEpilogues = {"relu", "gelu", "tanh", "sigmoid", "abs", "square"};
+
+std::string many_products() {
+  const auto number = [](size_t n) { return std::to_string(n); };
+  const size_t count = kEpilogues.size(), first_output = 3, first_packed = 3 + count;
+  std::string text = "ipex.program version=1 symbols=0 buffers=" + number(3 + 2 * count) + "\n";
+  for (const char* index : {"0", "1", "2"})
+    text += std::string("buffer kind=\"input\" index=") + index + " bytes=0\n";
+  for (size_t i = 0; i < count; ++i) text += "buffer kind=\"output\" index=" + number(i) + " bytes=0\n";
+  for (size_t i = 0; i < count; ++i) text += "buffer kind=\"hoisted\" index=-1 bytes=0\n";
+  text +=
+      "input name=\"x\" spec=%0:f32[16,8]{8,1}\n"
+      "input name=\"w\" member=\"weights/w\" spec=%1:f32[8,4]{4,1}\n"
+      "input name=\"b\" member=\"weights/b\" spec=%2:f32[4]{1}\n";
+  for (size_t i = 0; i < count; ++i)
+    text += "output spec=%" + number(first_output + i) + ":f32[16,4]{4,1} alias=-1\n";
+  for (size_t i = 0; i < count; ++i)
+    text += "onednn.matmul dst=%" + number(first_output + i) +
+            ":f32[16,4]{4,1} a=%0:f32[16,8]{8,1} b=%1:f32[8,4]{4,1} bias=%2:f32[4]{1} post=[{name=\"" +
+            kEpilogues[i] + "\" alpha=0 beta=0}] pack=true packed=" + number(first_packed + i) +
+            " hoisted=false bytes=1 flops=2 sources=[]\n";
+  return text + "end\n";
+}
+
+// Each thread's load reads the steps in parallel; all threads' loads share oneDNN's caches and the hoisted
+// values' map.
+TEST_F(ArtifactFileTest, LoadsAndRunsOnSeveralThreadsAtOnce) {
+  ArtifactParts products = parts();
+  products.variants[0].program = many_products();
+  products.constants.clear();
+  write_artifact(path_, products);
+  std::vector<float> x;
+  for (int i = 0; i < 16 * 8; ++i) x.push_back(0.5f * static_cast<float>(i % 5 - 2));
+  using Results = std::array<std::vector<float>, kEpilogues.size()>;
+  const auto run = [&x](const LoadedModel& model) {
+    const std::vector<TensorView> arguments = {{x.data(), Dtype::kF32, {16, 8}, {8, 1}}};
+    Results results;
+    std::array<void*, kEpilogues.size()> outputs;
+    for (size_t i = 0; i < results.size(); ++i) {
+      results[i].resize(16 * 4);
+      outputs[i] = results[i].data();
+    }
+    model.run(arguments, model.bind(arguments), outputs);
+    return results;
+  };
+  constexpr int kThreads = 4, kRounds = 5;
+  std::array<std::vector<Results>, kThreads> results;
+  // Runs nobody has made yet, on a model of all threads beside each thread's own ones.
+  const LoadedModel shared(path_, {}, kernels::read_step, /*prepare=*/false);
+  std::latch start(kThreads);
+  std::vector<std::thread> threads;
+  for (std::vector<Results>& mine : results)
+    threads.emplace_back([&] {
+      start.arrive_and_wait();
+      for (int round = 0; round < kRounds; ++round) {
+        mine.push_back(run(LoadedModel(path_, {}, kernels::read_step)));
+        mine.push_back(run(shared));
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  const Results expected = run(shared);
+  for (int r = 0; r < 16; ++r)
+    for (int c = 0; c < 4; ++c) {
+      float sum = b_[c];
+      for (int k = 0; k < 8; ++k) sum += x[r * 8 + k] * w_[k * 4 + c];
+      EXPECT_FLOAT_EQ(expected[0][r * 4 + c], std::max(sum, 0.0f));
+      EXPECT_FLOAT_EQ(expected[5][r * 4 + c], sum * sum);
+    }
+  for (const std::vector<Results>& mine : results)
+    for (const Results& one : mine) EXPECT_EQ(one, expected);
+}
+
 TEST_F(ArtifactFileTest, WhatDoesNotFitIsNamed) {
   write_artifact(path_, parts());
   const LoadedModel model(path_, {}, kernels::read_step);
@@ -160,6 +237,24 @@ TEST_F(ArtifactFileTest, VersionsAndNeedsAreChecked) {
   EXPECT_NO_THROW(load_artifact(path_, {}, kernels::read_step));
   fs::remove(path_ + ".weights");
   EXPECT_THROW(load_artifact(path_, {}, kernels::read_step), UserError);
+}
+
+// Their products would overflow, in elements, in bytes or in flops.
+TEST_F(ArtifactFileTest, SizesThatNoMemoryHoldsAreRefused) {
+  const std::string x = "a=%0:f32[(s0),8]{8,1}", w = "b=%1:f32[8,4]{4,1}", dst = "dst=%3:f32[(s0),4]{4,1}";
+  for (const auto& [good, bad] : {std::pair{dst, "dst=%3:f32[4,9223372036854775807]{4,1}"},
+                                  {dst, "dst=%3:f32[(s0),-9223372036854775808]{4,1}"},
+                                  {x, "a=%0:f32[4294967296,4294967296]{0,0}"},
+                                  {x, "a=%0:f32[(s0 s0 *),8]{9223372036854775807,1}"},
+                                  {w, "b=%1:f32[8,4]{-9223372036854775808,1}"}}) {
+    ArtifactParts hostile = parts();
+    std::string& program = hostile.variants[0].program;
+    const size_t at = program.find(good);
+    ASSERT_NE(at, std::string::npos) << good;
+    program.replace(at, good.size(), bad);
+    write_artifact(path_, hostile);
+    EXPECT_THROW(load_artifact(path_, {}, kernels::read_step), Unsupported) << bad;
+  }
 }
 
 // One of: bytes changed, cut, repeated, or spliced; numbers and names replaced by hostile ones.
