@@ -3,8 +3,14 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <array>
+#include <latch>
+#include <span>
+#include <thread>
+
 #include "codegen/llvm/shared_object.h"
 #include "codegen/loop/text.h"
+#include "runtime/loaded_code.h"
 
 namespace ipex::loop {
 namespace {
@@ -46,6 +52,35 @@ TEST(SharedObject, IsTheSameEachTimeOnAnyIsa) {
     const Target target = target_for(isa);
     EXPECT_EQ(make_shared_object(kernels(), target), make_shared_object(kernels(), target));
   }
+}
+
+// Code of one name, different in each thread: nobody gets what another one loads at the same time.
+TEST(SharedObject, LoadsOnSeveralThreadsAtOnce) {
+  constexpr int kThreads = 4, kRounds = 25;
+  std::array<std::string, kThreads> objects;
+  for (int t = 0; t < kThreads; ++t)
+    objects[t] = make_shared_object(
+        {parse_function("func shifted(in x: f32[64], out y: f32[64]) {\nfor parallel(grain=8) i in 0..64 {\n"
+                        " y[i] = x[i] + " +
+                        std::to_string(t) + ".0f\n}\n}")},
+        current_target());
+  std::array<int, kThreads> wrong{};
+  std::latch start(kThreads);
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t)
+    threads.emplace_back([&, t] {
+      start.arrive_and_wait();
+      for (int round = 0; round < kRounds; ++round) {
+        const LoadedCode code(std::as_bytes(std::span(objects[t])));
+        std::array<float, 64> x, y;
+        x.fill(static_cast<float>(round));
+        void* buffers[] = {x.data(), y.data()};
+        code.lookup("shifted")(buffers, nullptr);
+        for (const float value : y) wrong[t] += value != static_cast<float>(round + t);
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  for (const int count : wrong) EXPECT_EQ(count, 0);
 }
 
 }  // namespace
