@@ -52,27 +52,33 @@ test-cpp: build
 test-python: build
 	$(BIN)/python -m pytest -q --timeout=600 -n 2 --dist worksteal
 
-nightly: build build/.apt-nightly fuzz-loader
+nightly: build build/.apt-nightly sanitize fuzz-loader
 	$(BIN)/python -m pytest -q -m "nightly or not nightly" --timeout=3600
 
 # Every family of the model list in every mode; the closing table counts them.
 models: build
 	$(BIN)/python -m pytest -q tests/python/test_models.py -m "nightly or not nightly" -n 2 --dist worksteal --timeout=3600
 
-# The C++ tests under AddressSanitizer with UndefinedBehaviorSanitizer, then under ThreadSanitizer. oneDNN, oneTBB, LLVM and
-# libgomp are not instrumented: what happens inside them is not looked at, nor are leaks that they keep to the end.
-sanitize: build/.apt $(VENV)/.ready
+# Under AddressSanitizer with UndefinedBehaviorSanitizer: the C++ tests, Python suites on an instrumented extension module and
+# random programs. Then the C++ tests under ThreadSanitizer. oneDNN, oneTBB, LLVM, libgomp and libtorch are not instrumented:
+# what happens inside them is not looked at, nor are leaks that they keep to the end. The release build is there for its
+# package, by which torch finds the backend.
+SANITIZED := $(BIN)/python tests/python/sanitized.py build/asan
+FUZZ_NODES ?= 10000
+sanitize: build
 	for preset in asan tsan; do \
 	  cmake --preset $$preset >build/$$preset.log || { cat build/$$preset.log; exit 1; }; \
 	  cmake --build --preset $$preset; \
 	  ctest --preset $$preset; \
 	done
+	$(SANITIZED)
+	$(SANITIZED) tests/python/fuzz.py --nodes $(FUZZ_NODES) --seed 1
 
 # A hundred thousand damaged artifacts under AddressSanitizer: every one is refused or a program, none a crash.
 fuzz-loader: build/.apt $(VENV)/.ready
 	cmake --preset asan >build/asan.log || { cat build/asan.log; exit 1; }
 	cmake --build --preset asan --target kernels_tests
-	ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 UBSAN_OPTIONS=halt_on_error=1 IPEX_FUZZ_FILES=100000 \
+	ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 IPEX_FUZZ_FILES=100000 \
 	  build/asan/kernels_tests --gtest_filter='ArtifactFile*'
 
 bench: build
