@@ -60,18 +60,28 @@ AVX2 void temper(const uint32_t* words, int count, uint32_t* out) {
   }
 }
 
-// A number is the low 53 bits of two words, the first of them on top. Reads whole vectors of pairs.
-AVX2 void compare(const uint32_t* pairs, int64_t bound, int count, bool* out) {
+constexpr int kPairs = kLanes / 2;
+
+// Whether each of four numbers is below the bound, as bytes. A number is the low 53 bits of two words, the
+// first of them on top.
+AVX2 inline uint32_t four_below(const uint32_t* pairs, __m256i bounds) {
   const __m256i low53 = _mm256_set1_epi64x((int64_t{1} << 53) - 1);
+  const __m256i number = _mm256_and_si256(_mm256_shuffle_epi32(load(pairs), 0b10110001), low53);
+  const unsigned below = _mm256_movemask_pd(_mm256_castsi256_pd(_mm256_cmpgt_epi64(bounds, number)));
+  return (below * 0x00204081u) & 0x01010101u;  // bit k becomes byte k
+}
+
+// Reads whole vectors of pairs.
+AVX2 void compare(const uint32_t* pairs, int64_t bound, int count, bool* out) {
   const __m256i bounds = _mm256_set1_epi64x(bound);
-  constexpr int kPairs = kLanes / 2;
-  for (int i = 0; i < count; i += kPairs) {
-    const __m256i number = _mm256_and_si256(_mm256_shuffle_epi32(load(pairs + 2 * i), 0b10110001), low53);
-    const unsigned less = _mm256_movemask_pd(_mm256_castsi256_pd(_mm256_cmpgt_epi64(bounds, number)));
-    // Bit k becomes byte k.
-    const uint32_t bytes = (less * 0x00204081u) & 0x01010101u;
-    std::memcpy(out + i, &bytes, std::min(kPairs, count - i));
+  int i = 0;
+  for (; i + kPairs <= count; i += kPairs) {
+    const uint32_t bytes = four_below(pairs + 2 * i, bounds);
+    std::memcpy(out + i, &bytes, kPairs);
   }
+  if (i == count) return;
+  const uint32_t bytes = four_below(pairs + 2 * i, bounds);
+  std::memcpy(out + i, &bytes, count - i);
 }
 
 }  // namespace

@@ -94,6 +94,7 @@ class Lowering {
   };
   void add_jobs(Value v, const std::string& buffer, const OperandLayout& layout, Index offset);
   void run_jobs(const std::vector<Job*>& jobs, size_t level);
+  static bool is_whole(const Job& job);
   void store(const Job& job);
   void materialise(int32_t n);  // a scan or scatter, whole, to the memory of its results
   loop::Expr position(const OperandLayout& layout, const Index& index) const;  // in elements
@@ -133,6 +134,7 @@ class Lowering {
   int region_depth_ = 0;
   std::map<int32_t, int> input_position_;
   std::map<Value, std::pair<std::string, OperandLayout>> materialised_;
+  std::map<Value, std::pair<std::string, OperandLayout>> stored_;  // outputs that earlier nests wrote, whole
   std::vector<Job> jobs_;
   std::set<std::string> read_back_;  // output buffers that the kernel also loads
 };

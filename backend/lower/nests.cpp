@@ -141,12 +141,28 @@ void Lowering::run_jobs(const std::vector<Job*>& jobs, size_t level) {
       it->second.push_back(job);
     }
   }
-  for (const auto& [axis, group] : inner)
+  // A reduction with a nest of its own reads what another nest has stored: that one goes first.
+  if (level == 0)
+    std::stable_partition(inner.begin(), inner.end(), [](const auto& group) {
+      return std::all_of(group.second.begin(), group.second.end(),
+                         [](const Job* job) { return job->reductions.empty(); });
+    });
+  for (const auto& [axis, group] : inner) {
     emitter_.loop("i" + std::to_string(level), axes_.extent(axis), emitter_.depth(), [&](Expr var) {
       coords_[axis] = var;
       run_jobs(group, level + 1);
       coords_.erase(axis);
     });
+    if (level > 0) continue;
+    for (const Job* job : group)
+      if (body_.node(job->value).op == Op::kPointwise && is_whole(*job))
+        stored_.emplace(job->value, std::pair(job->buffer, job->layout));
+  }
+}
+
+bool Lowering::is_whole(const Job& job) {  // no part of a concatenation
+  return std::all_of(job.offset.begin(), job.offset.end(),
+                     [](const Expr& e) { return loop::as_const_int(e) == 0; });
 }
 
 void Lowering::store(const Job& job) {

@@ -53,6 +53,13 @@ Expr Lowering::value(Value v, const Index& index, const Expr& mask) {
   for (size_t depth = memos_.size(); depth-- > 0;)
     for (const Memo& memo : memos_[depth])
       if (memo.v == v && same(memo.index, index) && same(memo.mask, mask)) return memo.result;
+  if (const auto it = stored_.find(v); it != stored_.end()) {
+    const auto& [buffer, layout] = it->second;
+    read_back_.insert(buffer);
+    Expr result = emitter_.let(label(v), load(buffer, body_.type(v).dtype, layout, index, mask));
+    remember(v, index, mask, result);
+    return result;
+  }
   const bool kept = !mask && keep_.count(v) && at_canonical(v, index);
   if (kept)
     if (std::optional<Expr> stored = from_scratch(v)) {

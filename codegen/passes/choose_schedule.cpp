@@ -29,7 +29,8 @@ constexpr double kSerialWork = 32 << 10;  // element operations not worth a seco
 constexpr double kGrainWork = 16 << 10;   // the least one thread is woken for
 constexpr double kSplitWork = 256 << 10;  // a reduction worth two stages
 constexpr double kChunkWork = 64 << 10;
-constexpr int64_t kMaxChunks = 1024;  // of a static reduction; bounds the serial merge
+constexpr int64_t kMaxChunks = 1024;      // of a static reduction; bounds the serial merge
+constexpr int64_t kMaxColumnChunks = 64;  // where each leaves a row of partial results
 constexpr int64_t kLongLane =
     4096;  // additions to one partial result: half of them no longer see its last digits
 constexpr double kLongColumn = 2048;  // rows; the merge of the chunks is then a few percent
@@ -526,11 +527,11 @@ class Chooser {
     bool any = false;
     for (int r : reductions) any |= !is_static(r) || work(r) * around >= kSplitWork;
     if (!any) return false;
+    const int64_t most = chain.empty() ? kMaxChunks : kMaxColumnChunks;
     for (int r : reductions) {
       const double each = std::max(work(r) * around / trips(r), 1.0);
       int64_t chunk = std::max<int64_t>(1, static_cast<int64_t>(kChunkWork / each));
-      if (const auto extent = tree_.extent(r))
-        chunk = std::max(chunk, (*extent + kMaxChunks - 1) / kMaxChunks);
+      if (const auto extent = tree_.extent(r)) chunk = std::max(chunk, (*extent + most - 1) / most);
       LoopSchedule& s = entry(var(r));
       if (s.kind == ForKind::kVector) {
         const int64_t step = static_cast<int64_t>(s.lanes) * s.accumulators;

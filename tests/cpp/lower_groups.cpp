@@ -53,6 +53,21 @@ TEST(Groups, SoftmaxComputesEachExponentialOnce) {
   EXPECT_EQ(count(text, "for "), 4u) << text;  // rows; max, sum, store
 }
 
+// The gradient of a bias beside that of its activation: columns are summed in a nest of their own, which
+// reads what the first one stored, in whichever order the two are returned.
+TEST(Groups, ColumnSumsReadWhatAnotherNestStored) {
+  for (const char* outputs : {"%0, %1", "%1, %0"}) {
+    const std::string text = check(R"(graph main(%x: f32[5,7]) {
+      %0 = pointwise.exp(%x) : f32[5,7]
+      %1 = reduce.sum(%0) axes=[0] keepdim=false : f32[7]
+      return )" + std::string(outputs) +
+                                       "\n}",
+                                   {tensor(ramp(35))});
+    EXPECT_EQ(count(text, "exp("), 1u) << text;
+    EXPECT_EQ(count(text, "inout out"), 1u) << text;
+  }
+}
+
 TEST(Groups, SoftmaxOfInfinitiesAndOneColumn) {
   Floats x = ramp(35);
   x[3] = -INFINITY;
