@@ -108,7 +108,8 @@ class LibraryFuser {
         const bool commutes = node.name != "sub";
         if (node.operands.size() != 2 || (side == 1 && !commutes)) return false;
         const Value other = node.operands[1 - side];
-        if (new_.type(other).dtype != fused.types[0].dtype || is_broadcast(other)) return false;
+        if (new_.type(other).dtype != fused.types[0].dtype || is_broadcast(other) || is_widened(other))
+          return false;
         fused.operands.push_back(reshape_to(other, fused.types[0].shape));
         post.emplace_back(row.name);
       } else {
@@ -138,6 +139,15 @@ class LibraryFuser {
   bool is_broadcast(Value v) const {
     while (new_.node(v).op == Op::kReshape || new_.node(v).op == Op::kPermute) v = new_.node(v).operands[0];
     return new_.node(v).op == Op::kExpand || new_.node(v).op == Op::kConstant;
+  }
+
+  // A dropout mask as numbers, say: a kernel reads it as it is, the library would need it written out first.
+  bool is_widened(Value v) const {
+    if (!used_once(v)) return false;
+    while (new_.node(v).op == Op::kReshape) v = new_.node(v).operands[0];
+    const Node& node = new_.node(v);
+    return node.op == Op::kPointwise && node.name == "cast" &&
+           itemsize(new_.type(node.operands[0]).dtype) < itemsize(node.types[0].dtype);
   }
 
   // The vector that `v` repeats over all dims but the output features (last of a matmul, second of a
