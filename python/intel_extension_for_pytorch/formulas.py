@@ -39,17 +39,20 @@ def _weight_norm_backward(gradient: Tensor, v: Tensor, g: Tensor, norms: Tensor,
 
 
 @formula(aten.linspace.default)
-def _linspace(start: float, end: float, steps: int, *, dtype: torch.dtype | None = None, **options: Any) -> Tensor:
+@formula(aten.linspace.Tensor_Tensor)
+@formula(aten.linspace.Tensor_Scalar)
+@formula(aten.linspace.Scalar_Tensor)
+def _linspace(
+    start: float | Tensor, end: float | Tensor, steps: int, *, dtype: torch.dtype | None = None, **options: Any
+) -> Tensor:
     """Of integers as ATen does it: the ends truncated, what lies between in double from the nearer end, truncated."""
     if dtype is None or dtype.is_floating_point or dtype.is_complex or steps < 2:
         return torch._refs.linspace(start, end, steps, dtype=dtype, **options)
-    first, last = int(start), int(end)
-    step, fma = (last - first) / (steps - 1), compat.rounded_once()
+    first, last = (v.to(dtype).long() if isinstance(v, Tensor) else torch.full((), int(v)) for v in (start, end))
+    step, fma = (last - first).double() / (steps - 1), compat.rounded_once()
     index = torch.arange(steps, dtype=torch.float64)
-    from_first, from_last = (torch.full((), value, dtype=torch.float64) for value in (first, last))
-    size = torch.full((), step, dtype=torch.float64)
-    before_middle = fma(index, size, from_first)
-    after_middle = fma(index - (steps - 1), size, from_last)
+    before_middle = fma(index, step, first.double())
+    after_middle = fma(index - (steps - 1), step, last.double())
     return torch.where(index < steps // 2, before_middle, after_middle).to(dtype)
 
 

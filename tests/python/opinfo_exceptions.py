@@ -13,6 +13,12 @@ EXCEPTIONS = {
         "fp32",
         "gradient",
     ): "one sample: oneDNN's order of summation, 2.07 times eager's distance to fp64 and 1.6e-6 from eager",
+    (
+        "cdist",
+        "fp32",
+        "gradient",
+    ): "one sample of distances from a matrix product, squares of points less their products: "
+    "they cancel, eager ends 1.1e-6 from fp64, we 3.6e-6 (the others of the same kind are as near as eager's)",
     ("nn_functional_conv2d", "f16", "forward"): "dilated: eager reads what nobody wrote and differs from call to call",
     **{
         (f"nn_functional_{name}", dtype, "forward"): CANCELS
