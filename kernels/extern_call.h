@@ -1,8 +1,8 @@
 // ATen as a step: any operator of PyTorch's dispatcher, called on views of the graph's buffers.
 //
-// The one file of kernels/ that knows libtorch. An op without a native lowering runs here, and so does what
-// must be eager's own code: random numbers bit for bit, fused attention, custom operators (Python ones take
-// the GIL in the dispatcher).
+// With extern_call_random, what knows libtorch in kernels/. An op without a native lowering runs here, and so
+// does what must be eager's own code: random numbers bit for bit, fused attention, custom operators (Python
+// ones take the GIL in the dispatcher).
 #pragma once
 
 #include <c10/core/ScalarType.h>
