@@ -1,5 +1,6 @@
 // Archives: aligned, the same each time, and no byte of them may change unnoticed.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstdint>
 #include <cstdio>
@@ -19,7 +20,9 @@ class ArchiveTest : public ::testing::Test {
  protected:
   void SetUp() override {
     const auto* info = ::testing::UnitTest::GetInstance()->current_test_info();
-    path_ = std::filesystem::temp_directory_path() / (std::string("ipex-") + info->name() + ".zip");
+    // Other builds may run the same test.
+    path_ = std::filesystem::temp_directory_path() /
+            ("ipex-" + std::to_string(getpid()) + "-" + info->name() + ".zip");
   }
   void TearDown() override { std::filesystem::remove(path_); }
 
