@@ -147,7 +147,7 @@ def test_nothing_of_the_importer_is_asked(ipex, compiled, caches, monkeypatch):
         raise AssertionError("a warm start traces")
 
     monkeypatch.setattr(decompose, "_table", refuse)
-    monkeypatch.setattr(backend, "Importer", refuse)
+    monkeypatch.setattr(backend, "import_graph", refuse)
     _, reports, did = outcome(ipex, lambda: train(compiled))
     assert did["hit"] == 1 and all(r["warm"] for r in reports)
 
