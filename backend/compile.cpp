@@ -43,7 +43,7 @@ using loop::index_const;
 
 CompiledGraph Compiler::run() {
   Clock clock;
-  g_ = run_pipeline(std::move(g_), options_.stop_after, &report_.times);
+  g_ = run_pipeline(std::move(g_), options_.target, options_.stop_after, &report_.times);
   report_.graph_text = print(g_);
   clock.lap();
   place_outputs();

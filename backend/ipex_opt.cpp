@@ -222,13 +222,13 @@ int emit_functions(const std::vector<loop::Function>& functions, const Settings&
 
 int process_graph(graph::Graph g, const Settings& settings) {
   for (const std::string& pass : settings.passes) {
-    g = graph::run_pass(std::move(g), pass);
+    g = graph::run_pass(std::move(g), pass, target_of(settings));
     graph::verify(g);
   }
   if (settings.run) return run_graph(std::move(g), options_of(settings));
   if (settings.lower || !settings.emit.empty())
     return emit_functions(loop::parse_module(compile(g, options_of(settings)).report.loop_text), settings);
-  if (settings.pipeline) g = graph::run_pipeline(std::move(g));
+  if (settings.pipeline) g = graph::run_pipeline(std::move(g), target_of(settings));
   std::cout << graph::print(g);
   return 0;
 }

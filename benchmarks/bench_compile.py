@@ -22,7 +22,15 @@ from tables import ResultTable
 from timing import in_fresh_process
 
 STAGES = {  # column -> names in a report's times
-    "graph passes": ("canonicalize", "fold_constants", "fuse_library", "plan_layouts", "form_groups", "batch_groups"),
+    "graph passes": (
+        "canonicalize",
+        "fold_constants",
+        "fuse_library",
+        "widen_library",
+        "plan_layouts",
+        "form_groups",
+        "batch_groups",
+    ),
     "lowering": ("lower",),
     "primitives": ("primitives",),
     "kernels": ("kernels",),

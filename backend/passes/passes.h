@@ -6,12 +6,13 @@
 #include <string_view>
 
 #include "backend/graph/ir.h"
+#include "codegen/target.h"
 
 namespace ipex::graph {
 
 struct GraphPass {
   std::string_view name;
-  Graph (*run)(Graph);
+  Graph (*run)(Graph, const loop::Target&);
   bool optional;  // IPEX_DISABLE_PASS may skip it
 };
 std::span<const GraphPass> pipeline();
@@ -21,8 +22,10 @@ struct PassTime {
   std::string name;
   double ms;
 };
-Graph run_pipeline(Graph graph, std::string_view stop_after = {}, std::vector<PassTime>* times = nullptr);
-Graph run_pass(Graph graph, std::string_view name);  // UserError listing the names when unknown
+Graph run_pipeline(Graph graph, const loop::Target& target, std::string_view stop_after = {},
+                   std::vector<PassTime>* times = nullptr);
+// UserError listing the names when unknown.
+Graph run_pass(Graph graph, std::string_view name, const loop::Target& target);
 
 // canonicalize: views to normal form (permute of permute, slice of slice, identity views gone), CSE, DCE,
 // x*1, x+0 where exact, cast of cast when exact.
@@ -40,6 +43,12 @@ Graph fold_constants(Graph graph);
 // permutes of matmul operands stay views (absorbed by strides); addmm forms.
 //   %2 = matmul(%0, %1); %3 = pointwise.relu(%2)   =>   %3 = matmul(%0, %1) post=["relu"]
 Graph fuse_library(Graph graph);
+
+// widen_library: matmul and conv of bf16 or f16, where the library has none for the target, in f32 between
+// casts; but a matmul of few rows or columns, which is bound by the bytes that it reads.
+//   %2 = matmul(%0, %1) : bf16[64,64]   =>   %4 = matmul(cast(%0), cast(%1)) : f32[64,64]; %5 = cast(%4) :
+//   bf16[64,64]
+Graph widen_library(Graph graph, const loop::Target& target);
 
 // plan_layouts: chooses the memory layout of every conv operand and result (channels_last when the shape
 // favours it), propagates it through pointwise, pooling, reductions and normalisations, and puts a reorder at

@@ -14,14 +14,20 @@
 namespace ipex::graph {
 namespace {
 
-constexpr std::array<GraphPass, 7> kPipeline = {{
-    {"canonicalize", canonicalize, false},
-    {"fold_constants", fold_constants, true},
-    {"canonicalize", canonicalize, false},
-    {"fuse_library", fuse_library, true},
-    {"plan_layouts", plan_layouts, true},
-    {"form_groups", form_groups, false},
-    {"batch_groups", batch_groups, true},
+template <Graph (*pass)(Graph)>
+Graph on_any(Graph graph, const loop::Target&) {
+  return pass(std::move(graph));
+}
+
+constexpr std::array<GraphPass, 8> kPipeline = {{
+    {"canonicalize", on_any<canonicalize>, false},
+    {"fold_constants", on_any<fold_constants>, true},
+    {"canonicalize", on_any<canonicalize>, false},
+    {"fuse_library", on_any<fuse_library>, true},
+    {"widen_library", widen_library, true},
+    {"plan_layouts", on_any<plan_layouts>, true},
+    {"form_groups", on_any<form_groups>, false},
+    {"batch_groups", on_any<batch_groups>, true},
 }};
 
 bool listed(const std::string& names, std::string_view name) {
@@ -89,7 +95,8 @@ void check_pass_name(std::string_view name) {
 
 std::span<const GraphPass> pipeline() { return kPipeline; }
 
-Graph run_pipeline(Graph graph, std::string_view stop_after, std::vector<PassTime>* times) {
+Graph run_pipeline(Graph graph, const loop::Target& target, std::string_view stop_after,
+                   std::vector<PassTime>* times) {
   const std::string disabled = env::get("IPEX_DISABLE_PASS"), env_stop = env::get("IPEX_STOP_AFTER");
   const std::string_view stop = stop_after.empty() ? std::string_view(env_stop) : stop_after;
   if (!stop.empty()) check_pass_name(stop);
@@ -101,7 +108,7 @@ Graph run_pipeline(Graph graph, std::string_view stop_after, std::vector<PassTim
     double ms = 0;
     try {
       const auto start = std::chrono::steady_clock::now();
-      graph = pass.run(std::move(graph));
+      graph = pass.run(std::move(graph), target);
       ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
       if (verifying) verify(graph);
     } catch (const InternalError& error) {
@@ -118,11 +125,11 @@ Graph run_pipeline(Graph graph, std::string_view stop_after, std::vector<PassTim
   return graph;
 }
 
-Graph run_pass(Graph graph, std::string_view name) {
+Graph run_pass(Graph graph, std::string_view name, const loop::Target& target) {
   check_pass_name(name);
   const auto* pass = std::find_if(kPipeline.begin(), kPipeline.end(),
                                   [name](const GraphPass& candidate) { return candidate.name == name; });
-  return pass->run(std::move(graph));
+  return pass->run(std::move(graph), target);
 }
 
 }  // namespace ipex::graph

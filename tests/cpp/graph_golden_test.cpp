@@ -2,6 +2,7 @@
 // A file is
 //
 //   # pass: form_groups             a pass by name, or `pipeline`
+//   # isa: avx2                    the target; avx512_bf16 unless it says so
 //   # eval                          eval(input) == eval(output) on random inputs
 //   graph main(...) {...}
 //   ---
@@ -30,6 +31,7 @@ fs::path golden_directory() { return fs::path(IPEX_SOURCE_DIR) / "tests" / "gold
 
 struct Golden {
   std::string header, input, expected, pass;
+  Isa isa = Isa::kAvx512Bf16;
   bool eval = false;
 };
 
@@ -45,6 +47,7 @@ Golden read_golden(const fs::path& path) {
     } else if (line.rfind("# ", 0) == 0) {
       golden.header += line + "\n";
       if (line.rfind("# pass: ", 0) == 0) golden.pass = line.substr(8);
+      if (line.rfind("# isa: ", 0) == 0) golden.isa = parse_isa(line.substr(7));
       golden.eval |= line == "# eval";
     } else {
       golden.input += line + "\n";
@@ -119,7 +122,9 @@ TEST_P(GraphGolden, Matches) {
   } else {
     const Graph before = parse(golden.input);
     EXPECT_EQ(print(parse(print(before))), print(before));
-    const Graph after = golden.pass == "pipeline" ? run_pipeline(before) : run_pass(before, golden.pass);
+    const loop::Target target = loop::target_for(golden.isa);
+    const Graph after =
+        golden.pass == "pipeline" ? run_pipeline(before, target) : run_pass(before, golden.pass, target);
     verify(after);
     actual = print(after);
     EXPECT_EQ(print(parse(actual)), actual);

@@ -377,7 +377,7 @@ TEST(FormGroups, RandomGraphsKeepTheirMeaning) {
     const std::string text = RandomGraph(seed).text();
     SCOPED_TRACE("seed " + std::to_string(seed) + "\n" + text);
     const Graph before = parse(text);
-    const Graph after = run_pipeline(before);
+    const Graph after = run_pipeline(before, loop::current_target());
     verify(after);
     expect_grouped(after);
     std::vector<HostTensor> inputs;

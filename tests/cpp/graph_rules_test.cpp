@@ -200,13 +200,14 @@ TEST(Canonicalize, IsIdempotent) {
 
 TEST(Pipeline, UnknownNamesListTheKnown) {
   const Graph graph = parse("graph main(%x: f32[4]) { return %x }");
-  EXPECT_THROW(run_pass(graph, "frob"), UserError);
-  EXPECT_THROW(run_pipeline(graph, "frob"), UserError);
+  EXPECT_THROW(run_pass(graph, "frob", loop::current_target()), UserError);
+  EXPECT_THROW(run_pipeline(graph, loop::current_target(), "frob"), UserError);
 }
 
 TEST(Pipeline, StopsAfterAPass) {
   std::vector<PassTime> times;
-  run_pipeline(parse("graph main(%x: f32[4]) { return %x }"), "fold_constants", &times);
+  run_pipeline(parse("graph main(%x: f32[4]) { return %x }"), loop::current_target(), "fold_constants",
+               &times);
   ASSERT_EQ(times.size(), 2u);
   EXPECT_EQ(times[1].name, "fold_constants");
 }

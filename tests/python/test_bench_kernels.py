@@ -129,3 +129,23 @@ def test_page_in_a_browser(run, tmp_path):
     ).stdout
     assert shown.count('class="point"') >= 2 * len(run.results)
     assert shown.count('class="main-svg"') >= 2
+
+
+def test_rounds_end_with_the_budget():
+    import time
+
+    from intel_extension_for_pytorch.bench.timing import interleaved
+
+    calls = {"slow": 0, "fast": 0}
+
+    def slow():
+        calls["slow"] += 1
+        time.sleep(0.02)
+
+    def fast():
+        calls["fast"] += 1
+
+    samples = interleaved({"slow": slow, "fast": fast}, rounds=50, min_round_ms=1, budget_s=0.05)
+    assert calls["slow"] == 1 + 3  # warmed up once; two rounds last 40 ms, a third begins within 50
+    assert calls["fast"] > 3
+    assert 20 <= samples["slow"].best <= samples["slow"].median

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import platform
 import statistics
 import time
@@ -23,25 +24,35 @@ class Sample:
 
 
 def interleaved(
-    variants: dict[str, Callable[[], object]], rounds: int = 15, min_round_ms: float = 20.0
+    variants: dict[str, Callable[[], object]],
+    rounds: int = 15,
+    min_round_ms: float = 20.0,
+    budget_s: float = math.inf,
 ) -> dict[str, Sample]:
     """Median, best and spread of each callable, in ms a call.
 
     Each variant is warmed up twice, then called in `rounds` rounds; a round repeats a fast callable until it lasts
-    `min_round_ms`, so that the clock's resolution and one interrupt do not decide.
+    `min_round_ms`, so that the clock's resolution and one interrupt do not decide. Once the rounds have lasted
+    `budget_s` seconds no further one starts, but two are made at least; a callable that lasts a tenth of it is warmed
+    up once.
     """
     repeats = {}
     for name, fn in variants.items():
-        fn()
-        start = time.perf_counter()
-        fn()
-        elapsed = (time.perf_counter() - start) * 1e3
-        repeats[name] = max(1, int(min_round_ms / max(elapsed, 1e-3)))
+        for _ in range(2):
+            start = time.perf_counter()
+            fn()
+            elapsed = time.perf_counter() - start
+            if elapsed > budget_s / 10:
+                break
+        repeats[name] = max(1, int(min_round_ms / max(elapsed * 1e3, 1e-3)))
     times: dict[str, list[float]] = {name: [] for name in variants}
     gc.collect()
     gc.disable()
     try:
-        for _ in range(rounds):
+        begin = time.perf_counter()
+        for done in range(rounds):
+            if done >= 2 and time.perf_counter() - begin > budget_s:
+                break
             for name, fn in variants.items():
                 count = repeats[name]
                 start = time.perf_counter()
