@@ -52,7 +52,7 @@ std::unique_ptr<llvm::Module> optimized_module(llvm::LLVMContext& context,
   llvm::raw_string_ostream stream(problem);
   if (verified && llvm::verifyModule(*module, &stream))
     throw InternalError("invalid LLVM IR: " + problem + "\n" + module_text(*module));
-  optimize(*module, machine_for(target));
+  optimize(*module, target);
   return module;
 }
 

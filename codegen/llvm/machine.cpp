@@ -5,9 +5,6 @@
 
 #include <llvm/Analysis/CGSCCPassManager.h>
 #include <llvm/Analysis/LoopAnalysisManager.h>
-#include <llvm/IR/Constants.h>
-#include <llvm/IR/IRBuilder.h>
-#include <llvm/IR/IntrinsicInst.h>
 #include <llvm/IR/LegacyPassManager.h>
 #include <llvm/IR/PassManager.h>
 #include <llvm/MC/TargetRegistry.h>
@@ -23,8 +20,8 @@
 #include <array>
 #include <memory>
 #include <mutex>
-#include <optional>
 
+#include "codegen/llvm/masked_accesses.h"
 #include "runtime/error.h"
 
 namespace ipex::loop {
@@ -56,37 +53,6 @@ std::unique_ptr<llvm::TargetMachine> make_machine(const Target& target) {
                                llvm::CodeModel::Small, llvm::CodeGenOptLevel::Default));
 }
 
-std::optional<unsigned> only_lane(const llvm::Constant& mask) {
-  std::optional<unsigned> lane;
-  const unsigned lanes = llvm::cast<llvm::FixedVectorType>(mask.getType())->getNumElements();
-  for (unsigned i = 0; i < lanes; ++i) {
-    const llvm::Constant* bit = mask.getAggregateElement(i);
-    if (!bit || bit->isNullValue()) continue;
-    if (lane) return std::nullopt;
-    lane = i;
-  }
-  return lane;
-}
-
-// A masked store of one known lane as a scalar store. LLVM 22 makes one of it too late: on AVX-512 a
-// truncation is part of the masked store by then, and the element is written at its width from before.
-void store_single_lanes(llvm::Function& function) {
-  for (llvm::BasicBlock& block : function)
-    for (llvm::Instruction& instruction : llvm::make_early_inc_range(block)) {
-      auto* store = llvm::dyn_cast<llvm::IntrinsicInst>(&instruction);
-      if (!store || store->getIntrinsicID() != llvm::Intrinsic::masked_store) continue;
-      auto* mask = llvm::dyn_cast<llvm::Constant>(store->getArgOperand(store->arg_size() - 1));
-      const auto lane = mask ? only_lane(*mask) : std::nullopt;
-      if (!lane) continue;
-      llvm::IRBuilder<> ir(store);
-      llvm::Value* element = ir.CreateExtractElement(store->getArgOperand(0), *lane);
-      llvm::Value* pointer = ir.CreateConstGEP1_64(element->getType(), store->getArgOperand(1), *lane);
-      const uint64_t bytes = element->getType()->getPrimitiveSizeInBits() / 8;
-      ir.CreateAlignedStore(element, pointer, llvm::Align(bytes))->copyMetadata(*store);
-      store->eraseFromParent();
-    }
-}
-
 }  // namespace
 
 llvm::TargetMachine& machine_for(const Target& target) {
@@ -96,7 +62,8 @@ llvm::TargetMachine& machine_for(const Target& target) {
   return *machine;
 }
 
-void optimize(llvm::Module& module, llvm::TargetMachine& machine) {
+void optimize(llvm::Module& module, const Target& target) {
+  llvm::TargetMachine& machine = machine_for(target);
   module.setTargetTriple(machine.getTargetTriple());
   module.setDataLayout(machine.createDataLayout());
 
@@ -121,7 +88,10 @@ void optimize(llvm::Module& module, llvm::TargetMachine& machine) {
   llvm::ModulePassManager pipeline;
   pipeline.addPass(llvm::createModuleToFunctionPassAdaptor(std::move(passes)));
   pipeline.run(module, modules);
-  for (llvm::Function& function : module) store_single_lanes(function);
+  for (llvm::Function& function : module) {
+    store_single_lanes(function);
+    if (!target.masked_memory) split_masked_loads(function, static_cast<unsigned>(target.vector_bytes));
+  }
 }
 
 std::string generate(llvm::Module& module, llvm::TargetMachine& machine, llvm::CodeGenFileType type) {

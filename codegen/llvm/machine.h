@@ -16,7 +16,7 @@ llvm::TargetMachine& machine_for(const Target& target);
 
 // Loop IR arrives scheduled and in SSA, so this only cleans up: common subexpressions, address arithmetic,
 // invariants.
-void optimize(llvm::Module& module, llvm::TargetMachine& machine);
+void optimize(llvm::Module& module, const Target& target);
 
 // An ELF object or assembly text. The module is consumed by code generation.
 std::string generate(llvm::Module& module, llvm::TargetMachine& machine, llvm::CodeGenFileType type);
