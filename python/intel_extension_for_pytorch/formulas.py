@@ -56,6 +56,12 @@ def _linspace(
     return torch.where(index < steps // 2, before_middle, after_middle).to(dtype)
 
 
+@formula(aten.take.default)
+def _take(x: Tensor, index: Tensor) -> Tensor:
+    """PyTorch's own reads the value of an index without dims, which nobody has while tracing."""
+    return torch.ops.aten.index.Tensor(x.reshape(-1), [index])
+
+
 # ---- distances between the rows of matrices ----
 
 _MATRIX_ROWS = 25  # above it ATen takes euclidean distances from a matrix product

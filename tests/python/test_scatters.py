@@ -2,6 +2,7 @@
 threads the same bits as on one."""
 
 import functools
+import math
 
 import pytest
 import torch
@@ -135,3 +136,16 @@ def test_a_position_out_of_range(compiled):
         compiled(rows)(x, index, source)
     index[4321] = -1000
     assert_close_to_eager(compiled(rows)(x, index, source)[0], rows(x, index % 1000, source)[0], scale=10.0)
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (2, 3)])
+def test_take_and_put_of_one_number(shape, compiled, strict):
+    x, number = randn(2, 3).flatten()[: math.prod(shape)].reshape(shape).requires_grad_(), torch.tensor(2.5)
+    index = torch.tensor(x.numel() - 1)
+    for function in (lambda x: x.take(index), lambda x: x.put(index, number)):
+        expected = function(x)
+        actual = compiled(function)(x)
+        assert_close_to_eager(actual, expected)
+        (wanted,) = torch.autograd.grad(expected.sum(), x)
+        (gradient,) = torch.autograd.grad(actual.sum(), x)
+        assert_close_to_eager(gradient, wanted)
