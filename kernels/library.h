@@ -30,6 +30,7 @@ struct PostOpRow {
   int parameters;              // numbers after the name
   bool takes_operand;
   bool keeps_nan;  // false: oneDNN turns NaN into a number, so fuse only where NaN cannot matter
+  bool pays;       // false: a kernel that reads and writes the result again costs less
 };
 std::span<const PostOpRow> post_op_rows();
 PostOp parse_post_op(std::string_view text);  // without operand; UserError when unknown

@@ -37,7 +37,8 @@ constexpr Form swish(const PostOp&) { return {algorithm::eltwise_swish, 1}; }
 constexpr Form hardswish(const PostOp&) { return {algorithm::eltwise_hardswish, 1.0f / 6.0f, 0.5f}; }
 
 // x > 0 ? x : 0 * expm1(x). oneDNN's own relu is max(x, 0), which loses NaN; the cheaper x * clamp(x * huge,
-// 0, 1) turns -inf into NaN.
+// 0, 1) turns -inf into NaN. An exponential for what a kernel does in one comparison: on AVX2 a 1x1
+// convolution of 64 to 256 channels over 56x56 takes 813 us so, 734 us with a kernel behind it.
 constexpr Form relu(const PostOp&) { return {algorithm::eltwise_elu, 0}; }
 // With a slope of 0 oneDNN takes max(x, 0), where eager still multiplies: NaN of NaN and of -inf.
 constexpr Form leaky_relu(const PostOp& op) {
@@ -47,26 +48,26 @@ constexpr Form leaky_relu(const PostOp& op) {
 
 // clang-format off
 constexpr Rule kRules[] = {
-    // name          pointwise      numbers operand  NaN
-    {{"relu",        "relu",        0, false, true}, relu},
-    {{"leaky_relu",  "leaky_relu",  1, false, true}, leaky_relu},
-    {{"elu",         "elu",         1, false, true}, as_given<algorithm::eltwise_elu>},
-    {{"gelu",        "gelu",        0, false, true}, plain<algorithm::eltwise_gelu_erf>},
-    {{"gelu_tanh",   "gelu_tanh",   0, false, true}, plain<algorithm::eltwise_gelu_tanh>},
-    {{"silu",        "silu",        0, false, true}, swish},
-    {{"sigmoid",     "sigmoid",     0, false, true}, plain<algorithm::eltwise_logistic>},
-    {{"tanh",        "tanh",        0, false, true}, plain<algorithm::eltwise_tanh>},
-    {{"hardswish",   "hardswish",   0, false, true}, hardswish},
-    {{"mish",        "mish",        0, false, true}, plain<algorithm::eltwise_mish>},
-    {{"hardtanh",    "hardtanh",    2, false, false}, as_given<algorithm::eltwise_clip>},
-    {{"clip",        "hardtanh",    2, false, false}, as_given<algorithm::eltwise_clip>},
-    {{"square",      "square",      0, false, true}, plain<algorithm::eltwise_square>},
-    {{"abs",         "abs",         0, false, true}, plain<algorithm::eltwise_abs>},
-    {{"sqrt",        "sqrt",        0, false, true}, plain<algorithm::eltwise_sqrt>},
-    {{"add",         "add",         0, true,  true}, plain<algorithm::binary_add>},
-    {{"sub",         "sub",         0, true,  true}, plain<algorithm::binary_sub>},
-    {{"mul",         "mul",         0, true,  true}, plain<algorithm::binary_mul>},
-    {{"sum",         "",            0, true,  true}, plain<algorithm::binary_add>},
+    // name          pointwise      numbers operand  NaN   pays
+    {{"relu",        "relu",        0, false, true, false}, relu},
+    {{"leaky_relu",  "leaky_relu",  1, false, true, true}, leaky_relu},
+    {{"elu",         "elu",         1, false, true, true}, as_given<algorithm::eltwise_elu>},
+    {{"gelu",        "gelu",        0, false, true, true}, plain<algorithm::eltwise_gelu_erf>},
+    {{"gelu_tanh",   "gelu_tanh",   0, false, true, true}, plain<algorithm::eltwise_gelu_tanh>},
+    {{"silu",        "silu",        0, false, true, true}, swish},
+    {{"sigmoid",     "sigmoid",     0, false, true, true}, plain<algorithm::eltwise_logistic>},
+    {{"tanh",        "tanh",        0, false, true, true}, plain<algorithm::eltwise_tanh>},
+    {{"hardswish",   "hardswish",   0, false, true, true}, hardswish},
+    {{"mish",        "mish",        0, false, true, true}, plain<algorithm::eltwise_mish>},
+    {{"hardtanh",    "hardtanh",    2, false, false, true}, as_given<algorithm::eltwise_clip>},
+    {{"clip",        "hardtanh",    2, false, false, true}, as_given<algorithm::eltwise_clip>},
+    {{"square",      "square",      0, false, true, true}, plain<algorithm::eltwise_square>},
+    {{"abs",         "abs",         0, false, true, true}, plain<algorithm::eltwise_abs>},
+    {{"sqrt",        "sqrt",        0, false, true, true}, plain<algorithm::eltwise_sqrt>},
+    {{"add",         "add",         0, true,  true, true}, plain<algorithm::binary_add>},
+    {{"sub",         "sub",         0, true,  true, true}, plain<algorithm::binary_sub>},
+    {{"mul",         "mul",         0, true,  true, true}, plain<algorithm::binary_mul>},
+    {{"sum",         "",            0, true,  true, true}, plain<algorithm::binary_add>},
 };
 // clang-format on
 

@@ -223,6 +223,11 @@ std::shared_ptr<const Hoisting::Set> Hoisting::compute(RunContext& context,
     for (int buffer : step.reads) needed[buffer] = true;
   }
   std::reverse(due.begin(), due.end());
+  // What only other hoisted steps read goes when the last of them has run.
+  std::vector<int> last_reader(parts_.buffers.size(), -1);
+  for (int index : due)
+    for (int buffer : parts_.steps[index]->reads) last_reader[buffer] = index;
+  for (int buffer : kept_) last_reader[buffer] = -1;
 
   // What was not found again is of no use: its memory serves the new values.
   outdated.reset();
@@ -264,6 +269,8 @@ std::shared_ptr<const Hoisting::Set> Hoisting::compute(RunContext& context,
       if (!keys[buffer].empty()) SharedValues::instance().insert(keys[buffer], values[w]);
       found[buffer] = std::move(values[w]);
     }
+    for (int buffer : step.reads)
+      if (last_reader[buffer] == index) found[buffer].reset();
   }
 
   auto set = std::make_shared<Set>();

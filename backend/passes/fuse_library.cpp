@@ -1,6 +1,9 @@
 // Epilogues of matmul and convolution: a pointwise op that is the only reader of a library op's result
 // becomes a post-op of it, by the table of kernels/post_ops. A fused node takes the place of the pointwise
 // op, so every operand is already there.
+#include <algorithm>
+#include <map>
+
 #include "backend/graph/constants.h"
 #include "backend/passes/passes.h"
 #include "codegen/loop/simplify.h"
@@ -32,7 +35,7 @@ class LibraryFuser {
       const bool is_input = node.op == Op::kInput;
       const size_t results = node.types.size();
       std::optional<Value> fused;
-      if (node.op == Op::kPointwise) fused = fuse(node);
+      if (node.op == Op::kPointwise) fused = fuse(node, only_reader(i));
       const Value value = fused ? *fused : new_.add(std::move(node));
       if (is_input) inputs_[i] = value.node;
       for (size_t r = 0; r < results; ++r) {
@@ -52,8 +55,11 @@ class LibraryFuser {
   static bool is_library(Op op) { return op == Op::kMatMul || op == Op::kConv; }
 
   void count_uses() {
-    for (const Node& node : old_.nodes)
-      for (Value v : node.operands) ++old_uses_[v];
+    for (int32_t i = 0; i < static_cast<int32_t>(old_.nodes.size()); ++i)
+      for (Value v : old_.nodes[i].operands) {
+        ++old_uses_[v];
+        readers_[v] = i;
+      }
     for (const GraphOutput& output : old_.outputs)
       old_uses_[output.value] += 2;  // never only a pointwise op's
     for (const InputMutation& m : old_.mutations) old_uses_[m.value] += 2;
@@ -78,32 +84,133 @@ class LibraryFuser {
     return rows_only ? std::optional(below) : std::nullopt;
   }
 
-  std::optional<Value> fuse(const Node& node) {
+  // Null when there are several, or none.
+  const Node* only_reader(int32_t n) const {
+    const auto uses = old_uses_.find({n, 0});
+    if (uses == old_uses_.end() || uses->second != 1) return nullptr;
+    return &old_.nodes[readers_.at({n, 0})];
+  }
+
+  static bool is_epilogue(const Node& node) {
+    const auto rows = kernels::post_op_rows();
+    return std::ranges::any_of(rows, [&](const kernels::PostOpRow& row) {
+      return row.pointwise == node.name && row.keeps_nan && row.pays;
+    });
+  }
+
+  std::optional<Value> fuse(const Node& node, const Node* reader) {
     for (size_t side = 0; side < node.operands.size() && side < 2; ++side) {
       const auto library = library_below(node.operands[side]);
       if (!library) continue;
-      if (node.types[0].dtype != new_.type(*library).dtype) continue;
       Node fused = new_.node(*library);
-      if (!extend(fused, node, side)) continue;
+      const Dtype dtype = node.types[0].dtype;
+      if (dtype != fused.types[0].dtype) {
+        if (!may_give(fused, dtype)) continue;
+        fused.types[0].dtype = dtype;
+        if (node.name == "cast") return place(std::move(fused), node.types[0]);
+        if (!extend_by_vector(fused, node, side)) continue;
+      } else if (!extend_by_vector(fused, node, side)) {
+        // A kernel comes next in any case: there another operand costs less than in the library.
+        const bool kernel_next = reader && reader->op == Op::kPointwise && !is_epilogue(*reader);
+        if (node.operands.size() > 1 && kernel_next) continue;
+        if (!extend(fused, node, side)) continue;
+      }
       if (!node.source.empty()) fused.source += "; " + node.source;
       return place(std::move(fused), node.types[0]);
     }
     return std::nullopt;
   }
 
-  // Adds the pointwise op to the library node, as bias or as a post-op.
+  // A batch norm after a half-precision convolution computes in f32 and rounds at its end, and so does the
+  // convolution with its epilogue.
+  bool may_give(const Node& fused, Dtype dtype) const {
+    const Dtype narrow = new_.type(fused.operands[0]).dtype;
+    if (fused.op != Op::kConv || !is_half(narrow)) return false;
+    return fused.types[0].dtype == narrow ? dtype == Dtype::kF32 : dtype == narrow;
+  }
+
+  // Adds, subtracts or multiplies by one number an output feature: into the bias and, of parameters, into the
+  // weights, both computed once. (As post-ops of oneDNN they cost more than the kernel that they save.)
+  bool extend_by_vector(Node& fused, const Node& node, size_t side) {
+    const bool factor = node.name == "mul", negative = node.name == "sub";
+    if (node.operands.size() != 2 || (negative && side != 0)) return false;
+    if (!factor && !negative && node.name != "add") return false;
+    if (!fused.attr_or("post", std::vector<std::string>{}).empty()) return false;
+    auto vector = feature_vector(fused, node.operands[1 - side]);
+    if (!vector) return false;
+    const bool has_bias = fused.attr_or("bias", false);
+    if ((factor || has_bias) && !(is_parameter(*vector) && (!has_bias || is_parameter(fused.operands[2]))))
+      return false;
+    const Dtype dtype = fused.types[0].dtype;
+    if (dtype == Dtype::kF32 && is_half(new_.type(*vector).dtype)) vector = cast(*vector, dtype, fused);
+    if (new_.type(*vector).dtype != dtype) return false;
+    if (factor) {
+      if (!is_parameter(fused.operands[1]) || !scale_weights(fused, *vector)) return false;
+      if (has_bias) fused.operands[2] = pointwise("mul", {fused.operands[2], *vector}, dtype, fused);
+      return true;
+    }
+    if (has_bias) {
+      fused.operands[2] = pointwise(negative ? "sub" : "add", {fused.operands[2], *vector}, dtype, fused);
+      return true;
+    }
+    if (negative) vector = pointwise("neg", {*vector}, dtype, fused);
+    fused.operands.insert(fused.operands.begin() + 2, *vector);
+    fused.attrs["bias"] = true;
+    return true;
+  }
+
+  // Rounds the weights once more when they are of half precision; the result that the factor was for is not
+  // rounded.
+  bool scale_weights(Node& fused, Value factors) {
+    const Type weights = new_.type(fused.operands[1]);
+    const bool transposed = fused.op == Op::kConv && fused.attr_or("transposed", false);
+    if (transposed && fused.attr_or<int64_t>("groups", 1) != 1) return false;
+    if (weights.dtype != Dtype::kF32 && weights.dtype != Dtype::kBF16)
+      return false;  // f16 has too small a range
+    Node expand;
+    expand.op = Op::kExpand;
+    expand.operands = {factors};
+    const int64_t last = static_cast<int64_t>(weights.shape.size()) - 1;
+    const int64_t features = fused.op == Op::kMatMul ? last : transposed ? 1 : 0;
+    expand.attrs["dims"] = std::vector<int64_t>{features};
+    expand.types = {{new_.type(factors).dtype, weights.shape}};
+    const Value spread = new_.add(std::move(expand));
+    const Value scaled =
+        pointwise("mul", {cast(fused.operands[1], Dtype::kF32, fused), spread}, Dtype::kF32, fused);
+    fused.operands[1] = cast(scaled, weights.dtype, fused);
+    return true;
+  }
+
+  // Computed from parameters and constants only.
+  bool is_parameter(Value v) {
+    if (auto known = is_parameter_.find(v.node); known != is_parameter_.end()) return known->second;
+    const Node& node = new_.node(v);
+    bool fixed = node.op != Op::kExtern && node.op != Op::kRandom;
+    if (node.op == Op::kInput) fixed = node.attr_or("static", false);
+    for (Value operand : node.operands) fixed = fixed && is_parameter(operand);
+    return is_parameter_[v.node] = fixed;
+  }
+
+  Value cast(Value v, Dtype dtype, const Node& fused) {
+    return new_.type(v).dtype == dtype ? v : pointwise("cast", {v}, dtype, fused);
+  }
+
+  Value pointwise(const char* name, std::vector<Value> operands, Dtype dtype, const Node& fused) {
+    Node node;
+    node.op = Op::kPointwise;
+    node.name = name;
+    node.types = {{dtype, new_.type(operands[0]).shape}};
+    node.operands = std::move(operands);
+    node.source = fused.source;
+    return new_.add(std::move(node));
+  }
+
+  // Adds the pointwise op to the library node as a post-op.
   bool extend(Node& fused, const Node& node, size_t side) {
     auto post = fused.attr_or("post", std::vector<std::string>{});
-    if (node.name == "add" && post.empty() && !fused.attr_or("bias", false)) {
-      if (auto bias = bias_vector(fused, node.operands[1 - side])) {
-        fused.operands.insert(fused.operands.begin() + 2, *bias);
-        fused.attrs["bias"] = true;
-        return true;
-      }
-    }
     if (post.size() >= kMaxPostOps) return false;
     for (const kernels::PostOpRow& row : kernels::post_op_rows()) {
-      if (row.pointwise != node.name || !row.keeps_nan) continue;
+      if (row.pointwise != node.name || !row.keeps_nan || !row.pays) continue;
       if (row.takes_operand) {
         const bool commutes = node.name != "sub";
         if (node.operands.size() != 2 || (side == 1 && !commutes)) return false;
@@ -152,11 +259,11 @@ class LibraryFuser {
 
   // The vector that `v` repeats over all dims but the output features (last of a matmul, second of a
   // convolution).
-  std::optional<Value> bias_vector(const Node& fused, Value v) {
+  std::optional<Value> feature_vector(const Node& fused, Value v) {
     Value at = v;
     if (new_.node(at).op == Op::kReshape && fused.op == Op::kMatMul) at = new_.node(at).operands[0];
     const Node& expand = new_.node(at);
-    if (expand.op != Op::kExpand || new_.type(v).dtype != fused.types[0].dtype) return std::nullopt;
+    if (expand.op != Op::kExpand) return std::nullopt;
     const Shape& from = new_.type(expand.operands[0]).shape;
     const auto& dims = expand.attr<std::vector<int64_t>>("dims");
     const Shape& result = fused.types[0].shape;
@@ -196,7 +303,9 @@ class LibraryFuser {
   Graph old_, new_;
   std::map<Value, Value> mapped_;
   std::map<Value, int> old_uses_, uses_;
+  std::map<Value, int32_t> readers_;  // the last, in old_
   std::map<int32_t, int32_t> inputs_;
+  std::map<int32_t, bool> is_parameter_;  // of nodes of new_
 };
 
 }  // namespace
