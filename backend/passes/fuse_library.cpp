@@ -18,7 +18,7 @@ constexpr size_t kMaxPostOps = 4;  // more would hold the accumulators' register
 
 class LibraryFuser {
  public:
-  explicit LibraryFuser(Graph graph) : old_(std::move(graph)) {}
+  LibraryFuser(Graph graph, Isa isa) : old_(std::move(graph)), isa_(isa) {}
 
   Graph run() {
     bool any = false;
@@ -121,11 +121,11 @@ class LibraryFuser {
     return std::nullopt;
   }
 
-  // A batch norm after a half-precision convolution computes in f32 and rounds at its end, and so does the
-  // convolution with its epilogue.
+  // A batch norm after a half-precision convolution computes in f32 and rounds at its end, and so does a
+  // convolution that widen_library widens.
   bool may_give(const Node& fused, Dtype dtype) const {
     const Dtype narrow = new_.type(fused.operands[0]).dtype;
-    if (fused.op != Op::kConv || !is_half(narrow)) return false;
+    if (!is_half(narrow) || !is_widened(fused)) return false;
     return fused.types[0].dtype == narrow ? dtype == Dtype::kF32 : dtype == narrow;
   }
 
@@ -159,14 +159,18 @@ class LibraryFuser {
     return true;
   }
 
-  // Rounds the weights once more when they are of half precision; the result that the factor was for is not
-  // rounded.
+  bool is_widened(const Node& fused) const {
+    return fused.op == Op::kConv && !kernels::runs_on(isa_, new_.type(fused.operands[0]).dtype);
+  }
+
+  // Of half precision only where they are widened in any case: rounded again they would double the model's
+  // error.
   bool scale_weights(Node& fused, Value factors) {
     const Type weights = new_.type(fused.operands[1]);
     const bool transposed = fused.op == Op::kConv && fused.attr_or("transposed", false);
     if (transposed && fused.attr_or<int64_t>("groups", 1) != 1) return false;
-    if (weights.dtype != Dtype::kF32 && weights.dtype != Dtype::kBF16)
-      return false;  // f16 has too small a range
+    if (fused.types[0].dtype != Dtype::kF32 || (weights.dtype != Dtype::kF32 && !is_widened(fused)))
+      return false;
     Node expand;
     expand.op = Op::kExpand;
     expand.operands = {factors};
@@ -175,9 +179,9 @@ class LibraryFuser {
     expand.attrs["dims"] = std::vector<int64_t>{features};
     expand.types = {{new_.type(factors).dtype, weights.shape}};
     const Value spread = new_.add(std::move(expand));
-    const Value scaled =
+    fused.operands[0] = cast(fused.operands[0], Dtype::kF32, fused);
+    fused.operands[1] =
         pointwise("mul", {cast(fused.operands[1], Dtype::kF32, fused), spread}, Dtype::kF32, fused);
-    fused.operands[1] = cast(scaled, weights.dtype, fused);
     return true;
   }
 
@@ -215,7 +219,7 @@ class LibraryFuser {
         const bool commutes = node.name != "sub";
         if (node.operands.size() != 2 || (side == 1 && !commutes)) return false;
         const Value other = node.operands[1 - side];
-        if (new_.type(other).dtype != fused.types[0].dtype || is_broadcast(other) || is_widened(other))
+        if (new_.type(other).dtype != fused.types[0].dtype || is_broadcast(other) || is_cast(other))
           return false;
         fused.operands.push_back(reshape_to(other, fused.types[0].shape));
         post.emplace_back(row.name);
@@ -249,7 +253,7 @@ class LibraryFuser {
   }
 
   // A dropout mask as numbers, say: a kernel reads it as it is, the library would need it written out first.
-  bool is_widened(Value v) const {
+  bool is_cast(Value v) const {
     if (!used_once(v)) return false;
     while (new_.node(v).op == Op::kReshape) v = new_.node(v).operands[0];
     const Node& node = new_.node(v);
@@ -301,6 +305,7 @@ class LibraryFuser {
   }
 
   Graph old_, new_;
+  Isa isa_;
   std::map<Value, Value> mapped_;
   std::map<Value, int> old_uses_, uses_;
   std::map<Value, int32_t> readers_;  // the last, in old_
@@ -310,6 +315,8 @@ class LibraryFuser {
 
 }  // namespace
 
-Graph fuse_library(Graph graph) { return LibraryFuser(std::move(graph)).run(); }
+Graph fuse_library(Graph graph, const loop::Target& target) {
+  return LibraryFuser(std::move(graph), target.isa).run();
+}
 
 }  // namespace ipex::graph

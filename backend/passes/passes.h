@@ -40,10 +40,10 @@ Graph canonicalize(Graph graph);
 Graph fold_constants(Graph graph);
 
 // fuse_library: bias, activations, binary add/mul and residual sums into matmul and conv as post-ops; factors
-// of output features (a batch norm, a layer scale) into weights that are parameters; permutes of matmul
-// operands stay views (absorbed by strides); addmm forms.
+// of output features (a batch norm, a layer scale) into weights that are parameters in f32; permutes of
+// matmul operands stay views (absorbed by strides); addmm forms.
 //   %2 = matmul(%0, %1); %3 = pointwise.gelu(%2)   =>   %3 = matmul(%0, %1) post=["gelu"]
-Graph fuse_library(Graph graph);
+Graph fuse_library(Graph graph, const loop::Target& target);
 
 // widen_library: matmul and conv of bf16 or f16, where the library has none for the target, in f32 between
 // casts; but a matmul of few rows or columns, which is bound by the bytes that it reads.

@@ -23,7 +23,7 @@ constexpr std::array<GraphPass, 8> kPipeline = {{
     {"canonicalize", on_any<canonicalize>, false},
     {"fold_constants", on_any<fold_constants>, true},
     {"canonicalize", on_any<canonicalize>, false},
-    {"fuse_library", on_any<fuse_library>, true},
+    {"fuse_library", fuse_library, true},
     {"widen_library", widen_library, true},
     {"plan_layouts", on_any<plan_layouts>, true},
     {"form_groups", on_any<form_groups>, false},

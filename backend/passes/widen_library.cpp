@@ -50,7 +50,7 @@ class LibraryWidener {
  private:
   bool widens(const Node& node) const {
     if (node.op != Op::kMatMul && node.op != Op::kConv && node.op != Op::kConvBackward) return false;
-    const Dtype dtype = node.types[0].dtype;
+    const Dtype dtype = old_.type(node.operands[0]).dtype;
     if (!is_half(dtype) || kernels::runs_on(isa_, dtype)) return false;
     if (node.op != Op::kMatMul) return true;
     const Shape& result = node.types[0].shape;
@@ -63,7 +63,8 @@ class LibraryWidener {
       if (is_half(new_.type(v).dtype)) v = cast(v, Dtype::kF32, node.source);
     node.types[0].dtype = Dtype::kF32;
     const std::string source = node.source;
-    return cast(new_.add(std::move(node)), narrow, source);
+    const Value wide = new_.add(std::move(node));
+    return narrow == Dtype::kF32 ? wide : cast(wide, narrow, source);
   }
 
   Value cast(Value v, Dtype dtype, const std::string& source) {

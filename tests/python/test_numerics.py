@@ -7,7 +7,7 @@ import pytest
 import test_models
 import torch
 import torch.nn.functional as F
-from comparison import relative_error
+from comparison import assert_error_within, relative_error
 from random_programs import all_targets
 
 INF, NAN = float("inf"), float("nan")
@@ -228,3 +228,22 @@ def test_the_same_bits_each_time(threads, compiled, target):
             assert all(torch.equal(a, b) for a, b in zip(results, first, strict=True))
     finally:
         torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize(("dtype", "limit"), [(torch.float32, 2), (torch.bfloat16, 1.1)])
+def test_batch_norms_after_convolutions(dtype, limit, compiled, target, strict):
+    """With the statistics of a trained model: factors that go into the weights may not be rounded with them."""
+    torch.manual_seed(7)
+    layers = []
+    for _ in range(8):
+        norm = torch.nn.BatchNorm2d(32)
+        norm.running_mean.normal_(0, 0.1)
+        norm.running_var.uniform_(0.5, 2)
+        norm.weight.data.uniform_(0.5, 1.5)
+        norm.bias.data.normal_(0, 0.1)
+        layers += [torch.nn.Conv2d(32, 32, 3, padding=1, bias=False), norm, torch.nn.ReLU()]
+    net, x = torch.nn.Sequential(*layers).eval().to(dtype), torch.randn(2, 32, 16, 16).to(dtype)
+    with torch.no_grad():
+        eager, ours = net(x), compiled(net)(x)
+        exact = net.double()(x.double())
+    assert_error_within(ours, eager, exact, limit)
