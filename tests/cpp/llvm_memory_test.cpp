@@ -47,13 +47,15 @@ TEST(Memory, Contiguous) {
 }
 
 // A part of the mask, a register or more, is known to be off, the rest only when the kernel runs.
-TEST(Memory, MaskedLoadOfAPart) {
+TEST(Memory, MaskedAccessToAPart) {
   for (const char* lanes :
        {"< broadcast(3, 16)", "< broadcast(4, 16)", "< broadcast(7, 16)", "< broadcast(8, 16)",
-        ">= broadcast(4, 16)", ">= broadcast(9, 16)", ">= broadcast(15, 16)"})
-    expect_copies(
-        copy_kernel("for i in 0..4 {\n let on: b1x16 = bitand(broadcast(i < 2, 16), ramp(0, 1, 16) " +
-                    std::string(lanes) + ")\n y[ramp(i*16, 1, 16)] = x[ramp(i*16, 1, 16) if on]\n}"));
+        ">= broadcast(4, 16)", ">= broadcast(9, 16)", ">= broadcast(15, 16)"}) {
+    const std::string on = "for i in 0..4 {\n let on: b1x16 = bitand(broadcast(i < 2, 16), ramp(0, 1, 16) " +
+                           std::string(lanes) + ")\n";
+    expect_copies(copy_kernel(on + " y[ramp(i*16, 1, 16)] = x[ramp(i*16, 1, 16) if on]\n}"));
+    expect_copies(copy_kernel(on + " y[ramp(i*16, 1, 16)] = x[ramp(48 - i*16, 1, 16)] if on\n}"));
+  }
 }
 
 TEST(Memory, MaskedTail) {
