@@ -46,10 +46,13 @@ void Compiler::emit_library(int32_t n) {
   const bool pack = static_only_[resolve_view(g_, node.operands[1]).root.node];
   const TensorSpec a = spec_of(node.operands[0]), b = spec_of(node.operands[1]), dst = spec_of({n, 0});
   const int packed_buffer = add_buffer(BufferKind::kHoisted, -1, 0);
-  if (node.op == Op::kMatMul)
+  if (node.op == Op::kMatMul) {
+    const kernels::MatMulDesc desc{a, b, dst, bias, std::move(post), pack, planning(node)};
+    const auto conv = options_.target.isa == Isa::kAvx2 ? kernels::as_convolution(desc) : std::nullopt;
     return add_library(
-        n, kernels::make_matmul({a, b, dst, bias, std::move(post), pack, planning(node)}, packed_buffer),
+        n, conv ? kernels::make_conv(*conv, packed_buffer) : kernels::make_matmul(desc, packed_buffer),
         packed_buffer);
+  }
   kernels::ConvDesc desc{a, b, dst, bias};
   desc.stride = node.attr<Ints>("stride");
   desc.padding = node.attr<Ints>("padding");

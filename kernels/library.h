@@ -75,6 +75,8 @@ struct LibrarySteps {
 // `packed_buffer`: the buffer id the caller reserves for packed weights.
 LibrarySteps make_matmul(const MatMulDesc& desc, int packed_buffer);
 LibrarySteps make_conv(const ConvDesc& desc, int packed_buffer);
+// The same product as a convolution, if that is faster on a CPU without AVX-512.
+std::optional<ConvDesc> as_convolution(const MatMulDesc& desc);
 // dst is the gradient of x (data) or of w (weights); strides of all operands are honoured.
 struct ConvBackwardDesc {
   TensorSpec grad;  // gradient of the convolution's result

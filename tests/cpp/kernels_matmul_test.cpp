@@ -41,10 +41,9 @@ std::vector<Tensor*> inputs(Case& c) {
   return list;
 }
 
-// Runs the case and compares; returns the step's detail.
-std::string expect_product(Case c) {
+// Runs steps that compute the case and compares; returns the main step's detail.
+std::string expect_product(Case c, LibrarySteps steps) {
   const MatMulDesc desc = describe(c);
-  LibrarySteps steps = make_matmul(desc, kPacked);
   const std::string detail = steps.main->info.detail;
   const auto executable = executable_of(std::move(steps), static_cast<int>(inputs(c).size()));
   run(*executable, c.dst, inputs(c));
@@ -77,6 +76,8 @@ std::string expect_product(Case c) {
   return detail;
 }
 
+std::string expect_product(const Case& c) { return expect_product(c, make_matmul(describe(c), kPacked)); }
+
 Case plain(Dtype dtype, int64_t m, int64_t n, int64_t k, Sizes batch = {}) {
   const auto sizes = [&](int64_t rows, int64_t cols) {
     Sizes all = batch;
@@ -86,6 +87,38 @@ Case plain(Dtype dtype, int64_t m, int64_t n, int64_t k, Sizes batch = {}) {
   };
   return {Tensor::random(dtype, sizes(m, k), 1), Tensor::random(dtype, sizes(k, n), 2),
           Tensor(dtype, sizes(m, n))};
+}
+
+// Where it is one: both orientations of b, bias, epilogues with and without an operand.
+TEST(MatMulAsConvolution, ComputesTheProduct) {
+  for (int64_t m : {16, 100, 256})
+    for (bool transposed : {false, true}) {
+      Case c = plain(Dtype::kF32, m, 72, 130);
+      if (transposed) c.b = Tensor::random(Dtype::kF32, {130, 72}, 2, {1, 130});
+      c.pack = true;
+      c.bias = {Tensor::random(Dtype::kF32, {72}, 3)};
+      c.post = {"gelu", "add"};
+      c.operands = {Tensor::random(Dtype::kF32, {m, 72}, 4)};
+      const auto conv = as_convolution(describe(c));
+      ASSERT_TRUE(conv);
+      const std::string detail = expect_product(c, make_conv(*conv, kPacked));
+      EXPECT_NE(detail.find("+bias +gelu +add, packed w"), std::string::npos) << detail;
+    }
+}
+
+TEST(MatMulAsConvolution, NotWhereItIsSlowerOrNone) {
+  const auto possible = [](int64_t m, int64_t n, int64_t k, bool pack, Sizes batch = {}) {
+    Case c = plain(Dtype::kF32, m, n, k, std::move(batch));
+    c.pack = pack;
+    return as_convolution(describe(c)).has_value();
+  };
+  EXPECT_TRUE(possible(128, 768, 768, true));
+  EXPECT_FALSE(possible(128, 768, 768, false)) << "weights that change";
+  EXPECT_FALSE(possible(128, 768, 768, true, {2})) << "a batch";
+  EXPECT_FALSE(possible(1, 768, 768, true)) << "one row";
+  EXPECT_FALSE(possible(1024, 768, 768, true)) << "many rows";
+  EXPECT_FALSE(possible(128, 768, 3072, true)) << "a deep sum";
+  EXPECT_TRUE(possible(32, 768, 3072, true));
 }
 
 class MatMul : public ByType {};
