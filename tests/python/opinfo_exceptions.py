@@ -14,6 +14,11 @@ EXCEPTIONS = {
         "gradient",
     ): "one sample: oneDNN's order of summation, 2.07 times eager's distance to fp64 and 1.6e-6 from eager",
     (
+        "nn_functional_multi_head_attention_forward",
+        "fp32",
+        "forward",
+    ): "two samples, logits of thousands: on AVX2 oneDNN's order is 2.13 times eager's distance to fp64",
+    (
         "cdist",
         "fp32",
         "gradient",
