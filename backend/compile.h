@@ -35,8 +35,8 @@ struct CompileReport {
   std::vector<std::string> extern_ops;  // name and why, one an Extern node
   int64_t arena_bytes = 0, naive_bytes = 0;
   int64_t argument_bytes = 0;  // of inputs and outputs
-  std::string graph_text;  // after all passes
-  std::string loop_text;   // kernels as lowered
+  std::string graph_text;      // after all passes
+  std::string loop_text;       // kernels as lowered
 };
 
 struct CompiledGraph {

@@ -65,8 +65,8 @@ int32_t ipex_model_output_count(const ipex_model* model);
 ipex_status ipex_model_input(const ipex_model* model, int32_t index, ipex_tensor_info* info);
 ipex_status ipex_model_output(const ipex_model* model, int32_t index, ipex_tensor_info* info);
 
-/* Buffers of the model that a run writes; what `tensor` points to is valid as long as the model, and its data may
- * be read and overwritten between runs. */
+/* Buffers of the model that a run writes; what `tensor` points to is valid as long as the model, and its data
+ * may be read and overwritten between runs. */
 int32_t ipex_model_state_count(const ipex_model* model);
 ipex_status ipex_model_state(const ipex_model* model, int32_t index, const char** name, ipex_tensor* tensor);
 
