@@ -61,6 +61,8 @@ struct ConvDesc {
   bool transposed = false;
   std::vector<PostOp> post;
   bool pack_w = false;
+  // The height that the packed format is chosen for, so that other heights share it; of 1x1 kernels.
+  std::optional<int64_t> pack_for_height;
   Planning planning = Planning::kJudge;
 };
 

@@ -16,6 +16,8 @@ namespace {
 constexpr int64_t kLeastRows = 16, kMostRows = 256;     // more rows pay for the copy, fewer stream b
 constexpr int64_t kLeastDepth = 64, kMostDepth = 2048;  // deeper sums are cut badly where rows are many
 constexpr int64_t kRowsOfAnyDepth = 32;
+// Left to itself, the library packs to 24 columns a block for 16 and 32 rows and to 16 for others, no faster.
+constexpr int64_t kRowsToPackFor = 64;
 
 bool is_row_major(const TensorSpec& t) {
   return t.is_static() && t.sizes.size() == 2 && t.strides[1].constant() == 1 &&
@@ -64,6 +66,7 @@ std::optional<ConvDesc> as_convolution(const MatMulDesc& desc) {
     op.operand = as_image(*op.operand);
   }
   conv.pack_w = true;
+  conv.pack_for_height = kRowsToPackFor;
   conv.planning = desc.planning;
   return conv;
 }

@@ -106,6 +106,21 @@ TEST(MatMulAsConvolution, ComputesTheProduct) {
     }
 }
 
+// One packed copy of a weight serves every number of rows.
+TEST(MatMulAsConvolution, PacksAlikeForAnyRows) {
+  std::string first;
+  for (int64_t m : {16, 24, 32, 64, 250}) {
+    Case c = plain(Dtype::kF32, m, 512, 512);
+    c.pack = true;
+    const auto conv = as_convolution(describe(c));
+    ASSERT_TRUE(conv);
+    const LibrarySteps steps = make_conv(*conv, kPacked);
+    ASSERT_TRUE(steps.pack && !steps.pack->recipe.empty());
+    if (first.empty()) first = steps.pack->recipe;
+    EXPECT_EQ(steps.pack->recipe, first) << m << " rows";
+  }
+}
+
 TEST(MatMulAsConvolution, NotWhereItIsSlowerOrNone) {
   const auto possible = [](int64_t m, int64_t n, int64_t k, bool pack, Sizes batch = {}) {
     Case c = plain(Dtype::kF32, m, n, k, std::move(batch));
