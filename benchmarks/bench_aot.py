@@ -1,6 +1,7 @@
 """Ahead-of-time compilation beside AOTInductor: compile, load, first call, steady state.
 
-Every compile, load and first call is a fresh process; steady states are interleaved in one, with torch.compile's too.
+"packed" is the load of an artifact with packed weights beside it (`ipexc pack`). Every compile, load and first call is
+a fresh process; steady states are interleaved in one, with torch.compile's too.
 """
 
 from __future__ import annotations
@@ -122,6 +123,12 @@ def steady(name: str, paths: dict[str, str]) -> dict[str, float]:
     return {how: sample.median for how, sample in samples.items()}
 
 
+def ipex_pack(path: str) -> None:
+    import intel_extension_for_pytorch as ipex
+
+    ipex.aot.pack(path)
+
+
 def _fresh(expression: str) -> object:
     folder = Path(__file__).parent
     code = (
@@ -143,17 +150,25 @@ def main() -> None:
             paths = {"ipex": f"{folder}/m.ipex", "inductor": f"{folder}/m.pt2"}
             seconds = {how: _fresh(f"b.compile_one({name!r}, {how!r}, {path!r})") for how, path in paths.items()}
             calls = {how: _fresh(f"b.first_calls({name!r}, {how!r}, {path!r})") for how, path in paths.items()}
-            figures[name] = {"compile_s": seconds, "calls_ms": calls, "steady_ms": steady(name, paths)}
+            ipex_pack(paths["ipex"])
+            packed = _fresh(f"b.first_calls({name!r}, 'ipex', {paths['ipex']!r})")
+            figures[name] = {
+                "compile_s": seconds,
+                "calls_ms": calls,
+                "packed_ms": packed,
+                "steady_ms": steady(name, paths),
+            }
     if kept:
         kept.write_text(json.dumps(figures, indent=2))
     table = ResultTable(
         "aot", "Ahead of time: ipex / AOTInductor, and `torch.compile` with ipex", "bench_aot.py",
-        ["model", "compile s", "load ms", "first call ms", "steady ms", "torch.compile ms"],
+        ["model", "compile s", "load ms", "packed", "first call ms", "steady ms", "torch.compile ms"],
     )  # fmt: skip
     for name in [name for name in MODELS if name in figures]:
         seconds, calls, ms = (figures[name][part] for part in ("compile_s", "calls_ms", "steady_ms"))
         pairs = [seconds, {h: c["load"] for h, c in calls.items()}, {h: c["first"] for h, c in calls.items()}, ms]
         cells = [f"{pair['ipex']:.4g} / {pair['inductor']:.4g}" for pair in pairs]
+        cells.insert(2, f"{figures[name]['packed_ms']['load']:.4g}")
         table.add(name, *cells, f"{ms['torch.compile']:.4g}")
     table.show(Console(width=140))
     table.save(arguments.tables)

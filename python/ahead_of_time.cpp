@@ -14,6 +14,7 @@
 #include "python/signature.h"
 #include "runtime/error.h"
 #include "runtime/loaded_model.h"
+#include "runtime/packed_values.h"
 
 namespace ipex::python {
 namespace {
@@ -184,7 +185,8 @@ TorchSteps torch_steps() {
 class PythonModel {
  public:
   PythonModel(const std::string& path, const std::string& weights, bool verify, bool link)
-      : model_(path, {weights, verify, link, torch_steps}, kernels::read_step) {}
+      : model_(path, {.weights = weights, .verify_weights = verify, .link = link, .torch = torch_steps},
+               kernels::read_step) {}
 
   py::list run(const py::list& list) const {
     std::vector<at::Tensor> tensors;
@@ -319,6 +321,12 @@ class PythonModel {
   LoadedModel model_;
 };
 
+void pack(const std::string& path, const std::string& weights) {
+  const LoadedModel model(path, {.weights = weights, .packed = false, .torch = torch_steps},
+                          kernels::read_step);
+  PackedValues::write(model.artifact());
+}
+
 }  // namespace
 
 void bind_ahead_of_time(py::module_& m) {
@@ -343,6 +351,7 @@ void bind_ahead_of_time(py::module_& m) {
       .def("state", &PythonModel::state)
       .def("manifest", &PythonModel::manifest)
       .def("description", &PythonModel::description);
+  m.def("pack_artifact", &pack, "path"_a, "weights"_a, py::call_guard<py::gil_scoped_release>());
 }
 
 }  // namespace ipex::python

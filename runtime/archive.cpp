@@ -186,6 +186,13 @@ const Archive::Member* Archive::find(std::string_view name) const {
   return it == members_.end() || it->name != name ? nullptr : &*it;
 }
 
+uint32_t Archive::identity() const {
+  std::string text;
+  for (const Member& member : members_)
+    text += member.name + " " + std::to_string(member.data.size()) + " " + std::to_string(member.crc) + "\n";
+  return crc32(std::as_bytes(std::span(text)));
+}
+
 void Archive::check(const Member& member) const {
   if (crc32(member.data) != member.crc) fail("the checksum of member " + member.name + " does not hold");
 }

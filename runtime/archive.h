@@ -59,6 +59,8 @@ class Archive {
   const Member& checked(std::string_view name) const;
   void check(const Member& member) const;
   const std::string& path() const { return path_; }
+  // A checksum over the names, sizes and checksums of all members.
+  uint32_t identity() const;
 
  private:
   [[noreturn]] void fail(const std::string& what) const;

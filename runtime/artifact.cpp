@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "runtime/crc32.h"
 #include "runtime/error.h"
 #include "runtime/loaded_code.h"
+#include "runtime/packed_values.h"
 #include "runtime/parallel.h"
 
 namespace ipex {
@@ -18,14 +18,6 @@ constexpr int kFormat = 1;
 constexpr char kManifest[] = "manifest.json";
 
 std::string weights_path(const std::string& path) { return path + ".weights"; }
-
-// Which weights belong to an artifact: a checksum over the names, sizes and checksums of their archive.
-uint32_t identity(const Archive& weights) {
-  std::string text;
-  for (const Archive::Member& member : weights.members())
-    text += member.name + " " + std::to_string(member.data.size()) + " " + std::to_string(member.crc) + "\n";
-  return crc32(std::as_bytes(std::span(text)));
-}
 
 // Reading a manifest: what is missing or of another type is damage, though its checksum held.
 class Manifest {
@@ -132,6 +124,7 @@ class Loader {
     a_.isa = chosen.isa;
     a_.kernels = chosen.kernels;
     open_weights(manifest);
+    if (options_.link && options_.packed) packed_ = PackedValues::open(*a_.archive, a_.isa);
 
     check_data();
     const Archive::Member& text = a_.archive->checked(chosen.program);
@@ -145,6 +138,10 @@ class Loader {
     bind_constants(program);
     bind_weights(program.parts);
     a_.executable = std::make_shared<const Executable>(std::move(program.parts));
+    if (packed_ && !packed_->adopt(*a_.executable, a_.versions)) {
+      packed_.reset();
+      check_data();
+    }
     return std::move(a_);
   }
 
@@ -179,19 +176,23 @@ class Loader {
     if (!options_.link) return;
     const std::string path = options_.weights.empty() ? weights_path(path_) : options_.weights;
     a_.weights = std::make_shared<const Archive>(path);
-    if (identity(*a_.weights) != manifest.get<uint32_t>(entry, "identity"))
+    if (a_.weights->identity() != manifest.get<uint32_t>(entry, "identity"))
       throw UserError(path + " does not hold the weights that " + path_ + " was compiled with");
   }
 
-  // Weights and constants, before anything is parsed or executed.
+  // Weights and constants, before anything is parsed or executed; of weights only what will be read.
   void check_data() const {
     std::vector<std::pair<const Archive*, const Archive::Member*>> due;
     const auto add = [&](const Archive& archive, std::string_view folder) {
       for (const Archive::Member& member : archive.members())
-        if (member.name.starts_with(folder)) due.emplace_back(&archive, &member);
+        if (member.name.starts_with(folder) && !(packed_ && packed_->replaces(member.name)))
+          due.emplace_back(&archive, &member);
     };
     add(*a_.archive, "constants/");
-    if (a_.weights && options_.link && options_.verify_weights) add(*a_.weights, "weights/");
+    if (a_.weights && options_.link && options_.verify_weights) {
+      add(*a_.weights, "weights/");
+      if (packed_) add(packed_->archive(), "packed/");
+    }
     parallel_tasks(static_cast<int64_t>(due.size()), [&](int64_t i) { due[i].first->check(*due[i].second); });
   }
 
@@ -231,6 +232,7 @@ class Loader {
   const std::string& path_;
   const LoadOptions& options_;
   StepReader read_step_;
+  std::optional<PackedValues> packed_;
   Artifact a_;
 };
 
@@ -242,7 +244,7 @@ void write_artifact(const std::string& path, const ArtifactParts& parts) {
     ArchiveWriter writer(weights_path(path));
     for (const auto& weight : parts.weights) writer.add(weight.member, weight.bytes);
     writer.finish();
-    weights = {{"kind", "extern"}, {"identity", identity(Archive(weights_path(path)))}};
+    weights = {{"kind", "extern"}, {"identity", Archive(weights_path(path)).identity()}};
   }
   ArchiveWriter writer(path);
   Json isas = Json::array();

@@ -55,6 +55,7 @@ struct LoadOptions {
   std::string weights;                // path of the weights' archive; empty: <path>.weights
   bool verify_weights = true;         // reads all of them once
   bool link = true;                   // false: only to look at, no code is loaded
+  bool packed = true;                 // take packed weights from <path>.packed, if there is one
   std::function<TorchSteps()> torch;  // asked when the artifact has such calls; empty: it is refused
 };
 

@@ -144,6 +144,29 @@ void Executable::prepare(std::span<void* const> inputs, std::span<const InputVer
   give_back(std::move(frame));
 }
 
+const std::vector<int>& Executable::hoisted_buffers() const { return state_->hoisting->buffers(); }
+
+std::vector<Executable::HoistedValue> Executable::hoisted_values() const {
+  std::vector<HoistedValue> values;
+  const std::vector<const void*> data = state_->hoisting->values();
+  for (size_t i = 0; i < data.size(); ++i) {
+    const int buffer = hoisted_buffers()[i];
+    const auto bytes = static_cast<size_t>(parts_.buffers[buffer].bytes.constant());
+    values.push_back({buffer, {static_cast<const std::byte*>(data[i]), bytes}});
+  }
+  return values;
+}
+
+void Executable::adopt(std::span<const HoistedValue> values, const std::shared_ptr<const void>& owner,
+                       std::span<const InputVersion> versions) const {
+  std::vector<const void*> data;
+  for (const HoistedValue& value : values) {
+    IPEX_CHECK(value.buffer == hoisted_buffers()[data.size()], "all hoisted buffers in order");
+    data.push_back(value.bytes.data());
+  }
+  state_->hoisting->adopt(data, owner, versions);
+}
+
 void Executable::run(std::span<void* const> inputs, std::span<void* const> outputs,
                      std::span<const int64_t> symbols, std::span<const InputVersion> versions,
                      StepObserver* observer) const {

@@ -160,6 +160,18 @@ class Executable {
   // Makes the hoisted values now instead of in the first run; `inputs` that are not static may be null.
   void prepare(std::span<void* const> inputs, std::span<const InputVersion> versions) const;
 
+  struct HoistedValue {
+    int buffer;
+    std::span<const std::byte> bytes;
+  };
+  // The buffers that hold hoisted values, and the values that prepare() made.
+  const std::vector<int>& hoisted_buffers() const;
+  std::vector<HoistedValue> hoisted_values() const;
+  // Takes the values of all of these buffers, for inputs of these versions, instead of making them; `owner`
+  // keeps their memory.
+  void adopt(std::span<const HoistedValue> values, const std::shared_ptr<const void>& owner,
+             std::span<const InputVersion> versions) const;
+
   // inputs/outputs: data pointers in order; symbols: values in the graph's order; versions: one per input or
   // empty. Thread-safe. Throws what a step throws; IndexError for an out-of-range index.
   void run(std::span<void* const> inputs, std::span<void* const> outputs, std::span<const int64_t> symbols,

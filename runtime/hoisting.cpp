@@ -142,6 +142,35 @@ bool Hoisting::keeps(int buffer) const {
   });
 }
 
+std::vector<InputVersion> Hoisting::read_versions(std::span<const InputVersion> all) const {
+  std::vector<InputVersion> versions;
+  for (int input : inputs_) versions.push_back(all.empty() ? InputVersion{} : all[input]);
+  return versions;
+}
+
+std::vector<const void*> Hoisting::values() {
+  std::lock_guard lock(mutex_);
+  std::vector<const void*> data;
+  if (latest_)
+    for (const auto& value : latest_->values) data.push_back(value->data);
+  return data;
+}
+
+void Hoisting::adopt(std::span<const void* const> values, const std::shared_ptr<const void>& owner,
+                     std::span<const InputVersion> versions) {
+  IPEX_CHECK(values.size() == kept_.size(), "a value for each kept buffer");
+  auto set = std::make_shared<Set>();
+  set->versions = read_versions(versions);
+  for (const void* data : values) {
+    auto value = std::make_shared<HoistedValue>();
+    value->data = const_cast<void*>(data);  // later steps only read it
+    value->owner = owner;
+    set->values.push_back(std::move(value));
+  }
+  std::lock_guard lock(mutex_);
+  latest_ = std::move(set);
+}
+
 std::shared_ptr<const void> Hoisting::bind(RunContext& context, const std::function<void(int)>& run_step) {
   const std::span<const InputVersion> all = context.versions_;
   auto current = [&](const std::shared_ptr<const Set>& set) {
@@ -274,7 +303,7 @@ std::shared_ptr<const Hoisting::Set> Hoisting::compute(RunContext& context,
   }
 
   auto set = std::make_shared<Set>();
-  for (int input : inputs_) set->versions.push_back(versions.empty() ? InputVersion{} : versions[input]);
+  set->versions = read_versions(versions);
   for (int buffer : kept_) {
     IPEX_CHECK(found[buffer] != nullptr, "a hoisted buffer has a step that makes it");
     set->values.push_back(found[buffer]);

@@ -20,8 +20,8 @@ namespace ipex {
 
 struct HoistedValue {
   void* data = nullptr;
-  CachedBlock block;                                    // holds data, unless a step provided it
-  std::shared_ptr<void> owner;                          // of provided data
+  CachedBlock block;                                    // holds data, unless it was provided
+  std::shared_ptr<const void> owner;                    // of provided data
   std::vector<std::shared_ptr<const StoragePin>> pins;  // of the storages that its key names
   std::vector<std::shared_ptr<const void>> constants;   // that its key names
 };
@@ -32,6 +32,13 @@ class Hoisting {
   ~Hoisting();
 
   bool any() const { return !kept_.empty(); }
+  // Those that later steps read.
+  const std::vector<int>& buffers() const { return kept_; }
+  // What they point at now, in this order; empty before the first bind.
+  std::vector<const void*> values();
+  // Takes values that were made before from inputs of these versions; `owner` keeps them.
+  void adopt(std::span<const void* const> values, const std::shared_ptr<const void>& owner,
+             std::span<const InputVersion> versions);
   // Points the context's hoisted buffers at their values, running `run_step` for what is not at hand. The
   // result keeps the values alive; hold it while the context is in use. Thread-safe.
   std::shared_ptr<const void> bind(RunContext& context, const std::function<void(int)>& run_step);
@@ -55,6 +62,7 @@ class Hoisting {
   // `outdated`: the set to replace, dropped as soon as what it still holds of use was found.
   std::shared_ptr<const Set> compute(RunContext& context, const std::function<void(int)>& run_step,
                                      std::shared_ptr<const Set> outdated);
+  std::vector<InputVersion> read_versions(std::span<const InputVersion> all) const;  // of inputs_
   std::vector<Key> keys(std::span<const InputVersion> versions) const;
 
   const Executable::Parts& parts_;

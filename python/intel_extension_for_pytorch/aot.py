@@ -123,6 +123,16 @@ def load(path: str | Path, *, weights: str | Path | None = None, verify_weights:
     return LoadedModel(path, weights=weights, verify_weights=verify_weights)
 
 
+def pack(path: str | Path, *, weights: str | Path | None = None) -> Path:
+    """Writes `<path>.packed`: the artifact's weights as this CPU's kernels want them, which later loads map instead of
+    computing them, in Python and in C++. Run it where the model will run, once; on another kind of CPU the file is
+    passed over with a warning. `weights` as for `load`. Returns the file's path. Raises UserError when it cannot be
+    written.
+    """
+    _C.pack_artifact(str(path), str(weights or ""))
+    return Path(f"{path}.packed")
+
+
 class LoadedModel(torch.nn.Module):
     """A compiled model. It has no parameters of its own: weights are mapped from the file and shared between processes.
 

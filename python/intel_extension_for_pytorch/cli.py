@@ -139,6 +139,21 @@ def compile(
 
 
 @app.command()
+def pack(artifact: Artifact, as_json: Json = False) -> None:
+    """Write ARTIFACT.packed: its weights as this CPU's kernels want them, which later loads map and share.
+
+    Without it every load packs them again, into memory of its own.
+
+    Example: ipexc pack resnet.ipex
+    """
+    from . import aot
+
+    path = aot.pack(artifact)
+    written = {"path": str(path), "bytes": path.stat().st_size}
+    _print(written, as_json, "\n".join(f"{key}: {value}" for key, value in written.items()))
+
+
+@app.command()
 def run(
     artifact: Artifact,
     inputs: Annotated[list[str] | None, typer.Option("--input", help="NAME=FILE.npy, one for each input")] = None,

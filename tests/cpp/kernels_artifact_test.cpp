@@ -16,6 +16,8 @@
 #include "kernels/step_table.h"
 #include "runtime/error.h"
 #include "runtime/loaded_model.h"
+#include "runtime/log.h"
+#include "runtime/packed_values.h"
 
 namespace ipex {
 namespace {
@@ -237,6 +239,47 @@ TEST_F(ArtifactFileTest, VersionsAndNeedsAreChecked) {
   EXPECT_NO_THROW(load_artifact(path_, {}, kernels::read_step));
   fs::remove(path_ + ".weights");
   EXPECT_THROW(load_artifact(path_, {}, kernels::read_step), UserError);
+}
+
+std::string warned;  // by the last load
+
+TEST_F(ArtifactFileTest, PackedValuesOfAnotherCpuArePassedOver) {
+  write_artifact(path_, parts());
+  const auto load = [&](bool packed = true) {
+    warned.clear();
+    set_log_sink([](LogLevel, const std::string& message) { warned = message; });
+    auto model = std::make_unique<LoadedModel>(path_, LoadOptions{.packed = packed}, kernels::read_step);
+    set_log_sink(nullptr);
+    return model;
+  };
+  PackedValues::write(load(false)->artifact());
+  load();
+  EXPECT_EQ(warned, "");
+
+  // The same file with one entry of its manifest replaced.
+  const std::string packed = packed_path(path_);
+  const auto rewrite = [&](const std::string& key, const std::string& value) {
+    const Archive old(packed);
+    ArchiveWriter writer(packed);
+    for (const Archive::Member& member : old.members()) {
+      std::string text(reinterpret_cast<const char*>(member.data.data()), member.data.size());
+      if (const size_t at = text.find("\"" + key + "\": "); at != std::string::npos) {
+        const size_t begin = at + key.size() + 4;
+        text.replace(begin, text.find_first_of(",\n", begin) - begin, value);
+      }
+      writer.add(member.name, text);
+    }
+    writer.finish();
+  };
+  rewrite("layouts", "7");
+  load();
+  EXPECT_NE(warned.find("made for another CPU"), std::string::npos) << warned;
+  rewrite("artifact", "7");
+  load();
+  EXPECT_NE(warned.find("another artifact"), std::string::npos) << warned;
+  rewrite("artifact", "\"7\"");
+  EXPECT_THROW(load(), UserError);
+  set_log_sink(nullptr);
 }
 
 // Their products would overflow, in elements, in bytes or in flops.
