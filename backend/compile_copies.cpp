@@ -15,10 +15,7 @@ void Compiler::add_copy(Value v, const OperandLayout& to, int buffer) {
   if (std::any_of(type.shape.begin(), type.shape.end(),
                   [](const Dim& d) { return loop::as_const_int(d) == 0; }))
     return;
-  Graph body;
-  body.symbols = g_.symbols;
-  body.symbol_hints = g_.symbol_hints;
-  body.symbol_lows = g_.symbol_lows;
+  Graph body = g_.without_nodes();
   Node input;
   input.op = Op::kInput;
   input.name = "x";

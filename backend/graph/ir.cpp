@@ -28,6 +28,15 @@ bool equal(const Shape& a, const Shape& b) {
 
 bool equal(const Type& a, const Type& b) { return a.dtype == b.dtype && equal(a.shape, b.shape); }
 
+Graph Graph::without_nodes() const {
+  Graph empty;
+  empty.name = name;
+  empty.symbols = symbols;
+  empty.symbol_hints = symbol_hints;
+  empty.symbol_lows = symbol_lows;
+  return empty;
+}
+
 Strides contiguous_strides(const Shape& shape) {
   Strides strides(shape.size());
   Dim stride = loop::index_const(1);

@@ -99,6 +99,8 @@ class Graph {
   std::vector<GraphOutput> outputs;
   std::vector<InputMutation> mutations;
 
+  // No nodes, over the same symbols.
+  Graph without_nodes() const;
   Value add(Node node) {
     nodes.push_back(std::move(node));
     return {static_cast<int32_t>(nodes.size()) - 1, 0};

@@ -78,10 +78,7 @@ class Evaluator {
 }  // namespace
 
 Graph body_of(const Graph& graph, int32_t node) {
-  Graph body;
-  body.symbols = graph.symbols;
-  body.symbol_hints = graph.symbol_hints;
-  body.symbol_lows = graph.symbol_lows;
+  Graph body = graph.without_nodes();
   Node copy = graph.nodes[node];
   for (Value& operand : copy.operands) {
     Node input;

@@ -35,10 +35,7 @@ class Canonicalizer {
 
   Graph run() {
     mark_live();
-    new_.name = old_.name;
-    new_.symbols = old_.symbols;
-    new_.symbol_hints = old_.symbol_hints;
-    new_.symbol_lows = old_.symbol_lows;
+    new_ = old_.without_nodes();
     for (int32_t i = 0; i < static_cast<int32_t>(old_.nodes.size()); ++i) {
       if (!live_[i]) continue;
       Node node = std::move(old_.nodes[i]);

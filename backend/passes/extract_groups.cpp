@@ -19,10 +19,7 @@ class Extractor {
   Extractor(const Graph& graph, const Partition& partition) : graph_(graph), partition_(partition) {}
 
   Graph run() {
-    result_.name = graph_.name;
-    result_.symbols = graph_.symbols;
-    result_.symbol_hints = graph_.symbol_hints;
-    result_.symbol_lows = graph_.symbol_lows;
+    result_ = graph_.without_nodes();
     for (int32_t input : graph_.inputs) {
       mapped_[{input, 0}] = result_.add(graph_.nodes[input]);
       result_.inputs.push_back(mapped_[{input, 0}].node);
@@ -132,11 +129,8 @@ class Extractor {
   }
 
   void emit_group(const Item& item) {
-    auto body = std::make_shared<Graph>();
+    auto body = std::make_shared<Graph>(graph_.without_nodes());
     body->name = "group";
-    body->symbols = graph_.symbols;
-    body->symbol_hints = graph_.symbol_hints;
-    body->symbol_lows = graph_.symbol_lows;
     Node group;
     group.op = Op::kGroup;
     std::map<Value, Value> inside;

@@ -25,10 +25,7 @@ class LibraryFuser {
     for (const Node& node : old_.nodes) any |= is_library(node.op);
     if (!any) return std::move(old_);
     count_uses();
-    new_.name = old_.name;
-    new_.symbols = old_.symbols;
-    new_.symbol_hints = old_.symbol_hints;
-    new_.symbol_lows = old_.symbol_lows;
+    new_ = old_.without_nodes();
     for (int32_t i = 0; i < static_cast<int32_t>(old_.nodes.size()); ++i) {
       Node node = old_.nodes[i];
       for (Value& v : node.operands) v = mapped_.at(v);

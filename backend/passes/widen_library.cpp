@@ -28,10 +28,7 @@ class LibraryWidener {
     bool any = false;
     for (const Node& node : old_.nodes) any |= widens(node);
     if (!any) return std::move(old_);
-    new_.name = old_.name;
-    new_.symbols = old_.symbols;
-    new_.symbol_hints = old_.symbol_hints;
-    new_.symbol_lows = old_.symbol_lows;
+    new_ = old_.without_nodes();
     for (int32_t i = 0; i < static_cast<int32_t>(old_.nodes.size()); ++i) {
       Node node = old_.nodes[i];
       const bool wide = widens(node);
