@@ -48,10 +48,7 @@ void Compiler::emit_library(int32_t n) {
   const int packed_buffer = add_buffer(BufferKind::kHoisted, -1, 0);
   if (node.op == Op::kMatMul) {
     const kernels::MatMulDesc desc{a, b, dst, bias, std::move(post), pack, planning(node)};
-    const auto conv = options_.target.isa == Isa::kAvx2 ? kernels::as_convolution(desc) : std::nullopt;
-    return add_library(
-        n, conv ? kernels::make_conv(*conv, packed_buffer) : kernels::make_matmul(desc, packed_buffer),
-        packed_buffer);
+    return add_library(n, kernels::make_matmul(desc, packed_buffer), packed_buffer);
   }
   kernels::ConvDesc desc{a, b, dst, bias};
   desc.stride = node.attr<Ints>("stride");

@@ -168,16 +168,6 @@ struct Packing {
   dnnl::memory::desc given;
 };
 
-// A 1x1 convolution over one image [1, C, height, 1] of another height, without its epilogue.
-Problem with_height(Problem p, int64_t height) {
-  for (TensorView* image : {&p.x, &p.dst}) {
-    image->sizes.at(2) = height;
-    image->strides.at(0) = height * image->strides.at(2);
-  }
-  p.post.clear();
-  return p;
-}
-
 std::optional<Packing> find_packing(const ConvDesc& desc, const Resolved& likely) {
   if (!desc.pack_w || !desc.w.is_static() || desc.planning == Planning::kLater) return std::nullopt;
   Packing packing{{likely.operands[kW], {}}, {}};
@@ -185,9 +175,8 @@ std::optional<Packing> find_packing(const ConvDesc& desc, const Resolved& likely
   try {
     packing.given =
         describe(library_weights(packing.packed.w, desc.groups, desc.transposed), step_name(desc));
-    Problem p = make_problem(desc, packing.packed.w, likely);
-    if (desc.pack_for_height) p = with_height(std::move(p), *desc.pack_for_height);
-    const auto chosen = best_attempt(desc, p, any_format(packing.given));
+    const auto chosen =
+        best_attempt(desc, make_problem(desc, packing.packed.w, likely), any_format(packing.given));
     if (!chosen || chosen->quality < Quality::kGemm) return std::nullopt;
     packing.packed.format = chosen->desc.query_md(dnnl::query::weights_md);
   } catch (const std::exception&) {

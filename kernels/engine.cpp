@@ -31,7 +31,7 @@ Quality quality(const dnnl::primitive_desc_base& desc) {
     return implementation.find(part) != std::string_view::npos;
   };
   if (mentions("ref")) return Quality::kReference;
-  return mentions("gemm:") ? Quality::kGemm : Quality::kDirect;
+  return mentions("gemm:") && !mentions("brgemm:") ? Quality::kGemm : Quality::kDirect;
 }
 
 void rethrow(const dnnl::error& error, const std::string& what) {

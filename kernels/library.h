@@ -61,8 +61,6 @@ struct ConvDesc {
   bool transposed = false;
   std::vector<PostOp> post;
   bool pack_w = false;
-  // The height that the packed format is chosen for, so that other heights share it; of 1x1 kernels.
-  std::optional<int64_t> pack_for_height;
   Planning planning = Planning::kJudge;
 };
 
@@ -77,8 +75,6 @@ struct LibrarySteps {
 // `packed_buffer`: the buffer id the caller reserves for packed weights.
 LibrarySteps make_matmul(const MatMulDesc& desc, int packed_buffer);
 LibrarySteps make_conv(const ConvDesc& desc, int packed_buffer);
-// The same product as a convolution, if that is faster on a CPU without AVX-512.
-std::optional<ConvDesc> as_convolution(const MatMulDesc& desc);
 // dst is the gradient of x (data) or of w (weights); strides of all operands are honoured.
 struct ConvBackwardDesc {
   TensorSpec grad;  // gradient of the convolution's result

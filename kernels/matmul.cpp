@@ -5,12 +5,16 @@
 //   1. batch dims that memory allows to merge are merged; a batch that b does not depend on becomes rows of a
 //   2. a column-major result is computed as its transpose, b^T a^T
 //   3. the forms that need no copies are tried first, then copies of operands into dense scratch memory
+//   4. packed weights that only the inner product reads (inner_product.h) go to it where it pays, else back
+//   into
+//      their own layout
 
 #include <optional>
 #include <utility>
 
 #include "kernels/descriptors.h"
 #include "kernels/engine.h"
+#include "kernels/inner_product.h"
 #include "kernels/library.h"
 #include "kernels/planned_step.h"
 #include "kernels/post_ops.h"
@@ -160,9 +164,9 @@ struct Form {
 };
 
 struct Attempt {
-  dnnl::matmul::primitive_desc desc;
+  dnnl::primitive_desc_base desc;
   TensorView a, b, dst;  // as the step has them
-  dnnl::memory::desc a_given, b_given, dst_given, bias_given;
+  dnnl::memory::desc a_given, b_given, b_used, dst_given, bias_given, bias;
   std::optional<Epilogue> epilogue;
   bool bias_is_argument = false;
   std::string copies;
@@ -171,7 +175,9 @@ struct Attempt {
 
 // How b comes: in its own layout, or in the library's.
 struct Weights {
+  enum class Use { kMatMul, kInnerProduct, kUnpacked };
   std::optional<dnnl::memory::desc> packed;  // what the packing step made
+  Use use = Use::kMatMul;                    // of packed ones
   bool choose = false;                       // leave the format to the library, to find what to pack to
 };
 
@@ -212,23 +218,27 @@ Attempt attempt(Product p, const Form& form, const Weights& weights, int bias_op
   result.dst = plain(p.dst, true, "dst", result.dst_given);
   result.a = plain(p.a, false, "a", result.a_given);
   dnnl::memory::desc b;
-  if (weights.packed) {
+  const bool inner_product = weights.packed && weights.use == Weights::Use::kInnerProduct;
+  if (weights.packed && weights.use != Weights::Use::kUnpacked) {
     b = result.b_given = packed_in_rank(*weights.packed, rank);
   } else {
     result.b = plain(p.b, false, "b", result.b_given);
     b = weights.choose ? dnnl::memory::desc(result.b.sizes, data_type(result.b.dtype, kName),
                                             dnnl::memory::format_tag::any)
                        : describe(result.b, kName);
+    if (weights.packed) {
+      result.b_given = packed_in_rank(*weights.packed, rank);
+      result.copies += std::string(result.copies.empty() ? ", copies " : " ") + "b";
+    }
   }
 
   std::vector<BoundPostOp> post = p.post;
-  dnnl::memory::desc bias;
   if (p.bias) {
     result.bias_is_argument = is_row(*p.bias);
     if (result.bias_is_argument) {
       TensorView row = without_repeats(*p.bias);
       result.bias_given = describe(with_plain_strides(row, order), kName);
-      bias = describe_dense(row, order, kName);
+      result.bias = describe_dense(row, order, kName);
     } else {
       post.insert(post.begin(), BoundPostOp{PostOp{"add"}, bias_operand, *p.bias, false});
     }
@@ -242,10 +252,14 @@ Attempt attempt(Product p, const Form& form, const Weights& weights, int bias_op
   const auto a = describe(result.a, kName), dst = describe(result.dst, kName);
   const auto attributes = result.epilogue->attributes();
   const auto& engine = cpu_engine();
-  result.desc = result.bias_is_argument
-                    ? dnnl::matmul::primitive_desc(engine, a, b, bias, dst, attributes, true)
-                    : dnnl::matmul::primitive_desc(engine, a, b, dst, attributes, true);
+  if (inner_product)
+    result.desc = kernels::inner_product(a, b, result.bias, dst, attributes);
+  else if (result.bias_is_argument)
+    result.desc = dnnl::matmul::primitive_desc(engine, a, b, result.bias, dst, attributes, true);
+  else
+    result.desc = dnnl::matmul::primitive_desc(engine, a, b, dst, attributes, true);
   result.quality = quality(result.desc);
+  if (result.desc) result.b_used = inner_product ? b : result.desc.query_md(dnnl::query::weights_md);
   return result;
 }
 
@@ -294,15 +308,38 @@ Prepared prepare(const MatMulDesc& desc, const TensorView& b, const Resolved& re
   return prepared;
 }
 
-Plan build(const MatMulDesc& desc, const std::optional<TensorView>& packed_b,
-           const std::optional<dnnl::memory::desc>& packed, const Resolved& resolved) {
+struct Packing {
+  TensorView b;
+  dnnl::memory::desc given, packed;
+  bool for_inner_product = false;
+};
+
+// An inner product wants a bias of all columns, and every operand dense.
+std::optional<Attempt> as_inner_product(const Product& p, Weights weights) {
+  if (p.rank() != 2 || !inner_product_pays(p.dst.sizes[0], p.a.sizes[1])) return std::nullopt;
+  if (p.bias && is_row(*p.bias) && p.bias->sizes[1] != p.dst.sizes[1]) return std::nullopt;
+  weights.use = Weights::Use::kInnerProduct;
+  Attempt attempt = best_attempt(p, weights, kBias, true);
+  if (attempt.quality != Quality::kDirect) return std::nullopt;
+  return attempt;
+}
+
+Attempt best_with_packed(const Product& p, Weights weights, const Packing& packing, bool must_succeed) {
+  if (packing.for_inner_product) {
+    if (auto attempt = as_inner_product(p, weights)) return std::move(*attempt);
+    weights.use = Weights::Use::kUnpacked;
+  }
+  return best_attempt(p, weights, kBias, must_succeed);
+}
+
+Plan build(const MatMulDesc& desc, const std::optional<Packing>& packing, const Resolved& resolved) {
   Plan plan;
-  const TensorView& b = packed_b ? *packed_b : resolved.operands[kB];
+  const TensorView& b = packing ? packing->b : resolved.operands[kB];
   if (resolved.operands[kDst].numel() == 0) {
     plan.detail = "empty";
     return plan;
   }
-  auto [p, transposed] = prepare(desc, b, resolved, !packed);
+  auto [p, transposed] = prepare(desc, b, resolved, !packing);
   // An empty sum is 0: one column of zeros times one row of zeros, so that bias and post-ops apply.
   const bool empty_sum = p.a.sizes.back() == 0;
   if (empty_sum) {
@@ -311,8 +348,9 @@ Plan build(const MatMulDesc& desc, const std::optional<TensorView>& packed_b,
     p.b = dense(p.b);
   }
   Weights weights;
-  if (packed && !empty_sum) weights.packed = packed;
-  const Attempt chosen = best_attempt(p, weights, kBias, resolved.must_succeed);
+  if (packing && !empty_sum) weights.packed = packing->packed;
+  const Attempt chosen = weights.packed ? best_with_packed(p, weights, *packing, resolved.must_succeed)
+                                        : best_attempt(p, weights, kBias, resolved.must_succeed);
 
   const int a_operand = transposed ? kB : kA, b_operand = transposed ? kA : kB;
   Plan::Arguments arguments;
@@ -321,15 +359,15 @@ Plan build(const MatMulDesc& desc, const std::optional<TensorView>& packed_b,
     const int slot = empty_sum ? plan.zeros(wanted) : plan.in_layout(plan.operand(operand, given), wanted);
     arguments.emplace_back(argument, slot);
   };
-  matrix(DNNL_ARG_SRC, a_operand, chosen.a_given, chosen.desc.src_desc());
-  matrix(DNNL_ARG_WEIGHTS, b_operand, chosen.b_given, chosen.desc.weights_desc());
+  matrix(DNNL_ARG_SRC, a_operand, chosen.a_given, chosen.desc.query_md(dnnl::query::src_md));
+  matrix(DNNL_ARG_WEIGHTS, b_operand, chosen.b_given, chosen.b_used);
   if (chosen.bias_is_argument)
     arguments.emplace_back(DNNL_ARG_BIAS,
-                           plan.in_layout(plan.operand(kBias, chosen.bias_given), chosen.desc.bias_desc()));
+                           plan.in_layout(plan.operand(kBias, chosen.bias_given), chosen.bias));
   chosen.epilogue->bind(plan, arguments);
   const int dst = plan.operand(kDst, chosen.dst_given);
-  const bool through_scratch = chosen.dst_given != chosen.desc.dst_desc();
-  const int written = through_scratch ? plan.scratch(chosen.desc.dst_desc()) : dst;
+  const bool through_scratch = chosen.dst_given != chosen.desc.query_md(dnnl::query::dst_md);
+  const int written = through_scratch ? plan.scratch(chosen.desc.query_md(dnnl::query::dst_md)) : dst;
   arguments.emplace_back(DNNL_ARG_DST, written);
   plan.add(chosen.desc, std::move(arguments));
   if (through_scratch) plan.copy(written, dst);
@@ -337,11 +375,6 @@ Plan build(const MatMulDesc& desc, const std::optional<TensorView>& packed_b,
                 post_op_text(p.post) + (weights.packed ? ", packed b" : "") + chosen.copies;
   return plan;
 }
-
-struct Packing {
-  TensorView b;
-  dnnl::memory::desc given, packed;
-};
 
 // The format to pack b to, when b is one matrix of known size and the library likes another format better.
 std::optional<Packing> find_packing(const MatMulDesc& desc, const std::vector<TensorSpec>& operands) {
@@ -355,7 +388,14 @@ std::optional<Packing> find_packing(const MatMulDesc& desc, const std::vector<Te
     if (transposed || !one_matrix) return std::nullopt;
     const Attempt chosen = best_attempt(p, Weights{.choose = true}, kBias, false);
     packing.given = chosen.b_given;
-    packing.packed = chosen.desc.weights_desc();
+    packing.packed = chosen.b_used;
+    const bool all_f32 = p.a.dtype == Dtype::kF32 && p.dst.dtype == Dtype::kF32;
+    if (chosen.quality == Quality::kGemm && all_f32 && p.rank() == 2 &&
+        inner_product_pays(p.dst.sizes[0], p.a.sizes[1])) {
+      const auto format = inner_product_format(p.a.sizes[1], p.dst.sizes[1]);
+      packing.for_inner_product = format.has_value();
+      if (format) packing.packed = *format;
+    }
   } catch (const std::exception&) {
     return std::nullopt;  // the step for unpacked weights says why
   }
@@ -381,17 +421,14 @@ LibrarySteps make_matmul(const MatMulDesc& desc, int packed_buffer) {
   const Resolved likely = resolve_likely(operands);
 
   LibrarySteps steps;
-  std::optional<TensorView> packed_b;
-  std::optional<dnnl::memory::desc> packed;
-  if (auto packing = find_packing(desc, operands)) {
-    packed_b = packing->b;
-    packed = packing->packed;
+  const std::optional<Packing> packing = find_packing(desc, operands);
+  if (packing) {
     steps.pack = make_pack_step(desc.b, packing->given, packed_buffer, packing->packed);
     steps.packed_bytes = static_cast<int64_t>(packing->packed.get_size());
     operands[kB] = packed_operand(packed_buffer, packing->packed);
   }
   steps.main = std::make_unique<PlannedStep>(
-      kName, operands, [=](const Resolved& resolved) { return build(desc, packed_b, packed, resolved); },
+      kName, operands, [=](const Resolved& resolved) { return build(desc, packing, resolved); },
       desc.planning);
   steps.main->text = to_line(kName, WithPacked<MatMulDesc>{desc, packed_buffer});
   describe_cost(*steps.main, likely);

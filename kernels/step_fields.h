@@ -42,7 +42,6 @@ void fields(auto& io, ConvDesc& d) {
   geometry_fields(io, d);
   io("post", d.post);
   io("pack", d.pack_w);
-  io("pack_for_height", d.pack_for_height);
 }
 
 void fields(auto& io, ConvBackwardDesc& d) {

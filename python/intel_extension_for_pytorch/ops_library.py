@@ -10,7 +10,7 @@ from .errors import Unsupported
 from .importer import Importer, Ref, opmath
 from .ops import reduce_axes, rule
 
-_MATMUL_TYPES = (torch.float32, torch.bfloat16)
+_MATMUL_TYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
 # ---- matrix products ----
