@@ -317,13 +317,34 @@ Expr entr(const Expr& x) {
   return select(eq(x, zero), zero, select(lt(x, zero), c(x, -kInf), neg(x) * log(x)));
 }
 
-// Floats of one sign are ordered as their bits are.
-Expr next_after(const Expr& x, const Expr& y) {
-  Expr here = bits(x), zero = c(x, 0), by = c(here, 1);
+namespace {
+
+// Floats of one sign are ordered as their bits are. One place of the result is `step` places of x's type.
+Expr next_after(const Expr& x, const Expr& y, int step) {
+  Expr here = bits(x), zero = c(x, 0), by = c(here, step);
   Expr away = eq(gt(y, x), gt(x, zero));
   Expr next = number(select(away, here + by, here - by), x);
   Expr from_zero = copysign(number(by, x), y);
   return select(isnan(x) | isnan(y), x + y, select(eq(x, y), y, select(eq(x, zero), from_zero, next)));
+}
+
+// Half numbers come in f32, and what this kernel computed itself has not been rounded yet.
+Expr rounded(Dtype dtype, const Expr& x) { return make_cast(x->type.dtype, make_cast(dtype, x)); }
+
+}  // namespace
+
+Expr next_after(const Expr& x, const Expr& y) { return next_after(x, y, 1); }
+
+Expr next_after_bf16(const Expr& x, const Expr& y) {
+  return next_after(rounded(Dtype::kBF16, x), rounded(Dtype::kBF16, y), 1 << 16);
+}
+
+// Divided by 2 ** 112, every number of f16, denormal or not, is one of f32 whose last 13 bits are 0. What
+// comes after infinity's predecessor is 2 ** 16 there, and infinity once it is f16 again.
+Expr next_after_f16(const Expr& x, const Expr& y) {
+  Expr beyond = c(x, 0x1p16), scale = c(x, 0x1p-112);
+  auto scaled = [&](const Expr& v) { return max(min(rounded(Dtype::kF16, v), beyond), neg(beyond)) * scale; };
+  return next_after(scaled(x), scaled(y), 1 << 13) * c(x, 0x1p112);
 }
 
 namespace {

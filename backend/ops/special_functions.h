@@ -30,7 +30,10 @@ Expr logaddexp2(const Expr& x, const Expr& y);  // log2(2**x + 2**y)
 Expr sinc(const Expr& x);                       // sin(pi x) / (pi x)
 Expr entr(const Expr& x);                       // -x log(x)
 
-Expr next_after(const Expr& x, const Expr& y);  // the number after x in the direction of y, of x's type
+// The number after x in the direction of y, of x's type and of the half types, whose numbers come in f32.
+Expr next_after(const Expr& x, const Expr& y);
+Expr next_after_bf16(const Expr& x, const Expr& y);
+Expr next_after_f16(const Expr& x, const Expr& y);
 // x is mantissa * 2**exponent with 0.5 <= |mantissa| < 1.
 Expr mantissa(const Expr& x);
 Expr exponent(const Expr& x);

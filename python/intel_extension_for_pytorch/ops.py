@@ -302,9 +302,8 @@ def _celu(im: Importer, node: Any, x: Any, alpha: Any = 1.0) -> Ref:
 @rule("nextafter")
 def _nextafter(im: Importer, node: Any, x: Ref, y: Ref) -> Ref:
     dtype = node.meta["val"].dtype
-    if opmath(dtype) is not dtype:
-        raise Unsupported(f"nextafter among {dtype} numbers")
-    return pointwise(im, node, row_named("nextafter"), [im.cast(x, dtype), im.cast(y, dtype)])
+    row = {torch.bfloat16: "nextafter_bf16", torch.float16: "nextafter_f16"}.get(dtype, "nextafter")
+    return pointwise(im, node, row_named(row), [im.cast(x, dtype), im.cast(y, dtype)])
 
 
 @rule("frexp.Tensor")

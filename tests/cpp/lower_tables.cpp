@@ -110,6 +110,8 @@ const std::map<std::string, Reference>& references() {
       {"logaddexp2", [](V a) { return log_of_sum(a[0], a[1], 2); }},
       {"heaviside", [](V a) { return a[0] == 0 ? a[1] : static_cast<double>(a[0] > 0); }},
       {"nextafter", [](V a) { return std::nextafter(float(a[0]), float(a[1])); }},
+      {"nextafter_bf16", nullptr},
+      {"nextafter_f16", nullptr},
       {"frexp_mantissa",
        [](V a) {
          int exponent = 0;
