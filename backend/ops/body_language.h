@@ -127,4 +127,9 @@ inline Expr polynomial(const Expr& t, Coefficients single, Coefficients full) {
   return horner(t, is_double(t) ? full : single);
 }
 
+// x in [low, high] as t in [-1, 1].
+inline Expr mapped(const Expr& x, double low, double high) {
+  return fma(x, c(x, 2 / (high - low)), c(x, -(high + low) / (high - low)));
+}
+
 }  // namespace ipex::ops::body

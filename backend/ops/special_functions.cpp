@@ -13,11 +13,6 @@
 namespace ipex::ops::body {
 namespace {
 
-// x in [low, high] as t in [-1, 1].
-Expr mapped(const Expr& x, double low, double high) {
-  return fma(x, c(x, 2 / (high - low)), c(x, -(high + low) / (high - low)));
-}
-
 Expr bits(const Expr& x) {
   return make_apply_as(ScalarOp::bitcast_int_, {x},
                        x->type.with_dtype(is_double(x) ? Dtype::kI64 : Dtype::kI32));

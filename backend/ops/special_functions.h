@@ -19,6 +19,13 @@ Expr scaled_k0(const Expr& x);
 Expr scaled_k1(const Expr& x);
 Expr spherical_j0(const Expr& x);
 
+// Bessel functions of the first and second kind, and the Airy function.
+Expr bessel_j0(const Expr& x);
+Expr bessel_j1(const Expr& x);
+Expr bessel_y0(const Expr& x);
+Expr bessel_y1(const Expr& x);
+Expr airy_ai(const Expr& x);
+
 Expr erfcx(const Expr& x);             // exp(x * x) erfc(x)
 Expr erfinv(const Expr& y);            // the x with erf(x) = y
 Expr ndtri(const Expr& p);             // the x with ndtr(x) = p; ndtr is the normal distribution function

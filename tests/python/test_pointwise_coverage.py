@@ -8,17 +8,11 @@ from op_cases import is_functional, overload
 pytestmark = pytest.mark.needs_ipex
 
 POLYNOMIALS = "its degree is data: a loop of its own for every element; native where the program says it"
-BESSEL = "eager is good to 1e-7 only, in f64 too: nothing better would agree with it"
 STAYS_IN_ATEN = {
     "_conj_physical": "complex only",
     "igamma": "series whose length depends on the element",
     "igammac": "series whose length depends on the element",
     "special_zeta": "series whose length depends on the element",
-    "special_bessel_j0": BESSEL,
-    "special_bessel_j1": BESSEL,
-    "special_bessel_y0": BESSEL,
-    "special_bessel_y1": BESSEL,
-    "special_airy_ai": "no model uses it",
     "special_chebyshev_polynomial_t": POLYNOMIALS,
     "special_chebyshev_polynomial_u": POLYNOMIALS,
     "special_chebyshev_polynomial_v": POLYNOMIALS,

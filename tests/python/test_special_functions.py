@@ -15,6 +15,11 @@ CASES = [
     ("special.scaled_modified_bessel_k0", 1e-3, 1e4, 8, 8),
     ("special.scaled_modified_bessel_k1", 1e-3, 1e4, 8, 8),
     ("special.spherical_bessel_j0", -50, 50, 4, 4),
+    ("special.bessel_j0", -100, 100, 8, 8),
+    ("special.bessel_j1", -100, 100, 8, 8),
+    ("special.bessel_y0", 1e-3, 100, 8, 8),
+    ("special.bessel_y1", 1e-3, 100, 8, 8),
+    ("special.airy_ai", -10, 110, 8, 8),
     ("special.erfcx", -4, 1e4, 4, 8),
     ("special.erfinv", -1, 1, 4, 8),
     ("special.ndtri", 0, 1, 4, 8),
@@ -82,6 +87,24 @@ def test_polygamma(order, compiled, strict):
     assert ((single - polygamma(half)).abs() / polygamma(half).abs()).max() < 4e-6
     poles = compiled(polygamma)(torch.tensor([-3.0, -1.0, 0.0]))
     assert poles.isinf()[2] and not poles.isfinite().any()
+
+
+OSCILLATING = ["bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1", "airy_ai"]
+
+
+@pytest.mark.parametrize("name", OSCILLATING)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_special_values(name, dtype, compiled, strict):
+    """Zeros, infinities, what is too large for an angle to mean anything, and both sides of every interval's end."""
+    function = getattr(torch.special, name)
+    numbers = [0.0, 1e-310, 1e-40, 1e-30, 1e-5, 2.09, 5.0, 103.892, 1e5, 1e10, 1e30, 1e300, float("inf"), float("nan")]
+    x = torch.tensor(numbers, dtype=torch.float64).to(dtype)
+    x = torch.cat([x, x.nextafter(torch.zeros_like(x)), x.nextafter(torch.full_like(x, torch.inf))])
+    x = torch.cat([x, -x])
+    ours, eager = compiled(function)(x), function(x)
+    torch.testing.assert_close(ours, eager, equal_nan=True)
+    zero = (ours == 0) & (eager == 0)
+    assert torch.equal(ours.signbit()[zero], eager.signbit()[zero])
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
