@@ -229,14 +229,15 @@ Expr whole_power(Expr x, int n) {
   return result;
 }
 
+// Bernoulli numbers B(2j) over (2j)!
+constexpr double kBernoulli[] = {1. / 12,          -1. / 720,
+                                 1. / 30240,       -1. / 1209600,
+                                 1. / 47900160,    -691. / 1307674368000,
+                                 1. / 74724249600, -3617. / 10670622842880000};
+
 // The Hurwitz zeta function sum((x + k) ** -(n + 1)) for x > 0: ten terms and Euler and Maclaurin's sum of
 // the rest.
 Expr hurwitz(const Expr& x, int n) {
-  // Bernoulli numbers B(2j) over (2j)!
-  constexpr double kBernoulli[] = {1. / 12,          -1. / 720,
-                                   1. / 30240,       -1. / 1209600,
-                                   1. / 47900160,    -691. / 1307674368000,
-                                   1. / 74724249600, -3617. / 10670622842880000};
   Expr one = c(x, 1), up = x, sum = c(x, 0);
   for (int k = 0; k < 10; ++k) {
     sum = sum + one / whole_power(up, n + 1);
@@ -286,6 +287,43 @@ Expr polygamma(const Expr& x, int n) {
   Expr reflected = c(x, -sign) * right - c(x, kPi) * derivative;
   Expr pole = le(x, zero) & eq(fraction, zero);
   return select(pole, c(x, sign * kInf), select(left, reflected, right));
+}
+
+namespace {
+
+// The same for an exponent that is data, the sum of (q + k) ** -x for x > 1 and q > 0 (DLMF 25.11.28). Where
+// x is so large that the tenth term is lost in the sum, the series for the rest need not converge.
+Expr hurwitz_zeta(const Expr& x, const Expr& q) {
+  const double place = is_double(x) ? 0x1p-53 : 0x1p-24;
+  Expr one = c(x, 1), last = q + c(x, 9), tenth = pow(last, neg(x)), sum = tenth;
+  for (int k = 8; k >= 0; --k) sum = sum + pow(q + c(x, k), neg(x));
+  Expr inverse = one / last, ratio = min(x * inverse, c(x, 100)), series;
+  for (int j = std::ssize(kBernoulli) - 1; j >= 0; --j) {
+    Expr coefficient = c(x, kBernoulli[j]);
+    Expr factors = fma(inverse, c(x, 2 * j + 1), ratio) * fma(inverse, c(x, 2 * j + 2), ratio);
+    series = series ? fma(series, factors, coefficient) : coefficient;
+  }
+  Expr rest = tenth * (last / (x - one) - c(x, 0.5) + ratio * series);
+  return select(lt(tenth, sum * c(x, place)), sum, sum + rest);
+}
+
+}  // namespace
+
+// Left of 0 x has to be whole: the terms of negative base, from q on, are but for their sign those of one
+// such sum less those of another.
+Expr zeta(const Expr& x, const Expr& q) {
+  Expr one = c(x, 1), zero = c(x, 0), half = x * c(x, 0.5);
+  Expr below = floor(q), left = le(q, zero), odd = ne(half, floor(half));
+  Expr right = hurwitz_zeta(x, select(left, q - below, q));
+  Expr negative = hurwitz_zeta(x, ceil(q) - q), beyond = hurwitz_zeta(x, one - q);
+  Expr both = select(odd, right - negative + beyond, right + negative - beyond);
+  Expr value = select(left, both, right);
+  Expr nowhere = c(x, std::numeric_limits<double>::quiet_NaN());
+  value = select(left & ne(x, floor(x)), nowhere, value);
+  value = select(eq(x, one) | (left & eq(q, below)), c(x, kInf), value);
+  // Eager's series has 23 factors of the size of x; where they overflow it gives NaN, not 0.
+  Expr overflows = gt(x, c(x, 2.5e13)) & gt(q, one);
+  return select(lt(x, one) | overflows, nowhere, value);
 }
 
 namespace {

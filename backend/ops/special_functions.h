@@ -26,12 +26,13 @@ Expr bessel_y0(const Expr& x);
 Expr bessel_y1(const Expr& x);
 Expr airy_ai(const Expr& x);
 
-Expr erfcx(const Expr& x);             // exp(x * x) erfc(x)
-Expr erfinv(const Expr& y);            // the x with erf(x) = y
-Expr ndtri(const Expr& p);             // the x with ndtr(x) = p; ndtr is the normal distribution function
-Expr log_ndtr(const Expr& x);          // log(ndtr(x))
-Expr digamma(const Expr& x);           // the derivative of lgamma
-Expr polygamma(const Expr& x, int n);  // the n-th derivative of digamma
+Expr erfcx(const Expr& x);                // exp(x * x) erfc(x)
+Expr erfinv(const Expr& y);               // the x with erf(x) = y
+Expr ndtri(const Expr& p);                // the x with ndtr(x) = p; ndtr is the normal distribution function
+Expr log_ndtr(const Expr& x);             // log(ndtr(x))
+Expr digamma(const Expr& x);              // the derivative of lgamma
+Expr polygamma(const Expr& x, int n);     // the n-th derivative of digamma
+Expr zeta(const Expr& x, const Expr& q);  // Hurwitz: the sum of (q + k) ** -x
 Expr logaddexp(const Expr& x, const Expr& y);   // log(exp(x) + exp(y))
 Expr logaddexp2(const Expr& x, const Expr& y);  // log2(2**x + 2**y)
 Expr sinc(const Expr& x);                       // sin(pi x) / (pi x)

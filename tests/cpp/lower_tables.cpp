@@ -163,6 +163,7 @@ const std::map<std::string, Reference>& references() {
       {"lgamma", [](V a) { return std::lgamma(a[0]); }},
       {"digamma", nullptr},
       {"polygamma", nullptr},
+      {"zeta", nullptr},
       {"erfinv", nullptr},
       {"erfcx", nullptr},
       {"ndtri", nullptr},

@@ -12,7 +12,6 @@ STAYS_IN_ATEN = {
     "_conj_physical": "complex only",
     "igamma": "series whose length depends on the element",
     "igammac": "series whose length depends on the element",
-    "special_zeta": "series whose length depends on the element",
     "special_chebyshev_polynomial_t": POLYNOMIALS,
     "special_chebyshev_polynomial_u": POLYNOMIALS,
     "special_chebyshev_polynomial_v": POLYNOMIALS,

@@ -107,6 +107,32 @@ def test_special_values(name, dtype, compiled, strict):
     assert torch.equal(ours.signbit()[zero], eager.signbit()[zero])
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_zeta(dtype, compiled, strict):
+    zeta = compiled(torch.special.zeta)
+    generator = torch.Generator().manual_seed(0)
+    draw = torch.rand(2, 100_000, dtype=torch.float64, generator=generator).to(dtype)
+    x, q = draw[0] * 30 + 1.01, draw[1] * 60 + 0.1
+    exact = torch.special.zeta(x.double(), q.double())
+    place = torch.finfo(dtype).eps * exact + torch.finfo(dtype).tiny
+    assert ((zeta(x, q).double() - exact).abs() / place).max() < 8
+
+    # Left of 0, by the size of the two largest terms: those of either side of 0 cancel.
+    x, q = (draw[0] * 8).floor() + 2, draw[1] * -20
+    exact = torch.special.zeta(x.double(), q.double())
+    fraction = (q - q.floor()).double()
+    place = torch.finfo(dtype).eps * (fraction**-x + (1 - fraction) ** -x)
+    wrong = (zeta(x, q).double() - exact).abs() / place
+    assert wrong[place < 1].max() < 8
+
+    inf, nan = float("inf"), float("nan")
+    x = torch.tensor([inf, -inf, nan, -1, 0, 0.5, 1, 1.5, 2, 3, 10, 11, 50, 1e3, 1e10], dtype=dtype)
+    q = torch.tensor([inf, nan, 0, 1e-30, 1e-3, 0.5, 1, 1.5, 2, 30, 1e3, 1e10], dtype=dtype)
+    q = torch.cat([q, -q])
+    x, q = x[:, None].expand(-1, q.numel()), q.expand(x.numel(), -1)
+    torch.testing.assert_close(zeta(x, q), torch.special.zeta(x, q), equal_nan=True)
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 def test_nextafter_of_every_number(dtype, compiled, strict):
     x = torch.arange(-(2**15), 2**15, dtype=torch.int32).to(torch.int16).view(dtype)
