@@ -199,7 +199,7 @@ LibrarySteps make_conv(const ConvDesc& desc, int packed_buffer) {
   std::optional<Packed> packed;
   if (auto packing = find_packing(desc, likely)) {
     packed = packing->packed;
-    steps.pack = make_pack_step(desc.w, packing->given, packed_buffer, packed->format);
+    steps.pack = make_pack_step({{desc.w, packing->given, packed->format}}, packed_buffer);
     steps.packed_bytes = static_cast<int64_t>(packed->format.get_size());
     operands[kW] = packed_operand(packed_buffer, packed->format);
   }

@@ -423,7 +423,7 @@ LibrarySteps make_matmul(const MatMulDesc& desc, int packed_buffer) {
   LibrarySteps steps;
   const std::optional<Packing> packing = find_packing(desc, operands);
   if (packing) {
-    steps.pack = make_pack_step(desc.b, packing->given, packed_buffer, packing->packed);
+    steps.pack = make_pack_step({{desc.b, packing->given, packing->packed}}, packed_buffer);
     steps.packed_bytes = static_cast<int64_t>(packing->packed.get_size());
     operands[kB] = packed_operand(packed_buffer, packing->packed);
   }

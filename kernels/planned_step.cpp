@@ -44,13 +44,13 @@ Resolved resolve_likely(std::span<const TensorSpec> operands) {
 }
 
 PlannedStep::PlannedStep(std::string name, std::vector<TensorSpec> operands, BuildPlan build,
-                         Planning planning)
+                         Planning planning, int results)
     : operands_(std::move(operands)), build_plan_(std::move(build)) {
   info.kind = StepKind::kLibrary;
   info.name = std::move(name);
   for (size_t i = 0; i < operands_.size(); ++i) {
     is_static_ &= operands_[i].is_static();
-    std::vector<int>& list = i == 0 ? writes : reads;
+    std::vector<int>& list = i < static_cast<size_t>(results) ? writes : reads;
     if (std::ranges::find(list, operands_[i].buffer) == list.end()) list.push_back(operands_[i].buffer);
   }
   if (planning == Planning::kLater) return;

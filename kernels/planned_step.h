@@ -21,7 +21,7 @@ namespace ipex::kernels {
 // What a plan is made for.
 struct Resolved {
   std::vector<TensorView> operands;  // data is null
-  std::vector<bool> shares_result;   // by operand: starts at the result's first element
+  std::vector<bool> shares_result;   // by operand: starts at the first element of operand 0, a result
   // The op has already been given to us: a slow implementation is better than none.
   bool must_succeed = false;
 };
@@ -29,10 +29,10 @@ using BuildPlan = std::function<Plan(const Resolved&)>;
 
 class PlannedStep final : public Step {
  public:
-  // Operand 0 is the result. Throws Unsupported when no good plan exists for the operands' sizes; sizes that
-  // are not known yet are tried with likely values.
+  // The first `results` operands are written, the others read. Throws Unsupported when no good plan exists
+  // for the operands' sizes; sizes that are not known yet are tried with likely values.
   PlannedStep(std::string name, std::vector<TensorSpec> operands, BuildPlan build,
-              Planning planning = Planning::kJudge);
+              Planning planning = Planning::kJudge, int results = 1);
   ~PlannedStep() override;
 
   void run(RunContext& context) const override;

@@ -1,5 +1,8 @@
-// See prepack.h. A pack step is a plan of one reorder; padding that the format needs is zeroed by it.
+// See prepack.h. A pack step is a plan of one reorder a weight; padding that the format needs is zeroed by
+// it.
 #include "kernels/prepack.h"
+
+#include <algorithm>
 
 #include "kernels/descriptors.h"
 #include "kernels/planned_step.h"
@@ -22,29 +25,41 @@ std::string layout_text(const dnnl::memory::desc& desc) {
 
 }  // namespace
 
-TensorSpec packed_operand(int buffer, const dnnl::memory::desc& packed) {
+TensorSpec packed_operand(int buffer, const dnnl::memory::desc& packed, int64_t offset) {
   TensorSpec spec;
   spec.buffer = buffer;
   spec.dtype = Dtype::kU8;
   spec.sizes = {static_cast<int64_t>(packed.get_size())};
   spec.strides = {1};
+  spec.offset = offset;
   return spec;
 }
 
-std::unique_ptr<Step> make_pack_step(const TensorSpec& weights, const dnnl::memory::desc& given, int buffer,
-                                     const dnnl::memory::desc& packed) {
+std::unique_ptr<Step> make_pack_step(const std::vector<WeightsToPack>& all, int buffer) {
+  const int count = static_cast<int>(all.size());
+  std::vector<TensorSpec> operands;
+  for (const WeightsToPack& p : all) operands.push_back(packed_operand(buffer, p.packed, p.offset));
+  for (const WeightsToPack& p : all) operands.push_back(p.weights);
   auto step = std::make_unique<PlannedStep>(
-      "onednn.pack", std::vector<TensorSpec>{packed_operand(buffer, packed), weights}, [=](const Resolved&) {
+      "onednn.pack", std::move(operands),
+      [=](const Resolved&) {
         Plan plan;
-        plan.copy(plan.operand(1, given), plan.operand(0, packed));
-        plan.detail = packed_text(packed);
+        for (int i = 0; i < count; ++i) {
+          plan.copy(plan.operand(count + i, all[i].given), plan.operand(i, all[i].packed));
+          plan.detail += (i ? "; " : "") + packed_text(all[i].packed);
+        }
         return plan;
-      });
-  if (weights.offset.is_const())
-    step->recipe = "pack " + layout_text(given) + " at " + std::to_string(weights.offset.constant()) +
-                   " to " + layout_text(packed);
+      },
+      Planning::kJudge, count);
+  const bool known =
+      std::ranges::all_of(all, [](const WeightsToPack& p) { return p.weights.offset.is_const(); });
+  for (const WeightsToPack& p : all) {
+    if (known)
+      step->recipe += (step->recipe.empty() ? "pack " : "; ") + layout_text(p.given) + " at " +
+                      std::to_string(p.weights.offset.constant()) + " to " + layout_text(p.packed);
+    step->info.bytes += static_cast<int64_t>(p.given.get_size() + p.packed.get_size());
+  }
   step->implied = true;
-  step->info.bytes = static_cast<int64_t>(given.get_size() + packed.get_size());
   return step;
 }
 

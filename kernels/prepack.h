@@ -4,16 +4,24 @@
 #include <dnnl.hpp>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "runtime/executable.h"
 
 namespace ipex::kernels {
 
-// The packed weights as an operand: opaque bytes.
-TensorSpec packed_operand(int buffer, const dnnl::memory::desc& packed);
+// Weights to pack: where they are, their layout there, the format wanted, and where in the buffer it goes.
+struct WeightsToPack {
+  TensorSpec weights;
+  dnnl::memory::desc given, packed;
+  int64_t offset = 0;  // bytes
+};
 
-std::unique_ptr<Step> make_pack_step(const TensorSpec& weights, const dnnl::memory::desc& given, int buffer,
-                                     const dnnl::memory::desc& packed);
+// The packed weights as an operand: opaque bytes.
+TensorSpec packed_operand(int buffer, const dnnl::memory::desc& packed, int64_t offset = 0);
+
+// One step packs all weights of a library step into one buffer.
+std::unique_ptr<Step> make_pack_step(const std::vector<WeightsToPack>& all, int buffer);
 
 // "16x64 blocks, 9437184 bytes": for people.
 std::string packed_text(const dnnl::memory::desc& packed);
