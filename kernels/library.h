@@ -1,9 +1,9 @@
-// oneDNN steps: matmul, convolution, pooling. Descriptors in our terms; oneDNN's types stay in the .cpp
-// files.
+// oneDNN steps: matmul, convolution, LSTM. Descriptors in our terms; oneDNN's types stay in the .cpp files.
 //
-// Every maker throws Unsupported when oneDNN has no implementation better than its reference one; the caller
-// then lowers the op otherwise. Static shapes make their primitive at once; dynamic ones cache it by sizes.
-// Scratchpads come from the caching allocator. Steps are re-entrant.
+// Every maker throws Unsupported when oneDNN has no implementation better than its reference one (of an LSTM:
+// none at all); the caller then lowers the op otherwise.
+// Static shapes make their primitive at once; dynamic ones cache it by sizes. Scratchpads come from the
+// caching allocator. Steps are re-entrant.
 #pragma once
 
 #include <memory>
@@ -87,6 +87,19 @@ struct ConvBackwardDesc {
   Planning planning = Planning::kJudge;
 };
 std::unique_ptr<Step> make_conv_backward(const ConvBackwardDesc& desc);
+
+// One layer of an LSTM in one direction, for inference; gates in the order input, forget, cell, output. Cells
+// and bias are f32, the rest is of one type.
+struct LstmDesc {
+  TensorSpec x, h, c;              // [T, N, I], [N, H], [N, H]
+  TensorSpec w_input, w_hidden;    // [4 H, I], [4 H, H]
+  std::optional<TensorSpec> bias;  // [4 H]
+  TensorSpec dst, h_last, c_last;  // [T, N, H], [N, H], [N, H]
+  bool reverse = false;            // from the last step of the sequence to the first
+  bool pack = false;               // the weights depend on static inputs only
+  Planning planning = Planning::kJudge;
+};
+LibrarySteps make_lstm(const LstmDesc& desc, int packed_buffer);
 
 std::string onednn_version();
 void set_onednn_isa(Isa isa);  // caps oneDNN to the chosen target; first call wins

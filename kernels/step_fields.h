@@ -53,6 +53,20 @@ void fields(auto& io, ConvBackwardDesc& d) {
   geometry_fields(io, d);
 }
 
+void fields(auto& io, LstmDesc& d) {
+  io("dst", d.dst);
+  io("h_last", d.h_last);
+  io("c_last", d.c_last);
+  io("x", d.x);
+  io("h", d.h);
+  io("c", d.c);
+  io("w_input", d.w_input);
+  io("w_hidden", d.w_hidden);
+  io("bias", d.bias);
+  io("reverse", d.reverse);
+  io("pack", d.pack);
+}
+
 void fields(auto& io, SortDesc& d) {
   io.choice("kind", d.kind, kSortKinds);
   io("x", d.x);

@@ -78,6 +78,17 @@ MadeSteps read_conv_backward(FieldReader& io) {
   return {make_conv_backward(desc)};
 }
 
+MadeSteps read_lstm(FieldReader& io) {
+  const auto [desc, packed] = read_packed<LstmDesc>(io);
+  for (const TensorSpec* sequence : {&desc.x, &desc.dst}) require(io, sequence->sizes.size() == 3, "rank");
+  for (const TensorSpec* matrix :
+       {&desc.h, &desc.c, &desc.h_last, &desc.c_last, &desc.w_input, &desc.w_hidden})
+    require(io, matrix->sizes.size() == 2, "rank");
+  require(io, !desc.bias || desc.bias->sizes.size() == 1, "bias");
+  require(io, packed >= 0, "packed");
+  return made(make_lstm(desc, packed), packed);
+}
+
 MadeSteps read_sort(FieldReader& io) {
   SortDesc desc;
   fields(io, desc);
@@ -100,11 +111,8 @@ MadeSteps read_search(FieldReader& io) {
 }
 
 constexpr Row kRows[] = {
-    {"onednn.matmul", read_matmul},
-    {"onednn.conv", read_conv},
-    {"onednn.conv_backward", read_conv_backward},
-    {"sort", read_sort},
-    {"search", read_search},
+    {"onednn.matmul", read_matmul}, {"onednn.conv", read_conv}, {"onednn.conv_backward", read_conv_backward},
+    {"onednn.lstm", read_lstm},     {"sort", read_sort},        {"search", read_search},
 };
 
 }  // namespace
