@@ -267,6 +267,8 @@ void Compiler::emit(int32_t n) {
       if (!done) emit_kernel(n, body_of(g_, n));
       return;
     }
+    case Op::kLstm:
+      return emit_library(n);
     case Op::kExtern:
       return emit_extern(n);
     case Op::kSort:

@@ -16,6 +16,10 @@ kernels::Planning Compiler::planning(const Node& node) const {
   return isa <= current_isa() ? kernels::Planning::kJudge : kernels::Planning::kLater;
 }
 
+bool Compiler::is_static_operand(const Node& node, int k) const {
+  return static_only_[resolve_view(g_, node.operands[k]).root.node];
+}
+
 void Compiler::emit_library(int32_t n) {
   const Node& node = g_.nodes[n];
   using Ints = std::vector<int64_t>;
@@ -32,6 +36,7 @@ void Compiler::emit_library(int32_t n) {
     desc.planning = planning(node);
     return add_library(n, {kernels::make_conv_backward(desc), nullptr, 0});
   }
+  if (node.op == Op::kLstm) return emit_lstm(n);
   size_t next = 2;
   std::optional<TensorSpec> bias;
   if (node.attr_or<bool>("bias", false)) bias = spec_of(node.operands[next++]);
@@ -43,7 +48,7 @@ void Compiler::emit_library(int32_t n) {
     if (row->takes_operand) op.operand = spec_of(node.operands[next++]);
     post.push_back(std::move(op));
   }
-  const bool pack = static_only_[resolve_view(g_, node.operands[1]).root.node];
+  const bool pack = is_static_operand(node, 1);
   const TensorSpec a = spec_of(node.operands[0]), b = spec_of(node.operands[1]), dst = spec_of({n, 0});
   const int packed_buffer = add_buffer(BufferKind::kHoisted, -1, 0);
   if (node.op == Op::kMatMul) {
@@ -61,6 +66,21 @@ void Compiler::emit_library(int32_t n) {
   desc.pack_w = pack;
   desc.planning = planning(node);
   add_library(n, kernels::make_conv(desc, packed_buffer), packed_buffer);
+}
+
+void Compiler::emit_lstm(int32_t n) {
+  const Node& node = g_.nodes[n];
+  const auto operand = [&](int k) { return spec_of(node.operands[k]); };
+  kernels::LstmDesc desc{operand(0), operand(3), operand(4), operand(1), operand(2)};
+  if (node.attr<bool>("bias")) desc.bias = operand(5);
+  desc.dst = spec_of({n, 0});
+  desc.h_last = spec_of({n, 1});
+  desc.c_last = spec_of({n, 2});
+  desc.reverse = node.attr<bool>("reverse");
+  desc.pack = is_static_operand(node, 1) && is_static_operand(node, 2);
+  desc.planning = planning(node);
+  const int packed_buffer = add_buffer(BufferKind::kHoisted, -1, 0);
+  add_library(n, kernels::make_lstm(desc, packed_buffer), packed_buffer);
 }
 
 void Compiler::add_library(int32_t n, kernels::LibrarySteps steps, int packed_buffer) {

@@ -90,7 +90,10 @@ class Compiler {
 
   // How library steps are planned; Unsupported for types that not every CPU of the target's ISA multiplies.
   kernels::Planning planning(const Node& node) const;
+  // Does the operand's memory depend on static inputs only?
+  bool is_static_operand(const Node& node, int k) const;
   void emit_library(int32_t n);
+  void emit_lstm(int32_t n);
   void add_library(int32_t n, kernels::LibrarySteps steps, int packed_buffer = -1);
   void emit_extern(int32_t n);
 

@@ -26,6 +26,14 @@ int64_t conv_flops(const Graph& g, const Node& node) {
   return 2 * elements(g, positions) * elements(g, w) / std::max<int64_t>(1, hint(w[0], g));
 }
 
+// Every row of every step meets both weights.
+int64_t lstm_flops(const Graph& g, const Node& node) {
+  const Shape& x = g.type(node.operands[0]).shape;
+  const int64_t weights =
+      elements(g, g.type(node.operands[1]).shape) + elements(g, g.type(node.operands[2]).shape);
+  return 2 * hint(x[0], g) * hint(x[1], g) * weights;
+}
+
 // What a node reads of an operand: all of it, or, where a kernel only picks elements, what it picks.
 int64_t read_bytes(const Graph& g, const Node& node, size_t operand) {
   const int64_t whole = bytes_hint(g, node.operands[operand]);
@@ -66,6 +74,7 @@ void describe(Step& step, const Graph& g, int32_t n) {
   if (node.op == Op::kMatMul)
     step.info.flops = 2 * elements(g, node.types[0].shape) * hint(g.type(node.operands[0]).shape.back(), g);
   if (node.op == Op::kConv || node.op == Op::kConvBackward) step.info.flops = conv_flops(g, node);
+  if (node.op == Op::kLstm) step.info.flops = lstm_flops(g, node);
   if (step.info.kind == StepKind::kLibrary && step.info.flops > 0)
     step.info.multiplies = g.type(node.operands[0]).dtype;
 }

@@ -267,6 +267,24 @@ class NodeVerifier {
     require((*kind == kernels::SortKind::kKth) == node_.has_attr("k"), "kth has k, and nothing else has");
   }
 
+  void lstm() const {
+    const bool has_bias = node_.attr<bool>("bias");
+    operands(has_bias ? 6 : 5);
+    node_.attr<bool>("reverse");
+    const Type &x = operand(0), &h = operand(3);
+    require(rank(x) == 3 && rank(h) == 2, "x is [T, N, I], h is [N, H]");
+    const Dim &batch = x.shape[1], &inputs = x.shape[2], &hidden = h.shape[1];
+    const Dim gates = loop::simplify(loop::index_const(4) * hidden);
+    require(equal(operand(1), {x.dtype, {gates, inputs}}) && equal(operand(2), {x.dtype, {gates, hidden}}),
+            "weights are [4 H, I] and [4 H, H]");
+    const Type state{x.dtype, {batch, hidden}}, cell{Dtype::kF32, {batch, hidden}};
+    require(equal(h, state) && equal(operand(4), cell), "states are [N, H], the cells f32");
+    require(!has_bias || equal(operand(5), {Dtype::kF32, {gates}}), "the bias is f32 [4 H]");
+    require(node_.types.size() == 3 && equal(result(0), {x.dtype, {x.shape[0], batch, hidden}}) &&
+                equal(result(1), state) && equal(result(2), cell),
+            "gives [T, N, H] and the states' types");
+  }
+
   void search() const {
     require(node_.operands.size() == 2 || node_.operands.size() == 3,
             "takes sorted, values and perhaps sorter");
@@ -417,7 +435,7 @@ class NodeVerifier {
                   "result types match");
         for (const Node& inner : node_.body->nodes)
           require(inner.op != Op::kMatMul && inner.op != Op::kConv && inner.op != Op::kConvBackward &&
-                      inner.op != Op::kExtern && inner.op != Op::kGroup,
+                      inner.op != Op::kLstm && inner.op != Op::kExtern && inner.op != Op::kGroup,
                   "holds what one kernel computes");
         verify(*node_.body);
         return;
@@ -436,6 +454,8 @@ class NodeVerifier {
                 "gives the shape of x or of w");
         return convolution(operand(1).shape, operand(2).shape, operand(0).shape);
       }
+      case Op::kLstm:
+        return lstm();
       case Op::kSegment:
         return segment();
       case Op::kPool:

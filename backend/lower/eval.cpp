@@ -47,6 +47,7 @@ class Evaluator {
     if (node.op == Op::kGroup) return eval(*node.body, operands, symbols_);
     if (node.op == Op::kExtern)
       throw Unsupported("eval: " + node.name + " is an ATen call; it has no meaning in Graph IR");
+    if (node.op == Op::kLstm) throw Unsupported("eval: an lstm is computed by the library alone");
     if (node.op == Op::kSort || node.op == Op::kSearch) return eval_sort(graph_, n, operands, symbols_);
     if (node.op == Op::kConstant && node.constant) return {node.constant->bytes};
     const Graph body = body_of(graph_, n);

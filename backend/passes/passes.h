@@ -45,15 +45,15 @@ Graph fold_constants(Graph graph);
 //   %2 = matmul(%0, %1); %3 = pointwise.gelu(%2)   =>   %3 = matmul(%0, %1) post=["gelu"]
 Graph fuse_library(Graph graph, const loop::Target& target);
 
-// widen_library: matmul and conv of bf16 or f16, where the library has none for the target, in f32 between
-// casts; but a matmul of few rows or columns, which is bound by the bytes that it reads.
+// widen_library: matmul, conv and lstm of bf16 or f16, where the library has none for the target, in f32
+// between casts; but a matmul of few rows or columns, which is bound by the bytes that it reads.
 //   %2 = matmul(%0, %1) : bf16[64,64]   =>   %4 = matmul(cast(%0), cast(%1)) : f32[64,64]; %5 = cast(%4) :
 //   bf16[64,64]
 Graph widen_library(Graph graph, const loop::Target& target);
 
 // plan_layouts: chooses the memory layout of every conv operand and result (channels_last when the shape
 // favours it), propagates it through pointwise, pooling, reductions and normalisations, and puts a reorder at
-// the edges that need one.
+// the edges that need one; row-major operands for an lstm.
 Graph plan_layouts(Graph graph);
 
 // form_groups: partitions fusible nodes (pointwise, reduce, views, iota, full, gather, scatter, cat, pad,

@@ -1,7 +1,7 @@
 // Channels_last through convolution chains. oneDNN's convolutions are fastest on it for every ISA, it needs
 // no reorder between layers, and our own kernels vectorise along channels. A value is channels_last when a
 // convolution makes it, or when it is computed element by element from one that is; a Reorder is placed only
-// where a convolution would read something else.
+// where a convolution would read something else. Operands of an LSTM are row-major.
 #include "backend/passes/passes.h"
 #include "backend/views.h"
 #include "codegen/loop/simplify.h"
@@ -40,7 +40,8 @@ class LayoutPlanner {
 
   Graph run() {
     bool any = false;
-    for (const Node& node : old_.nodes) any |= node.op == Op::kConv || node.op == Op::kConvBackward;
+    for (const Node& node : old_.nodes)
+      any |= node.op == Op::kConv || node.op == Op::kConvBackward || node.op == Op::kLstm;
     if (!any) return std::move(old_);
     new_ = old_.without_nodes();
     for (int32_t i = 0; i < static_cast<int32_t>(old_.nodes.size()); ++i) {
@@ -87,6 +88,18 @@ class LayoutPlanner {
     return reordered_[v] = new_.add(std::move(reorder));
   }
 
+  // A sequence may repeat elements or overlap itself, which the library's memory cannot.
+  Value as_row_major(Value v) {
+    const Shape& shape = new_.type(v).shape;
+    if (has_strides(shape, resolve_view(new_, v).strides, contiguous_strides(shape))) return v;
+    if (auto it = row_major_.find(v); it != row_major_.end()) return it->second;
+    Node reorder;
+    reorder.op = Op::kReorder;
+    reorder.operands = {v};
+    reorder.types = {new_.type(v)};
+    return row_major_[v] = new_.add(std::move(reorder));
+  }
+
   // oneDNN reads an image of few channels best as it comes.
   bool is_image(const Shape& shape) const {
     const auto channels = as_const_int(shape[1]);
@@ -111,6 +124,9 @@ class LayoutPlanner {
         if (!weights) set_channels_last(node, 0);
         return;
       }
+      case Op::kLstm:
+        for (Value& v : node.operands) v = as_row_major(v);
+        return;
       case Op::kPointwise:
       case Op::kPool:
       case Op::kCat:
@@ -140,7 +156,7 @@ class LayoutPlanner {
   }
 
   Graph old_, new_;
-  std::map<Value, Value> mapped_, reordered_;
+  std::map<Value, Value> mapped_, reordered_, row_major_;
   std::map<int32_t, int32_t> inputs_;
 };
 

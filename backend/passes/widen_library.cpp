@@ -32,10 +32,13 @@ class LibraryWidener {
     for (int32_t i = 0; i < static_cast<int32_t>(old_.nodes.size()); ++i) {
       Node node = old_.nodes[i];
       const bool wide = widens(node);
-      const size_t results = node.types.size();
       for (Value& v : node.operands) v = mapped_.at(v);
-      const Value value = wide ? widened(std::move(node)) : new_.add(std::move(node));
-      for (int32_t r = 0; r < static_cast<int32_t>(results); ++r) mapped_[{i, r}] = {value.node, r};
+      const std::vector<Type> types = node.types;
+      const std::string source = node.source;
+      if (wide) widen(node);
+      const Value value = new_.add(std::move(node));
+      for (int32_t r = 0; r < static_cast<int32_t>(types.size()); ++r)
+        mapped_[{i, r}] = cast({value.node, r}, types[r].dtype, source);
     }
     for (int32_t input : old_.inputs) new_.inputs.push_back(mapped_.at({input, 0}).node);
     for (const GraphOutput& output : old_.outputs)
@@ -46,7 +49,9 @@ class LibraryWidener {
 
  private:
   bool widens(const Node& node) const {
-    if (node.op != Op::kMatMul && node.op != Op::kConv && node.op != Op::kConvBackward) return false;
+    if (node.op != Op::kMatMul && node.op != Op::kConv && node.op != Op::kConvBackward &&
+        node.op != Op::kLstm)
+      return false;
     const Dtype dtype = old_.type(node.operands[0]).dtype;
     if (!is_half(dtype) || kernels::runs_on(isa_, dtype)) return false;
     if (node.op != Op::kMatMul) return true;
@@ -54,17 +59,14 @@ class LibraryWidener {
     return !at_most(result.back(), kFewRows) && !at_most(result[result.size() - 2], kFewRows);
   }
 
-  Value widened(Node node) {
-    const Dtype narrow = node.types[0].dtype;
+  void widen(Node& node) {
     for (Value& v : node.operands)
       if (is_half(new_.type(v).dtype)) v = cast(v, Dtype::kF32, node.source);
-    node.types[0].dtype = Dtype::kF32;
-    const std::string source = node.source;
-    const Value wide = new_.add(std::move(node));
-    return narrow == Dtype::kF32 ? wide : cast(wide, narrow, source);
+    for (Type& type : node.types) type.dtype = Dtype::kF32;
   }
 
   Value cast(Value v, Dtype dtype, const std::string& source) {
+    if (new_.type(v).dtype == dtype) return v;
     Node node;
     node.op = Op::kPointwise;
     node.name = "cast";

@@ -1,4 +1,4 @@
-"""Import rules of matrix products and convolutions: ops that a library computes."""
+"""Import rules of matrix products, convolutions and LSTM layers: ops that a library computes."""
 
 from __future__ import annotations
 
@@ -108,3 +108,38 @@ def _convolution_backward(
     if need_bias:
         bias = reduce_axes(im, "sum", grad, [0, *range(2, rank + 2)])
     return [data, weights, bias]
+
+
+# ---- LSTM ----
+
+_LSTM = 2  # among the modes of ATen's recurrent layers
+
+
+@rule("mkldnn_rnn_layer.default")
+def _lstm_layer(
+    im: Importer, node: Any, x: Ref, w_input: Ref, w_hidden: Ref, b_input: Ref, b_hidden: Ref, h: Ref, c: Ref,
+    reverse: bool, batch_sizes: list[int], mode: int, hidden_size: int, num_layers: int, has_biases: bool,
+    bidirectional: bool, batch_first: bool, train: bool,
+) -> list[Ref | None]:  # fmt: skip
+    """One layer in one direction, in f32 where autocast left operands of two types. Without has_biases, what comes as
+    biases means nothing."""
+    if mode != _LSTM or num_layers != 1 or batch_sizes or bidirectional or batch_first or train:
+        raise Unsupported("a recurrent layer that is no single LSTM layer in one direction, for inference")
+    if any(user.args[1] == 3 and user.users for user in node.users):
+        raise Unsupported("an LSTM layer that keeps its workspace for gradients")
+    if any(r.dtype not in _MATMUL_TYPES for r in (x, w_input, w_hidden, h, c)):
+        raise Unsupported(f"an LSTM layer of {x.dtype}")
+    if any(0 in r.shape for r in (x, h)):
+        raise Unsupported("an LSTM layer without elements")
+    dtypes = {r.dtype for r in (x, w_input, w_hidden, h)}
+    dtype = x.dtype if len(dtypes) == 1 else torch.float32
+    state = (x.shape[1], hidden_size)
+    operands = [im.cast(r, dtype) for r in (x, w_input, w_hidden, im.reshape(h, state))]
+    operands.append(im.cast(im.reshape(c, state), torch.float32))
+    if has_biases:
+        wide = [im.cast(b, torch.float32) for b in (b_input, b_hidden)]
+        operands.append(im.pointwise_node("add", wide, torch.float32, b_input.shape))
+    types = [(dtype, (*x.shape[:2], hidden_size)), (dtype, state), (torch.float32, state)]
+    y, h_last, c_last = im.emit_many("lstm", "", operands, types, reverse=bool(reverse), bias=has_biases)
+    states = [im.cast(im.reshape(last, r.shape), r.dtype) for last, r in ((h_last, h), (c_last, c))]
+    return [im.cast(y, x.dtype), *states, None]

@@ -101,6 +101,20 @@ constexpr Wrong kWrong[] = {
 INSTANTIATE_TEST_SUITE_P(Rules, Refused, ::testing::ValuesIn(kWrong),
                          [](const auto& info) { return std::string(info.param.name); });
 
+TEST(GraphVerifier, AnLstmHasTypesThatFit) {
+  const auto check = [](const std::string& w, const std::string& c, const std::string& results) {
+    parse("graph main(%x: f32[5,2,7], %wi: f32[" + w + "], %wh: f32[12,3], %h: f32[2,3], %c: " + c +
+          ") {\n%y, %hl, %cl = lstm(%x, %wi, %wh, %h, %c) bias=false reverse=true : " + results +
+          "\nreturn %y, %hl, %cl }");
+  };
+  const std::string results = "f32[5,2,3], f32[2,3], f32[2,3]";
+  EXPECT_NO_THROW(check("12,7", "f32[2,3]", results));
+  EXPECT_THROW(check("9,7", "f32[2,3]", results), InternalError);
+  EXPECT_THROW(check("12,7", "bf16[2,3]", results), InternalError);
+  EXPECT_THROW(check("12,7", "f32[3,3]", results), InternalError);
+  EXPECT_THROW(check("12,7", "f32[2,3]", "f32[2,5,3], f32[2,3], f32[2,3]"), InternalError);
+}
+
 TEST(GraphVerifier, MutationsKeepTheType) {
   EXPECT_THROW(parse("graph main(%x: f32[4], %y: f32[5]) { return mutate %x = %y }"), InternalError);
 }
