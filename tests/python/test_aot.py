@@ -1,14 +1,17 @@
 """Do artifacts give what the model gives: structures, dtypes, open sizes, ISAs, weights; and are bad ones refused?"""
 
+import copy
 import dataclasses
 import json
 import subprocess
 import sys
+import zipfile
 
 import intel_extension_for_pytorch as ipex
 import numpy
 import pytest
 import torch
+from comparison import assert_error_within
 from torch import nn
 from torch.export import Dim
 
@@ -134,6 +137,40 @@ def test_sizes_that_are_multiples_of_others(tmp_path):
             loaded(torch.randn(66, 4), torch.randn(rows, 4))
         with pytest.raises(UserError, match=r"dimension 0 .* is 7, .* multiples of 2"):
             loaded(torch.randn(7, 4), torch.randn(rows, 4))
+
+
+class Recurrent(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Linear(6, 8)
+        self.lstm = nn.LSTM(8, 10, num_layers=2, bidirectional=True, batch_first=True)
+        self.head = nn.Linear(20, 4)
+
+    def forward(self, x):
+        y, (h, c) = self.lstm(self.embed(x))
+        return self.head(y), h, c
+
+
+def test_recurrent_layers(tmp_path, monkeypatch):
+    """The number of steps is fixed by torch.export, which unrolls the sequence to learn the results' sizes."""
+    monkeypatch.setenv("IPEX_STRICT", "1")
+    torch.manual_seed(0)
+    model = Recurrent().eval()
+    for dynamic in (None, ({0: Dim("batch", min=1, max=64)},)):
+        loaded = compile_and_load(tmp_path, export(model, torch.randn(3, 7, 6), dynamic=dynamic))
+        with zipfile.ZipFile(tmp_path / "model.ipex") as archive:
+            (program,) = [name for name in archive.namelist() if name.endswith("program.txt")]
+            assert archive.read(program).count(b"\nonednn.lstm ") == 4
+        for batch in (3, 1, 2, 64) if dynamic else (3,):
+            x = torch.randn(batch, 7, 6)
+            with torch.no_grad():
+                torch.testing.assert_close(loaded(x), model(x))
+    x = torch.randn(3, 7, 6)
+    halved = compile_and_load(tmp_path, export(model, x), dtype=torch.bfloat16)
+    with torch.no_grad():
+        exact = copy.deepcopy(model).double()(x.double())
+        with torch.autocast("cpu", torch.bfloat16):
+            assert_error_within(halved(x), model(x), exact)
 
 
 class Cache(nn.Module):
@@ -343,8 +380,6 @@ def test_damaged_files_are_refused(tmp_path):
 
 
 def test_a_zip_that_other_tools_read(tmp_path):
-    import zipfile
-
     path = tmp_path / "model.ipex"
     ipex.aot.compile(export(nn.Linear(4, 4), torch.randn(2, 4)), path)
     with zipfile.ZipFile(path) as archive:
