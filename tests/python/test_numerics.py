@@ -3,6 +3,8 @@
 The truth is fp64. Cases that cost little run for every instruction set that this CPU has.
 """
 
+import copy
+
 import pytest
 import test_models
 import torch
@@ -247,3 +249,28 @@ def test_batch_norms_after_convolutions(dtype, limit, compiled, target, strict):
         eager, ours = net(x), compiled(net)(x)
         exact = net.double()(x.double())
     assert_error_within(ours, eager, exact, limit)
+
+
+PRODUCTS = {
+    "one row": (torch.nn.Linear(64, 48), (1, 64)),
+    "few rows": (torch.nn.Linear(64, 48), (3, 64)),
+    "rows": (torch.nn.Linear(256, 128), (96, 256)),
+    "deep sum": (torch.nn.Linear(3000, 64), (16, 3000)),
+    "convolution": (torch.nn.Conv2d(16, 24, 3, padding=1), (2, 16, 14, 14)),
+    "transposed convolution": (torch.nn.ConvTranspose1d(8, 6, 4, stride=2), (2, 8, 20)),
+    "grouped convolution": (torch.nn.Conv1d(12, 12, 3, groups=4), (2, 12, 20)),
+    "bilinear": (torch.nn.Bilinear(10, 10, 8), (6, 10)),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("product", PRODUCTS)
+def test_half_products_are_native(product, dtype, compiled, target, strict):
+    """On every target, also where the library has none in the dtype."""
+    layer, shape = PRODUCTS[product]
+    layer = copy.deepcopy(layer).to(dtype)
+    inputs = [torch.randn(shape).to(dtype) for _ in range(2 if product == "bilinear" else 1)]
+    with torch.no_grad():
+        eager, ours = layer(*inputs), compiled(layer)(*inputs)
+        exact = layer.double()(*(x.double() for x in inputs))
+    assert_error_within(ours, eager, exact, 1.1)
