@@ -8,10 +8,10 @@
 namespace ipex::kernels {
 namespace {
 
-constexpr int64_t kMostRows = 512;
-constexpr int64_t kDeep = 2048, kMostRowsOfDeep = 256;
-constexpr int64_t kVeryDeep = 4096, kMostRowsOfVeryDeep = 16;
-constexpr int64_t kRowsToPackFor = kMostRowsOfDeep;  // the format for fewer rows is slower for many
+constexpr int64_t kMostRows = 512, kMostRowsOfDeep = 256;
+constexpr int64_t kDeep = 2048, kMostDepth = 4096;
+constexpr int64_t kRowsInPieces = 96, kMostDepthInOne = 768;  // see the header on errors
+constexpr int64_t kRowsToPackFor = kMostRowsOfDeep;           // the format for fewer rows is slower for many
 
 using Type = dnnl::memory::data_type;
 using Tag = dnnl::memory::format_tag;
@@ -19,11 +19,11 @@ using Tag = dnnl::memory::format_tag;
 }  // namespace
 
 bool inner_product_pays(int64_t rows, int64_t depth) {
-  const int64_t most = depth <= kDeep       ? kMostRows
-                       : depth <= kVeryDeep ? kMostRowsOfDeep
-                                            : kMostRowsOfVeryDeep;
-  return 2 <= rows && rows <= most;
+  if (depth > (rows < kRowsInPieces ? kMostDepthInOne : kMostDepth)) return false;
+  return 2 <= rows && rows <= (depth <= kDeep ? kMostRows : kMostRowsOfDeep);
 }
+
+bool inner_product_may_pay(int64_t depth) { return depth <= kMostDepthInOne; }
 
 std::optional<dnnl::memory::desc> inner_product_format(int64_t depth, int64_t columns) {
   const dnnl::memory::desc a(Dims{kRowsToPackFor, depth}, Type::f32, Tag::ab);

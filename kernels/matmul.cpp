@@ -390,7 +390,8 @@ std::optional<Packing> find_packing(const MatMulDesc& desc, const std::vector<Te
     packing.given = chosen.b_given;
     packing.packed = chosen.b_used;
     const bool all_f32 = p.a.dtype == Dtype::kF32 && p.dst.dtype == Dtype::kF32;
-    if (chosen.quality == Quality::kGemm && all_f32 && p.rank() == 2 &&
+    const bool for_these_rows = desc.dst.is_static() || inner_product_may_pay(p.a.sizes[1]);
+    if (chosen.quality == Quality::kGemm && all_f32 && p.rank() == 2 && for_these_rows &&
         inner_product_pays(p.dst.sizes[0], p.a.sizes[1])) {
       const auto format = inner_product_format(p.a.sizes[1], p.dst.sizes[1]);
       packing.for_inner_product = format.has_value();

@@ -406,3 +406,14 @@ def memory_order(tensor: torch.Tensor) -> list[int] | None:
             return None
         step = step * size
     return order
+
+
+@contextlib.contextmanager
+def onednn_on() -> Iterator[None]:
+    """torch.backends.mkldnn.enabled, which may not be assigned in every process; its flags() sets other flags too."""
+    was_on = torch._C._get_mkldnn_enabled()
+    torch._C._set_mkldnn_enabled(True)
+    try:
+        yield
+    finally:
+        torch._C._set_mkldnn_enabled(was_on)

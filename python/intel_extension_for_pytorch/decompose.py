@@ -63,12 +63,9 @@ def ahead_of_time_decompositions() -> dict[Any, Callable]:
 
 def _lstm_by_layers(*arguments: Any) -> Any:
     """PyTorch's decomposition, which unrolls where oneDNN is off, as torch.export has it while it decomposes."""
-    lstm, onednn = torch.ops.aten.lstm.input, torch.backends.mkldnn
-    was_on, onednn.enabled = onednn.enabled, True
-    try:
+    lstm = torch.ops.aten.lstm.input
+    with compat.onednn_on():
         return compat.registered_decompositions([lstm])[lstm](*arguments)
-    finally:
-        onednn.enabled = was_on
 
 
 @lru_cache(maxsize=1)

@@ -127,13 +127,15 @@ TEST(PackedProduct, PacksAlikeForAnyRows) {
   for (int64_t m : {2, 24, 32, 64, 250}) EXPECT_EQ(pack_step(m, 512, 512)->recipe, first) << m << " rows";
 }
 
-TEST(PackedProduct, OnlyWhereItIsFaster) {
+TEST(PackedProduct, OnlyWhereItIsFasterAndExact) {
   if (current_isa() != Isa::kAvx2) GTEST_SKIP() << "the library packs for every product on this target";
   EXPECT_FALSE(pack_step(128, 768, 768, false)) << "weights that change";
   EXPECT_FALSE(pack_step(1, 768, 768)) << "one row streams b";
   EXPECT_FALSE(pack_step(1024, 768, 768)) << "many rows pay for a copy of b";
   EXPECT_FALSE(pack_step(512, 768, 3072)) << "a deep sum";
+  EXPECT_FALSE(pack_step(16, 768, 3072)) << "a deep sum of few rows, in one chain";
   EXPECT_TRUE(pack_step(128, 768, 3072));
+  EXPECT_TRUE(pack_step(16, 768, 768));
 }
 
 class MatMul : public ByType {};
