@@ -77,27 +77,24 @@ class LayoutPlanner {
   }
 
   Value as_channels_last(Value v) {
-    const Shape& shape = new_.type(v).shape;
-    if (has_strides(shape, resolve_view(new_, v).strides, channels_last_strides(shape))) return v;
-    if (auto it = reordered_.find(v); it != reordered_.end()) return it->second;
-    Node reorder;
-    reorder.op = Op::kReorder;
-    reorder.operands = {v};
-    reorder.types = {new_.type(v)};
-    set_channels_last(reorder, 0);
-    return reordered_[v] = new_.add(std::move(reorder));
+    const Strides strides = channels_last_strides(new_.type(v).shape);
+    return in_layout(v, strides, {strides}, channels_last_);
   }
 
   // A sequence may repeat elements or overlap itself, which the library's memory cannot.
-  Value as_row_major(Value v) {
-    const Shape& shape = new_.type(v).shape;
-    if (has_strides(shape, resolve_view(new_, v).strides, contiguous_strides(shape))) return v;
-    if (auto it = row_major_.find(v); it != row_major_.end()) return it->second;
+  Value as_row_major(Value v) { return in_layout(v, contiguous_strides(new_.type(v).shape), {}, row_major_); }
+
+  // `made`: the reorders to this layout so far.
+  Value in_layout(Value v, const Strides& strides, std::vector<Strides> layouts,
+                  std::map<Value, Value>& made) {
+    if (has_strides(new_.type(v).shape, resolve_view(new_, v).strides, strides)) return v;
+    if (auto it = made.find(v); it != made.end()) return it->second;
     Node reorder;
     reorder.op = Op::kReorder;
     reorder.operands = {v};
     reorder.types = {new_.type(v)};
-    return row_major_[v] = new_.add(std::move(reorder));
+    reorder.layouts = std::move(layouts);
+    return made[v] = new_.add(std::move(reorder));
   }
 
   // oneDNN reads an image of few channels best as it comes.
@@ -156,7 +153,7 @@ class LayoutPlanner {
   }
 
   Graph old_, new_;
-  std::map<Value, Value> mapped_, reordered_, row_major_;
+  std::map<Value, Value> mapped_, channels_last_, row_major_;
   std::map<int32_t, int32_t> inputs_;
 };
 

@@ -65,6 +65,7 @@ struct ModelOptions {
 class [[gnu::visibility("default")]] Model {
  public:
   // UserError for a file that is missing, damaged, of a later format, or for another CPU.
+  // Weights that `ipexc pack` kept for this CPU in <path>.packed are mapped instead of packed again.
   static Model load(const std::string& path, const ModelOptions& options = {});
 
   const std::vector<TensorInfo>& inputs() const;
