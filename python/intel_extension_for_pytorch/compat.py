@@ -354,6 +354,14 @@ def same_count(a: Sequence[int | torch.SymInt], b: Sequence[int | torch.SymInt])
     return is_known(math.prod(a) == math.prod(b))
 
 
+def convolution_shape(x: torch.Tensor, weight: torch.Tensor, *settings: Any) -> list[int | torch.SymInt]:
+    """The shape of a convolution's result. settings: stride, padding, dilation, transposed, groups, output_padding
+    (None unless transposed)."""
+    from torch._meta_registrations import calc_conv_nd_return_shape
+
+    return calc_conv_nd_return_shape(x, weight, *settings)
+
+
 def without_empty_case(stride: torch.SymInt) -> torch.SymInt:
     """A stride with s for each max(1, s) in it."""
     expr = stride.node.expr

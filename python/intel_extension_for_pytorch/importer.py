@@ -31,6 +31,10 @@ _PYTORCH = os.path.dirname(torch.__file__)
 HALF = (torch.float16, torch.bfloat16)
 
 
+def traced_shape(node: Any) -> torch.Size:
+    return node.meta["val"].shape
+
+
 def opmath(dtype: torch.dtype) -> torch.dtype:
     """The type that arithmetic on `dtype` is done in."""
     return torch.float32 if dtype in HALF else dtype

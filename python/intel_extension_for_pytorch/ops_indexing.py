@@ -13,7 +13,7 @@ import torch
 from torch.utils._pytree import tree_map
 
 from .errors import Unsupported
-from .importer import Importer, Ref, opmath
+from .importer import Importer, Ref, opmath, traced_shape
 from .ops import pointwise_as, row_named, rule
 from .sizes import Dim, numel
 
@@ -139,10 +139,6 @@ def _broadcast(shapes: list[tuple[Dim, ...]]) -> tuple[Dim, ...]:
 
 
 # ---- scatter ----
-
-
-def traced_shape(node: Any) -> torch.Size:
-    return node.meta["val"].shape
 
 
 @rule("index_put", "_unsafe_index_put")

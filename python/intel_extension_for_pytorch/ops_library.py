@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from . import compat
 from .errors import Unsupported
 from .importer import Importer, Ref, opmath
 from .ops import reduce_axes, rule
@@ -91,12 +92,21 @@ def _convolution(
     return im.emit("conv", "", operands, x.dtype, im.shape_of(node), bias=bias is not None, post=[], **attrs)
 
 
+def _check_shapes(im: Importer, node: Any, *settings: Any) -> None:
+    """Autograd gives a convolution's backward a gradient of the result's shape; who calls it by hand may not."""
+    grad, x, w = (n.meta["val"] for n in node.args[:3])
+    transposed, groups = settings[3:5]
+    im.same_sizes(x.shape[1:2], [w.shape[0] if transposed else w.shape[1] * groups])
+    im.same_sizes(compat.convolution_shape(x, w, *settings), grad.shape)
+
+
 @rule("convolution_backward.default")
 def _convolution_backward(
     im: Importer, node: Any, grad: Ref, x: Ref, w: Ref, bias_sizes: Any, stride: Any, padding: Any, dilation: Any,
     transposed: bool, output_padding: Any, groups: int, output_mask: list[bool],
 ) -> list[Ref | None]:  # fmt: skip
     rank = _check_conv(x, w, grad)
+    _check_shapes(im, node, stride, padding, dilation, transposed, groups, output_padding if transposed else None)
     attrs = _conv_attrs(stride, padding, dilation, transposed, output_padding, groups, rank)
     need_x, need_w, need_bias = output_mask
     operands = [grad, x, w]

@@ -8,7 +8,7 @@ import torch
 
 from . import compat
 from .errors import GraphFallback, Unsupported
-from .importer import DTYPE_NAMES, Importer, Ref
+from .importer import DTYPE_NAMES, Importer, Ref, traced_shape
 from .ops import rule
 from .sizes import Dim, add, contiguous_strides, numel, sub
 
@@ -267,7 +267,7 @@ def _slice_scatter(
 @rule("select_scatter")
 def _select_scatter(im: Importer, node: Any, x: Ref, src: Ref, dim: int, index: Any) -> Ref:
     dim %= len(x.shape)
-    into, given = (n.meta["val"].shape for n in node.args[:2])
+    into, given = (traced_shape(n) for n in node.args[:2])
     im.same_sizes([*into[:dim], *into[dim + 1 :]], given)
     first = _start(im, index, x.shape[dim])
     src = im.reshape(im.cast(src, x.dtype), x.shape[:dim] + (1,) + x.shape[dim + 1 :])

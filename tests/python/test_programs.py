@@ -174,9 +174,21 @@ def test_deterministic_algorithms(compiled):
 # ---- types ----
 
 
-@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2])
-def test_float8_goes_through(dtype, compiled):
-    same(compiled, lambda x: (x * 2).to(dtype).to(torch.float32) + 1, torch.randn(8))
+@pytest.mark.parametrize("name", ["e4m3fn", "e5m2", "e4m3fnuz", "e5m2fnuz", "e8m0fnu"])
+def test_float8_goes_through(name, compiled):
+    dtype = getattr(torch, f"float8_{name}")
+
+    def between_kernels(x, w):
+        scale = x.abs().amax() / 200
+        q = (x / scale).abs().to(dtype)
+        joined = torch.cat([q, q])[3:, :5].t()
+        return torch.relu((q.to(torch.float32) * scale) @ w), joined, joined.reshape(-1).view(torch.uint8).int() + 1
+
+    x, w = torch.randn(8, 8), torch.randn(8, 8)
+    same(compiled, lambda x: (x * 2).to(dtype).to(torch.float32) + 1, x)
+    for ours, eager in zip(compiled(between_kernels)(x, w), between_kernels(x, w), strict=True):
+        assert ours.dtype == eager.dtype and ours.stride() == eager.stride()
+        torch.testing.assert_close(ours.float(), eager.float())
 
 
 def test_tensor_subclass(compiled):

@@ -49,3 +49,24 @@ def test_as_in_eager(name, symbolic, compiled):
                 run(a, b)
         else:
             torch.testing.assert_close(run(a, b), expected)
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_gradient_of_a_convolution(transposed, compiled):
+    def call(grad, x, w):
+        return torch.ops.aten.convolution_backward(
+            grad, x, w, [w.shape[0]], [1, 1], [0, 0], [1, 1], transposed, [0, 0], 1, [True, True, True]
+        )
+
+    run = compiled(call)
+    x, w = torch.randn(2, 4, 9, 9), torch.randn(4, 4, 3, 3)
+    right, wrong = (11, 7) if transposed else (7, 11)
+    grad = torch.randn(2, 4, right, right)
+    for ours, eager in zip(run(grad, x, w), call(grad, x, w), strict=True):
+        torch.testing.assert_close(ours, eager, rtol=1e-4, atol=1e-3)
+    for shape in ((2, 4, wrong, wrong), (2, 3, right, right), (1, 4, right, right)):
+        for length in (shape, (*shape[:3], shape[3] + 1)):
+            with pytest.raises(RuntimeError):
+                call(torch.randn(length), x, w)
+            with pytest.raises(RuntimeError):
+                run(torch.randn(length), x, w)
