@@ -18,7 +18,8 @@ bool is_tensor(const Result& result) { return result.kind >= Result::Kind::kArgu
 
 Dim describe(const SizeExpr& size, const Interface& interface) {
   if (size.is_const()) return {"", size.constant(), size.constant()};
-  if (size.program().size() > 1) return {"?", 0, std::numeric_limits<int64_t>::max()};
+  if (size.program().size() > 1)
+    return {size.text(interface.symbol_names()), 0, std::numeric_limits<int64_t>::max()};
   const Interface::Symbol& symbol = interface.symbols[size.program()[0].value];
   return {symbol.name, symbol.low, symbol.high};
 }

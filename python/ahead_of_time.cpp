@@ -46,7 +46,7 @@ Interface make_interface(const graph::Graph& graph, const Signature& signature, 
     const auto& [name, low, high] = names.sizes[s];
     interface.symbols.push_back({name, input_of[source.argument],
                                  source.what == Signature::SymbolSource::kStride, source.dim, source.divisor,
-                                 low, high});
+                                 source.offset, low, high});
   }
   for (size_t r = 0; r < signature.results.size(); ++r) {
     const Signature::Result& from = signature.results[r];
@@ -240,6 +240,19 @@ class PythonModel {
     return tensors;
   }
 
+  // Of each input where the symbols have these values, in the order of description()["dims"].
+  std::vector<std::vector<int64_t>> input_sizes(const std::vector<int64_t>& symbols) const {
+    if (symbols.size() != model_.interface().symbols.size())
+      throw UserError("input_sizes takes " + std::to_string(model_.interface().symbols.size()) + " values");
+    std::vector<std::vector<int64_t>> sizes;
+    for (const int input : model_.arguments()) {
+      std::vector<int64_t>& of_input = sizes.emplace_back();
+      for (const SizeExpr& size : model_.parts().inputs[input].sizes)
+        of_input.push_back(size.eval(symbols.data()));
+    }
+    return sizes;
+  }
+
   const std::string& manifest() const { return model_.artifact().manifest; }
 
   py::dict description() const {
@@ -303,18 +316,12 @@ class PythonModel {
     return py::none();
   }
 
-  // A size is an integer, or the name of the symbol it is, or "?" for an expression.
+  // A size is an integer, or text: the name of a symbol, or an expression of some.
   py::dict tensor_dict(const std::string& tensor, const std::vector<SizeExpr>& sizes, Dtype dtype) const {
     py::list shape;
-    for (const SizeExpr& size : sizes) {
-      const auto& program = size.program();
-      if (size.is_const())
-        shape.append(size.constant());
-      else if (program.size() == 1)
-        shape.append(model_.interface().symbols[program[0].value].name);
-      else
-        shape.append("?");
-    }
+    for (const SizeExpr& size : sizes)
+      shape.append(size.is_const() ? py::object(py::int_(size.constant()))
+                                   : py::str(size.text(model_.interface().symbol_names())));
     return py::dict("name"_a = tensor, "dtype"_a = name(dtype), "shape"_a = shape);
   }
 
@@ -350,6 +357,7 @@ void bind_ahead_of_time(py::module_& m) {
       .def("run", &PythonModel::run)
       .def("state", &PythonModel::state)
       .def("manifest", &PythonModel::manifest)
+      .def("input_sizes", &PythonModel::input_sizes)
       .def("description", &PythonModel::description);
   m.def("pack_artifact", &pack, "path"_a, "weights"_a, py::call_guard<py::gil_scoped_release>());
 }

@@ -163,14 +163,14 @@ py::list CompiledGraph::run(py::list list) const {
   };
   for (const auto& source : signature_.symbols) {
     if (source.what == Signature::SymbolSource::kValue) {
-      call.symbols.push_back(call.arguments[source.argument].cast<int64_t>() / source.divisor);
+      call.symbols.push_back(source.symbol(call.arguments[source.argument].cast<int64_t>()));
       continue;
     }
     const at::Tensor& tensor = tensor_at(source.argument);
     if (source.dim >= tensor.dim())
       throw UserError("argument " + std::to_string(source.argument) + " has too few dimensions");
     const bool is_size = source.what == Signature::SymbolSource::kSize;
-    call.symbols.push_back((is_size ? tensor.size(source.dim) : tensor.stride(source.dim)) / source.divisor);
+    call.symbols.push_back(source.symbol(is_size ? tensor.size(source.dim) : tensor.stride(source.dim)));
   }
   const int64_t* symbols = call.symbols.data();
   for (size_t i = 0; i < input_argument_.size(); ++i) {

@@ -32,12 +32,13 @@ Signature make_signature(const graph::Graph& graph, const py::list& arguments, c
                                                       : Signature::Argument::kIgnored);
   }
   for (py::handle item : symbols) {
-    const auto [argument, what, dim, divisor] = item.cast<std::tuple<int, std::string, int, int64_t>>();
+    const auto [argument, what, dim, divisor, offset] =
+        item.cast<std::tuple<int, std::string, int, int64_t, int64_t>>();
     signature.symbols.push_back({argument,
                                  what == "value"  ? Signature::SymbolSource::kValue
                                  : what == "size" ? Signature::SymbolSource::kSize
                                                   : Signature::SymbolSource::kStride,
-                                 dim, divisor});
+                                 dim, divisor, offset});
   }
   for (py::handle item : outputs) {
     const auto tuple = item.cast<py::tuple>();

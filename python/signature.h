@@ -14,10 +14,11 @@ namespace ipex::python {
 struct Signature {
   enum class Argument : uint8_t { kTensor, kInteger, kIgnored };
   struct SymbolSource {
+    int64_t symbol(int64_t size) const { return (size - offset) / divisor; }
     int argument = 0;
     enum { kValue, kSize, kStride } what = kValue;
     int dim = 0;
-    int64_t divisor = 1;  // the symbol is the size divided by this, without rest
+    int64_t divisor = 1, offset = 0;  // the size is divisor * the symbol + offset
   };
   struct Result {
     enum { kNone, kConstant, kDim, kArgument, kSame, kTensor, kAlias, kArgumentView } kind = kNone;

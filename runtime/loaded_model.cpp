@@ -99,16 +99,19 @@ std::vector<int64_t> LoadedModel::bind(std::span<const TensorView> arguments) co
       throw UserError("size " + symbol.name + " is that of a weight: compile the model again");
     const TensorView& view = arguments[argument];
     const int64_t size = symbol.is_stride ? view.strides[symbol.dim] : view.sizes[symbol.dim];
-    const int64_t value = size / symbol.divisor;
-    if (value < symbol.low || value > symbol.high || size % symbol.divisor != 0) {
-      const bool open = symbol.high > std::numeric_limits<int64_t>::max() / symbol.divisor - 1;
-      const std::string low = std::to_string(symbol.low * symbol.divisor);
-      throw UserError(
-          "input " + argument_name(argument) + ": " + (symbol.is_stride ? "stride" : "size") +
-          " of dimension " + std::to_string(symbol.dim) + " (" + symbol.name + ") is " +
-          std::to_string(size) + ", the model is compiled for " +
-          (open ? "at least " + low : low + " to " + std::to_string(symbol.high * symbol.divisor)) +
-          (symbol.divisor > 1 ? ", multiples of " + std::to_string(symbol.divisor) : ""));
+    const int64_t multiple = size - symbol.offset, value = multiple / symbol.divisor;
+    if (value < symbol.low || value > symbol.high || multiple % symbol.divisor != 0) {
+      const bool open = symbol.high > (std::numeric_limits<int64_t>::max() >> 1) / symbol.divisor;
+      const auto size_for = [&](int64_t v) { return std::to_string(v * symbol.divisor + symbol.offset); };
+      throw UserError("input " + argument_name(argument) + ": " + (symbol.is_stride ? "stride" : "size") +
+                      " of dimension " + std::to_string(symbol.dim) + " (" + symbol.name + ") is " +
+                      std::to_string(size) + ", the model is compiled for " +
+                      (open ? "at least " + size_for(symbol.low)
+                            : size_for(symbol.low) + " to " + size_for(symbol.high)) +
+                      (symbol.divisor > 1
+                           ? ", multiples of " + std::to_string(symbol.divisor) +
+                                 (symbol.offset ? " plus " + std::to_string(symbol.offset) : "")
+                           : ""));
     }
     symbols.push_back(value);
   }

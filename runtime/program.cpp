@@ -2,6 +2,7 @@
 #include "runtime/program.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <exception>
 
 #include "runtime/error.h"
@@ -10,12 +11,19 @@
 
 namespace ipex {
 
+std::vector<std::string> Interface::symbol_names() const {
+  std::vector<std::string> names;
+  for (const Symbol& symbol : symbols) names.push_back(symbol.name);
+  return names;
+}
+
 void fields(auto& io, Interface::Symbol& s) {
   io("name", s.name);
   io("input", s.input);
   io("stride", s.is_stride);
   io("dim", s.dim);
   io("divisor", s.divisor);
+  io("offset", s.offset);
   io("low", s.low);
   io("high", s.high);
 }
@@ -286,6 +294,8 @@ class Reader {
                   symbol.dim < static_cast<int>(parts.inputs[symbol.input].sizes.size()),
               "a symbol that no input gives");
       require(symbol.low <= symbol.high && symbol.divisor > 0, "a symbol with no value");
+      require(std::abs(symbol.offset) <= kLargest && std::abs(symbol.low) <= kLargest / symbol.divisor,
+              "a symbol of impossible sizes");
     }
     for (const OutputSpec& output : parts.outputs) {
       require(output.alias_input == -1 || is_input(output.alias_input), "an output aliases no input");

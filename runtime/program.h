@@ -1,7 +1,7 @@
 // A saved program: an Executable as text, with the names that its callers know. print and parse are inverse.
 //
 //   ipex.program version=1 symbols=1 buffers=5
-//   symbol name="batch" input=0 stride=false dim=0 divisor=1 low=1 high=64
+//   symbol name="batch" input=0 stride=false dim=0 divisor=1 offset=0 low=1 high=64
 //   buffer kind="input" index=0
 //   buffer kind="temporary" bytes=(s0 3072 *) takes=2
 //   input name="x" spec=%0:f32[s0,768]{768,1}
@@ -41,7 +41,7 @@ struct Interface {
     int input = -1;  // the executable's
     bool is_stride = false;
     int dim = 0;
-    int64_t divisor = 1;  // the symbol is the size divided by this, without rest
+    int64_t divisor = 1, offset = 0;  // the size is divisor * the symbol + offset
     int64_t low = 0, high = std::numeric_limits<int64_t>::max();
   };
   struct Input {
@@ -65,13 +65,14 @@ struct Interface {
     std::optional<std::vector<SizeExpr>> sizes, strides;
     std::optional<Dtype> dtype;
   };
+  std::vector<std::string> symbol_names() const;
   std::vector<Symbol> symbols;
   std::vector<Input> inputs;  // of the executable
   std::vector<Result> results;
 };
 
 struct Program {
-  static constexpr int64_t kVersion = 1;
+  static constexpr int64_t kVersion = 2;
   Interface interface;
   Executable::Parts parts;
   std::vector<std::string> constants;  // by buffer: the artifact's member with a constant's data

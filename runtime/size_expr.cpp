@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <functional>
+#include <string_view>
 
 #include "runtime/error.h"
 
@@ -65,6 +66,42 @@ int64_t SizeExpr::eval_program(const int64_t* symbols) const {
   }
   IPEX_CHECK(top == 1, "size expression leaves no single value");
   return stack[0];
+}
+
+std::string SizeExpr::text(std::span<const std::string> symbols) const {
+  struct Operator {
+    std::string_view text;
+    int binds;
+    bool associative;
+  };
+  // By Code, from kAdd to kFloorMod.
+  static constexpr std::array<Operator, 5> kOperators = {
+      {{" + ", 1, true}, {" - ", 1, false}, {" * ", 2, true}, {" // ", 2, false}, {" % ", 2, false}}};
+  constexpr int kTightest = 3;
+  struct Part {
+    std::string text;
+    int binds;
+    std::string inside(int operation) const { return binds < operation ? "(" + text + ")" : text; }
+  };
+  std::vector<Part> stack;
+  for (const auto& [code, value] : program_) {
+    if (code == Code::kConst || code == Code::kSymbol) {
+      stack.push_back({code == Code::kConst ? std::to_string(value) : symbols[value], kTightest});
+      continue;
+    }
+    IPEX_CHECK(stack.size() >= 2, "size expression has an operator without operands");
+    const Part b = std::move(stack.back());
+    stack.pop_back();
+    Part& a = stack.back();
+    if (code == Code::kMin || code == Code::kMax) {
+      a = {(code == Code::kMin ? "min(" : "max(") + a.text + ", " + b.text + ")", kTightest};
+      continue;
+    }
+    const Operator& op = kOperators[static_cast<size_t>(code) - static_cast<size_t>(Code::kAdd)];
+    a = {a.inside(op.binds).append(op.text).append(b.inside(op.binds + (op.associative ? 0 : 1))), op.binds};
+  }
+  IPEX_CHECK(stack.size() == 1, "size expression leaves no single value");
+  return stack[0].text;
 }
 
 }  // namespace ipex

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,8 @@ class SizeExpr {
     return is_const() ? program_[0].value : eval_program(symbols);
   }
   const std::vector<Instr>& program() const { return program_; }
+  // As people write it: "2 * batch + 1".
+  std::string text(std::span<const std::string> symbols) const;
 
  private:
   int64_t eval_program(const int64_t* symbols) const;

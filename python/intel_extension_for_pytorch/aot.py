@@ -175,6 +175,10 @@ class LoadedModel(torch.nn.Module):
         `description()["results"]`."""
         return self._model.run(tensors)
 
+    def input_sizes(self, sizes: Sequence[int]) -> list[list[int]]:
+        """Each input's sizes where the open ones have these values, in the order of `description()["dims"]`."""
+        return self._model.input_sizes(list(sizes))
+
     def _flatten(self, args: tuple, kwargs: dict[str, Any]) -> list[Any]:
         names = self._inputs.child(1).context
         if set(names) == set(kwargs):

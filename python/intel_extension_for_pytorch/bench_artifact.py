@@ -24,7 +24,7 @@ def measure(
     model = aot.load(path)
     load_ms = (time.perf_counter() - start) * 1e3
     description = model.description()
-    inputs = _inputs(description, sizes)
+    inputs = _inputs(model, sizes)
     start = time.perf_counter()
     model.run(inputs)
     first_ms = (time.perf_counter() - start) * 1e3
@@ -42,7 +42,8 @@ def measure(
     }  # fmt: skip
 
 
-def _inputs(description: dict[str, Any], sizes: Sequence[str]) -> list[torch.Tensor]:
+def _inputs(model: aot.LoadedModel, sizes: Sequence[str]) -> list[torch.Tensor]:
+    description = model.description()
     chosen: dict[str, int] = {d["name"]: max(d["low"], 1) for d in description["dims"]}
     for item in sizes:
         name, _, value = item.partition("=")
@@ -51,12 +52,8 @@ def _inputs(description: dict[str, Any], sizes: Sequence[str]) -> list[torch.Ten
         chosen[name] = int(value)
     dtypes = {name: dtype for dtype, name in DTYPE_NAMES.items()}
     tensors = []
-    for item in description["inputs"]:
-        if "?" in item["shape"]:
-            raise UserError(
-                f"input {item['name']} has a size that follows from others: measure in a program of your own"
-            )
-        shape = [chosen.get(s, s) for s in item["shape"]]
+    shapes = model.input_sizes(chosen.values())
+    for item, shape in zip(description["inputs"], shapes, strict=True):
         dtype = dtypes[item["dtype"]]
         tensors.append(torch.randn(shape).to(dtype) if dtype.is_floating_point else torch.zeros(shape, dtype=dtype))
     return tensors

@@ -31,7 +31,8 @@ Model = Annotated[
 Artifact = Annotated[Path, typer.Argument(help="what `ipexc compile` wrote", exists=True, dir_okay=False)]
 Json = Annotated[bool, typer.Option("--json", help="for a script to read")]
 Inputs = Annotated[
-    list[str] | None, typer.Option("--input", help="[NAME=]DTYPE[SIZES], as x=f32[1,3,224,224]; sizes may be names")
+    list[str] | None,
+    typer.Option("--input", help="[NAME=]DTYPE[SIZES], as x=f32[1,3,224,224]; sizes may be names: 2*n+1"),
 ]
 Dynamic = Annotated[list[str] | None, typer.Option(help="NAME=LOW..HIGH: sizes called NAME stay open")]
 

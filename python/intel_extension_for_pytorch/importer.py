@@ -76,9 +76,10 @@ class Derived:
         return int(found) if self.dtype is None else torch.tensor(found, dtype=self.dtype)
 
 
-def _read_source(arguments: Sequence[Any], position: int, what: str, dim: int, divisor: int) -> int:
+def _read_source(arguments: Sequence[Any], position: int, what: str, dim: int, divisor: int, offset: int) -> int:
     value = arguments[position]
-    return (value if what == "value" else value.shape[dim] if what == "size" else value.stride(dim)) // divisor
+    given = value if what == "value" else value.shape[dim] if what == "size" else value.stride(dim)
+    return (given - offset) // divisor
 
 
 @dataclass
@@ -87,7 +88,7 @@ class Imported:
 
     graph: Any
     arguments: list[tuple] = field(default_factory=list)  # ("tensor", input) | ("integer",) | ("ignored",)
-    symbols: list[tuple] = field(default_factory=list)  # (argument, "value" | "size" | "stride", dim, divisor)
+    symbols: list[tuple] = field(default_factory=list)  # (argument, "value" | "size" | "stride", dim, divisor, offset)
     outputs: list[tuple] = field(default_factory=list)  # see Importer._output and _alias
     externs: dict[str, str] = field(default_factory=dict)  # op -> why
     extern_sources: dict[str, str] = field(default_factory=dict)  # op -> where it is called first
@@ -257,8 +258,8 @@ class Importer:
         self.result.arguments.append(("tensor", index))
 
     def _add_sources(self, size: int | torch.SymInt, position: int, what: str, dim: int) -> None:
-        for name, divisor in self.symbols.names(size):
-            self._symbol_sources.setdefault(name, (position, what, dim, divisor))
+        for name, divisor, offset in self.symbols.names(size):
+            self._symbol_sources.setdefault(name, (position, what, dim, divisor, offset))
 
     def _next_input(self) -> int:
         self._inputs += 1
@@ -376,7 +377,7 @@ class Importer:
 
     def _derive_size(self, expr: Any, size: torch.SymInt) -> str:
         name = f"derived{len(self.result.derived)}"
-        self._symbol_sources[name] = (self._derive(expr, size), "value", 0, 1)
+        self._symbol_sources[name] = (self._derive(expr, size), "value", 0, 1, 0)
         self._derived_arguments.append(("integer",))
         self.symbols.declare(name, compat.size_hint(size, expr), compat.least_value(size, expr))
         return name

@@ -16,6 +16,7 @@ from .errors import UserError
 from .importer import DTYPE_NAMES
 
 _INPUT = re.compile(r"^(?:(?P<name>\w+)=)?(?P<dtype>\w+)\[(?P<sizes>[^\]]*)\]$")
+_SIZE = re.compile(r"^(?:(?P<factor>\d+)\*)?(?P<name>[A-Za-z_]\w*)(?P<offset>[+-]\d+)?$")
 _DYNAMIC = re.compile(r"^(?P<name>\w+)=(?P<low>\d+)\.\.(?P<high>\d+)$")
 
 
@@ -23,7 +24,8 @@ def exported(
     model: str, inputs: Sequence[str], dynamic: Sequence[str]
 ) -> tuple[torch.export.ExportedProgram, dict[str, str]]:
     """The program; a factory's model is exported for its inputs, with the sizes in `dynamic` left open. And what the
-    program's symbols are called in `dynamic`."""
+    program's symbols are called in `dynamic`. An input's size is a number, or an open size by its name, which may be
+    multiplied by a number and have one added: "2*batch+1"."""
     if model.endswith(".pt2"):
         if inputs or dynamic:
             raise UserError(f"{model} is exported already: its inputs and open sizes are fixed")
@@ -107,11 +109,15 @@ def _example(text: str, ranges: dict[str, Any]) -> tuple[str, torch.Tensor]:
     for size in sizes:
         if size.isdigit():
             shape.append(int(size))
-        elif size in ranges:
-            # A size of 1 would be taken for a broadcast.
-            shape.append(min(max(ranges[size].min, 2), ranges[size].max))
-        else:
-            raise UserError(f"{text!r}: say what {size} may be, as --dynamic {size}=1..64")
+            continue
+        match = _SIZE.match(size)
+        if not match:
+            raise UserError(f"{text!r}: {size} is neither a number nor a size such as batch, 2*batch or batch+1")
+        if match["name"] not in ranges:
+            raise UserError(f"{text!r}: say what {match['name']} may be, as --dynamic {match['name']}=1..64")
+        limits = ranges[match["name"]]
+        # A size of 1 would be taken for a broadcast.
+        shape.append(_derived(match, min(max(limits.min, 2), limits.max)))
     if dtype.is_floating_point:
         return name, torch.randn(shape).to(dtype)
     return name, torch.zeros(shape, dtype=dtype)
@@ -123,10 +129,19 @@ def _size_names(program: torch.export.ExportedProgram, inputs: Sequence[str], ra
     for position, text in zip(program.graph_signature.user_inputs, inputs, strict=False):
         name, _, sizes = _parts(text)
         for dim, size in enumerate(sizes):
-            if size in ranges:
-                names[str(placeholders[name or position].meta["val"].shape[dim])] = size
+            match = _SIZE.match(size)
+            if match and match["name"] in ranges:
+                (symbol,) = placeholders[name or position].meta["val"].shape[dim].node.expr.free_symbols
+                names[str(symbol)] = match["name"]
     return names
 
 
 def _open_sizes(text: str, ranges: dict[str, Any]) -> dict[int, Any]:
-    return {d: ranges[size] for d, size in enumerate(_parts(text)[2]) if size in ranges}
+    matches = [_SIZE.match(size) for size in _parts(text)[2]]
+    return {d: _derived(match, ranges[match["name"]]) for d, match in enumerate(matches) if match}
+
+
+def _derived(match: re.Match[str], size: Any) -> Any:
+    """An int, or a torch.export.Dim, times and plus what the text says."""
+    size = int(match["factor"]) * size if match["factor"] else size
+    return size + int(match["offset"]) if match["offset"] else size

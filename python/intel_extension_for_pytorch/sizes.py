@@ -89,16 +89,17 @@ class Symbols:
                 self._wholes[part] = (symbol, k)
         return self._multiples
 
-    def names(self, size: int | torch.SymInt) -> list[tuple[str, int]]:
-        """The symbols that an argument's size gives, each with what it is to be divided by."""
+    def names(self, size: int | torch.SymInt) -> list[tuple[str, int, int]]:
+        """The symbols that an argument's size gives, each as (name, k, offset): the size is k * symbol + offset."""
         if not isinstance(size, torch.SymInt):
             return []
-        factor, symbol = size.node.expr.as_coeff_Mul()  # 2*s0 where a size was exported as a multiple of another
-        if not symbol.is_Symbol or not factor.is_Integer or factor < 1:
+        offset, multiple = size.node.expr.as_coeff_Add()  # 2*s0 + 1 where a size was exported so
+        factor, symbol = multiple.as_coeff_Mul()
+        if not symbol.is_Symbol or not factor.is_Integer or factor < 1 or not offset.is_Integer:
             return []
         self._known_multiples(size)
         parts = [(str(part), k) for part, (of, k) in self._wholes.items() if of == symbol]
-        return [(name, int(factor) * k) for name, k in [(str(symbol), 1), *parts]]
+        return [(name, int(factor) * k, int(offset)) for name, k in [(str(symbol), 1), *parts]]
 
     def strides(self, strides: Any) -> tuple[Dim, ...]:
         """As dims(), without the max(1, s) of contiguous tensors: it matters only where there are no elements."""

@@ -26,7 +26,7 @@ const char* const kMatMul = R"(graph main(%x: f32[8,64], %w: f32[64,64] static, 
 TEST(Program, NamesStepsAndSources) {
   const std::string text = text_of(compiled(kMatMul));
   for (const char* part :
-       {"ipex.program version=1 symbols=0", "input name=\"input1\" member=\"weights/input1\"",
+       {"ipex.program version=2 symbols=0", "input name=\"input1\" member=\"weights/input1\"",
         "\nonednn.matmul dst=%", "post=[{name=\"relu\"", "pack=true", "\nkernel name=\"k0_exp\"",
         "sources=[\"model.py:5 linear\"]"})
     EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
@@ -97,7 +97,7 @@ TEST(Program, DamageIsNamedWithItsPlace) {
   const auto message = [&](const std::string& from, const std::string& to) {
     return message_of(c, from, to);
   };
-  EXPECT_NE(message("version=1", "version=9").find("has version 9"), std::string::npos);
+  EXPECT_NE(message("version=2", "version=9").find("has version 9"), std::string::npos);
   EXPECT_NE(message("buffers=", "buffers=1").find("buffers come before steps"), std::string::npos);
   EXPECT_NE(message("kind=\"input\"", "kind=\"inbut\"").find("program:2:"), std::string::npos);
   EXPECT_NE(message("onednn.matmul", "onednn.matmal").find("no step is called"), std::string::npos);

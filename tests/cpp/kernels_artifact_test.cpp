@@ -26,8 +26,8 @@ namespace fs = std::filesystem;
 
 // y = x w + b, its largest two of each row, and what lies where in a sorted constant.
 constexpr char kProgram[] =
-    R"(ipex.program version=1 symbols=1 buffers=9
-symbol name="rows" input=0 stride=false dim=0 divisor=1 low=1 high=64
+    R"(ipex.program version=2 symbols=1 buffers=9
+symbol name="rows" input=0 stride=false dim=0 divisor=1 offset=0 low=1 high=64
 buffer kind="input" index=0 bytes=0
 buffer kind="input" index=1 bytes=0
 buffer kind="input" index=2 bytes=0
@@ -122,7 +122,7 @@ constexpr std::array kEpilogues = {"relu", "gelu", "tanh", "sigmoid", "abs", "sq
 std::string many_products() {
   const auto number = [](size_t n) { return std::to_string(n); };
   const size_t count = kEpilogues.size(), first_output = 3, first_packed = 3 + count;
-  std::string text = "ipex.program version=1 symbols=0 buffers=" + number(3 + 2 * count) + "\n";
+  std::string text = "ipex.program version=2 symbols=0 buffers=" + number(3 + 2 * count) + "\n";
   for (const char* index : {"0", "1", "2"})
     text += std::string("buffer kind=\"input\" index=") + index + " bytes=0\n";
   for (size_t i = 0; i < count; ++i) text += "buffer kind=\"output\" index=" + number(i) + " bytes=0\n";
@@ -212,7 +212,7 @@ TEST_F(ArtifactFileTest, WhatDoesNotFitIsNamed) {
 
 TEST_F(ArtifactFileTest, VersionsAndNeedsAreChecked) {
   ArtifactParts later = parts();
-  later.variants[0].program.replace(later.variants[0].program.find("version=1"), 9, "version=2");
+  later.variants[0].program.replace(later.variants[0].program.find("version=2"), 9, "version=3");
   write_artifact(path_, later);
   EXPECT_THROW(load_artifact(path_, {}, kernels::read_step), UserError);
   ArtifactParts torch = parts();

@@ -74,6 +74,22 @@ TEST(SizeExprs, Arithmetic) {
   EXPECT_EQ(binary(Code::kFloorDiv, most, 2), most / 2);
 }
 
+TEST(SizeExprs, AsPeopleWriteThem) {
+  const std::vector<std::string> names = {"batch", "length"};
+  const SizeExpr::Instr batch{Code::kSymbol, 0}, length{Code::kSymbol, 1}, one{Code::kConst, 1};
+  const auto text = [&](std::vector<SizeExpr::Instr> program) {
+    return SizeExpr(std::move(program)).text(names);
+  };
+  EXPECT_EQ(text({one}), "1");
+  EXPECT_EQ(text({batch, length, {Code::kMul}, one, {Code::kAdd}}), "batch * length + 1");
+  EXPECT_EQ(text({batch, length, one, {Code::kAdd}, {Code::kMul}}), "batch * (length + 1)");
+  EXPECT_EQ(text({batch, length, one, {Code::kSub}, {Code::kSub}}), "batch - (length - 1)");
+  EXPECT_EQ(text({batch, length, {Code::kSub}, one, {Code::kSub}}), "batch - length - 1");
+  EXPECT_EQ(text({batch, length, {Code::kFloorDiv}, one, {Code::kFloorMod}}), "batch // length % 1");
+  EXPECT_EQ(text({batch, length, one, {Code::kMul}, {Code::kFloorDiv}}), "batch // (length * 1)");
+  EXPECT_EQ(text({batch, length, one, {Code::kAdd}, {Code::kMax}}), "max(batch, length + 1)");
+}
+
 TEST(SizeExprs, OrderOfOperands) {
   // (s0 - s1) * 2 - s0 / (s1 + 1)
   EXPECT_EQ(eval({{Code::kSymbol, 0},

@@ -139,6 +139,28 @@ def test_sizes_that_are_multiples_of_others(tmp_path):
             loaded(torch.randn(7, 4), torch.randn(rows, 4))
 
 
+def test_sizes_that_are_others_plus_a_number(tmp_path):
+    class Steps(nn.Module):
+        def forward(self, y):
+            return (y[1:] - y[:-1]).relu(), y.shape[0]
+
+    steps = Dim("steps", min=2, max=32)
+    for factor, offset in ((1, 1), (2, 1), (3, -2)):
+        example = torch.randn(5 * factor + offset, 8)
+        loaded = compile_and_load(tmp_path, export(Steps(), example, dynamic=({0: factor * steps + offset},)))
+        assert loaded.input_sizes([7]) == [[7 * factor + offset, 8]]
+        for size in (2, 9, 32):
+            y = torch.randn(size * factor + offset, 8)
+            (difference, rows), expected = loaded(y), Steps()(y)
+            torch.testing.assert_close(difference, expected[0])
+            assert rows == expected[1]
+        with pytest.raises(UserError, match=f"compiled for {2 * factor + offset} to {32 * factor + offset}"):
+            loaded(torch.randn(33 * factor + offset, 8))
+        if factor > 1:
+            with pytest.raises(UserError, match=f"multiples of {factor} plus {offset}"):
+                loaded(torch.randn(9 * factor + offset + 1, 8))
+
+
 class Recurrent(nn.Module):
     def __init__(self):
         super().__init__()
@@ -482,6 +504,28 @@ def test_compile_inspect_run_bench(tmp_path, factory, capsys):
     )
     settings = json.loads(capsys.readouterr().out)["settings"]
     assert [s["streams"] for s in settings] == [1, 2] and all(s["calls"] > 0 for s in settings)
+
+
+def test_command_line_with_sizes_that_follow_from_others(tmp_path, factory, capsys):
+    factory.write_text(
+        FACTORY
+        + """
+class Steps(torch.nn.Module):
+    def forward(self, y, w):
+        return (y[1:] - y[:-1]) * w
+"""
+    )
+    artifact = tmp_path / "steps.ipex"
+    given = ["--input", "y=f32[2*steps+1,8]", "--input", "w=f32[2*steps,1]", "--dynamic", "steps=2..16"]
+    assert ipexc("compile", f"{factory}:Steps", "-o", artifact, *given) == 0
+    capsys.readouterr()
+    assert ipexc("inspect", artifact, "--json") == 0
+    seen = json.loads(capsys.readouterr().out)
+    assert [i["shape"] for i in seen["inputs"]] == [["steps * 2 + 1", 8], ["steps * 2", 1]]
+    assert ipexc("bench", artifact, "--size", "steps=4", "--seconds", "0.05", "--json") == 0
+    assert [i["shape"] for i in json.loads(capsys.readouterr().out)["inputs"]] == [[9, 8], [8, 1]]
+    assert ipexc("compile", f"{factory}:Steps", "-o", artifact, "--input", "y=f32[n^2,8]", "--dynamic", "n=2..9") == 3
+    assert "n^2 is neither" in capsys.readouterr().err
 
 
 def test_exit_codes(tmp_path, factory, capsys):

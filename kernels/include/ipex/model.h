@@ -26,7 +26,7 @@ namespace ipex {
 
 // A size of an input or result: fixed (low == high), or known per call, within [low, high].
 struct Dim {
-  std::string name;  // "s0"; empty when fixed
+  std::string name;  // "batch", or "batch + 1" of another input's; empty when fixed
   int64_t low = 0, high = 0;
   bool is_fixed() const { return low == high; }
 };
