@@ -47,6 +47,16 @@ std::string label(Value v) {
   return "t" + std::to_string(v.node) + (v.result ? "_" + std::to_string(v.result) : "");
 }
 
+// Half the bytes of an index vector, and one gather instruction instead of two. Index arithmetic stays as it
+// is: strides are seen in it.
+Expr in_32_bits(const Expr& inside, const Dim& size) {
+  const auto number = as_const_int(size);
+  const bool computed = inside->is(loop::ExprKind::kVar) || inside->is(loop::ExprKind::kLoad) ||
+                        inside->is(loop::ExprKind::kCast);
+  if (!computed || !number || *number > std::numeric_limits<int32_t>::max()) return inside;
+  return make_cast(Dtype::kI64, make_cast(Dtype::kI32, inside));
+}
+
 }  // namespace
 
 Expr Lowering::value(Value v, const Index& index, const Expr& mask) {
@@ -286,6 +296,7 @@ void Lowering::report_index(const Expr& given, const Dim& size, const Expr& faul
 Index Lowering::mapped_index(const Node& node, const Shape& x, const Index& u, const Expr& mask,
                              Expr* valid) {
   const auto& map = node.attr<std::vector<int64_t>>("map");
+  const auto proved = node.attr_or<std::vector<int64_t>>("proved", {});
   Index at(x.size());
   for (size_t d = 0; d < x.size(); ++d) {
     if (map[d] >= 0) {
@@ -297,6 +308,10 @@ Index Lowering::mapped_index(const Node& node, const Shape& x, const Index& u, c
     if (auto known = as_const_int(given), size = as_const_int(x[d]);
         known && size && *known >= 0 && *known < *size) {
       at[d] = given;
+      continue;
+    }
+    if (std::find(proved.begin(), proved.end(), -map[d]) != proved.end()) {
+      at[d] = in_32_bits(given, x[d]);
       continue;
     }
     Expr negative = make_apply(ScalarOp::lt_, {given, index_const(0)});

@@ -56,6 +56,12 @@ Graph widen_library(Graph graph, const loop::Target& target);
 // the edges that need one; row-major operands for an lstm.
 Graph plan_layouts(Graph graph);
 
+// prove_indices: names the index operands of a gather that lie inside the dims that they address in every
+// run, by intervals of values: they are not checked. Casts of floats known to fit 32 bits are made by way of
+// i32, for which CPUs have an instruction.
+//   %2 = pointwise.clamp(%i, 0, 63); %3 = gather(%x: f32[64], %2) map=[-1]   =>   the same with proved=[1]
+Graph prove_indices(Graph graph);
+
 // form_groups: partitions fusible nodes (pointwise, reduce, views, iota, full, gather, scatter, cat, pad,
 // pool, scan, reorder) into Group nodes, one kernel each.
 //   pre: canonical; post: every fusible node that computes is in a Group; views of buffers that no kernel

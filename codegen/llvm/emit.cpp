@@ -82,6 +82,7 @@ class FunctionEmitter {
   llvm::Value* emit_uncached(const ExprNode& e);
   llvm::Value* emit_apply(const ExprNode& e);
   IndexRef emit_index(const Expr& e);
+  void split_sum(const Expr& e, Expr& base, Expr& rest) const;
   struct Strided {
     Expr base, stride;
   };
@@ -511,7 +512,22 @@ IndexRef FunctionEmitter::emit_index(const Expr& e) {
   const int lanes = e->type.lanes;
   if (lanes == 1) return {emit(e), ir_.getInt64(0), nullptr, 1};
   if (const auto s = strided(e)) return {emit(s->base), emit(s->stride), nullptr, lanes};
-  return {nullptr, nullptr, emit(e), lanes};
+  Expr base = index_const(0), rest;
+  split_sum(e, base, rest);
+  return {emit(base), nullptr, emit(rest), lanes};
+}
+
+// The terms of a sum that are the same in every lane, and the others.
+void FunctionEmitter::split_sum(const Expr& e, Expr& base, Expr& rest) const {
+  if (e->is(ExprKind::kApply) && e->op == ScalarOp::add_) {
+    for (const Expr& term : e->args) split_sum(term, base, rest);
+    return;
+  }
+  const auto s = strided(e);
+  if (s && as_const_int(s->stride) == 0)
+    base = base + s->base;
+  else
+    rest = rest ? rest + e : e;
 }
 
 // e as base + lane * stride, seen through names and sums.

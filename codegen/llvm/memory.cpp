@@ -10,7 +10,7 @@ namespace ipex::loop {
 namespace {
 
 std::optional<int64_t> constant_stride(const IndexRef& index) {
-  if (!index.base) return std::nullopt;
+  if (index.vector) return std::nullopt;
   if (auto* stride = llvm::dyn_cast<llvm::ConstantInt>(index.stride)) return stride->getSExtValue();
   return std::nullopt;
 }
@@ -93,14 +93,13 @@ llvm::Value* MemoryBuilder::address(const BufferRef& buffer, llvm::Value* index)
 }
 
 llvm::Value* MemoryBuilder::addresses(const BufferRef& buffer, const IndexRef& index) {
+  // The common base goes into the pointer; what is left are small constants when the stride is one, and 32
+  // bits when the vector is an extension of them.
+  llvm::Value* pointer = address(buffer, index.base);
   llvm::Value* lanes = index.vector;
-  if (index.base) {
-    // The common base goes into the pointer; what is left are small constants when the stride is one.
-    llvm::Value* pointer = address(buffer, index.base);
+  if (!lanes)
     lanes = ir_.CreateMul(values_.iota(Dtype::kI64, index.lanes), values_.splat(index.stride, index.lanes));
-    return ir_.CreateGEP(values_.memory_type({buffer.dtype, 1}), pointer, lanes);
-  }
-  return ir_.CreateGEP(values_.memory_type({buffer.dtype, 1}), buffer.pointer, lanes);
+  return ir_.CreateGEP(values_.memory_type({buffer.dtype, 1}), pointer, lanes);
 }
 
 llvm::Value* MemoryBuilder::first_of_reversed(const IndexRef& index) {

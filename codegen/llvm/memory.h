@@ -16,11 +16,11 @@ struct BufferRef {
   llvm::MDNode* distinct = nullptr;  // !noalias: scopes of buffers that never share memory with this one
 };
 
-// An index: lane l is base + l * stride, or, when vector is set, whatever it says.
+// An index: lane l is base + l * stride, or, where vector is set, base + vector[l].
 struct IndexRef {
   llvm::Value* base = nullptr;    // scalar i64
-  llvm::Value* stride = nullptr;  // scalar i64
-  llvm::Value* vector = nullptr;  // <lanes x i64>; used when base is null
+  llvm::Value* stride = nullptr;  // scalar i64; null with a vector
+  llvm::Value* vector = nullptr;  // <lanes x i64>
   int lanes = 1;
 };
 

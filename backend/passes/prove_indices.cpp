@@ -1,0 +1,261 @@
+// Intervals of values, forward through the graph, for the sake of gathers: where an index is computed from
+// positions and clamped (interpolation, sampling of a grid), it lies inside the dim that it addresses in
+// every run, and the kernel need not look.
+//
+// A float's interval leaves NaN out: no interval means that it may be NaN, or anything. Bounds of rounded
+// results are widened, because a kernel may contract a product and a sum into one rounding.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <optional>
+
+#include "backend/graph/constants.h"
+#include "backend/passes/passes.h"
+
+namespace ipex::graph {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kExact = 0x1p53;          // integers up to here are doubles
+constexpr double kLargestFloat = 0x1p100;  // far from overflow in f32
+
+struct Interval {
+  double low, high;
+};
+using Range = std::optional<Interval>;
+
+Interval all_of(Dtype dtype) {
+  if (dtype == Dtype::kBool) return {0, 1};
+  const int bits = 8 * itemsize(dtype);
+  return dtype == Dtype::kU8 ? Interval{0, 255}
+                             : Interval{-std::ldexp(1.0, bits - 1), std::ldexp(1.0, bits - 1) - 1};
+}
+
+Interval joined(Interval a, Interval b) { return {std::min(a.low, b.low), std::max(a.high, b.high)}; }
+
+Interval corners(Interval a, Interval b, auto op) {
+  const auto [low, high] =
+      std::minmax({op(a.low, b.low), op(a.low, b.high), op(a.high, b.low), op(a.high, b.high)});
+  return {low, high};
+}
+
+class IndexProver {
+ public:
+  explicit IndexProver(Graph graph) : graph_(std::move(graph)), new_(graph_.without_nodes()) {}
+
+  Graph run() {
+    const auto is_gather = [](const Node& node) { return node.op == Op::kGather; };
+    if (std::none_of(graph_.nodes.begin(), graph_.nodes.end(), is_gather)) return std::move(graph_);
+    for (const Node& old : graph_.nodes) {
+      ranges_.push_back(old.types.size() == 1 ? bounded(of(old), old.types[0].dtype) : std::nullopt);
+      Node node = old;
+      if (is_gather(old)) prove(node);
+      for (Value& v : node.operands) v = mapped(v);
+      if (casts_to_few_bits(old)) node.operands[0] = in_32_bits(node);
+      mapped_.push_back(new_.add(std::move(node)).node);
+    }
+    for (const int32_t input : graph_.inputs) new_.inputs.push_back(mapped_[input]);
+    for (const GraphOutput& output : graph_.outputs)
+      new_.outputs.push_back({mapped(output.value), output.strides});
+    for (const InputMutation& m : graph_.mutations) new_.mutations.push_back({m.input, mapped(m.value)});
+    return std::move(new_);
+  }
+
+ private:
+  Value mapped(Value v) const { return {mapped_[v.node], v.result}; }
+
+  bool casts_to_few_bits(const Node& node) const {
+    if (node.op != Op::kPointwise || node.name != "cast" || node.types[0].dtype != Dtype::kI64) return false;
+    const Range range = ranges_.back();
+    const Interval few = all_of(Dtype::kI32);
+    return is_float(graph_.type(node.operands[0]).dtype) && range->low >= few.low && range->high <= few.high;
+  }
+
+  Value in_32_bits(Node cast) {
+    cast.types[0].dtype = Dtype::kI32;
+    return new_.add(std::move(cast));
+  }
+
+  void prove(Node& node) const {
+    const auto& map = node.attr<std::vector<int64_t>>("map");
+    const Shape& shape = graph_.type(node.operands[0]).shape;
+    std::vector<int64_t> proved;
+    for (int64_t j = 1; j < static_cast<int64_t>(node.operands.size()); ++j) {
+      const Range range = ranges_[node.operands[j].node];
+      bool inside = range && range->low >= 0;
+      for (size_t d = 0; d < map.size(); ++d) {
+        const auto size = loop::as_const_int(shape[d]);
+        if (map[d] == -j) inside = inside && size && range->high < static_cast<double>(*size);
+      }
+      if (inside) proved.push_back(j);
+    }
+    if (!proved.empty()) node.attrs["proved"] = std::move(proved);
+  }
+
+  // What a result of this dtype can be, given the interval of the exact result.
+  static Range bounded(Range range, Dtype dtype) {
+    if (!is_float(dtype)) {
+      const Interval all = all_of(dtype);
+      return range && range->low >= all.low && range->high <= all.high ? *range : all;
+    }
+    const bool wide = dtype == Dtype::kF32 || dtype == Dtype::kF64;
+    if (!range || !wide || std::max(-range->low, range->high) > kLargestFloat) return std::nullopt;
+    return range;
+  }
+
+  Range of(const Node& node) const {
+    switch (node.op) {
+      case Op::kConstant:
+        return of_constant(node);
+      case Op::kIota:
+        return of_positions(node);
+      case Op::kExpand:
+      case Op::kReshape:
+      case Op::kPermute:
+      case Op::kSlice:
+      case Op::kReorder:
+        return operand(node, 0);
+      case Op::kCat: {
+        Range all = operand(node, 0);
+        for (size_t i = 1; all && i < node.operands.size(); ++i) {
+          const Range next = operand(node, i);
+          all = next ? Range(joined(*all, *next)) : std::nullopt;
+        }
+        return all;
+      }
+      case Op::kPointwise:
+        return of_pointwise(node);
+      default:
+        return std::nullopt;
+    }
+  }
+
+  static double as_double(const Number& number) {
+    return std::visit([](auto value) { return static_cast<double>(value); }, number);
+  }
+
+  Range of_constant(const Node& node) const {
+    const Dtype dtype = node.types[0].dtype;
+    Interval all{kInfinity, -kInfinity};
+    const auto add = [&](double value) {
+      if (dtype == Dtype::kF32) value = static_cast<float>(value);
+      all = std::isnan(value) ? Interval{-kInfinity, kInfinity} : joined(all, {value, value});
+    };
+    if (!node.constant) {
+      const Attr& attr = node.attrs.find("value")->second;
+      if (const auto* real = std::get_if<double>(&attr))
+        add(*real);
+      else if (const auto* integer = std::get_if<int64_t>(&attr))
+        add(static_cast<double>(*integer));
+      else
+        return std::nullopt;
+      return all;
+    }
+    const auto& bytes = node.constant->bytes;
+    for (size_t at = 0; at < bytes.size(); at += itemsize(dtype))
+      add(as_double(decode_number(bytes.data() + at, dtype)));
+    return all.low <= all.high ? Range(all) : std::nullopt;
+  }
+
+  static Range of_positions(const Node& node) {
+    const auto number = [&](const char* key) -> std::optional<int64_t> {
+      const Attr& attr = node.attrs.find(key)->second;
+      if (const auto* integer = std::get_if<int64_t>(&attr)) return *integer;
+      const auto* dim = std::get_if<Dim>(&attr);
+      return dim ? loop::as_const_int(*dim) : std::nullopt;
+    };
+    const auto start = number("start"), step = number("step");
+    const auto count = loop::as_const_int(node.types[0].shape[node.attr<int64_t>("axis")]);
+    if (!start || !step || !count) return std::nullopt;
+    const auto first = static_cast<double>(*start);
+    const double last =
+        first + static_cast<double>(*step) * static_cast<double>(std::max<int64_t>(*count - 1, 0));
+    return Interval{std::min(first, last), std::max(first, last)};
+  }
+
+  Range operand(const Node& node, size_t i) const {
+    return node.operands[i].result == 0 ? ranges_[node.operands[i].node] : std::nullopt;
+  }
+
+  Range of_pointwise(const Node& node) const {
+    const std::string_view name = node.name;
+    const Dtype dtype = node.types[0].dtype;
+    if (name == "where") return of_choice(node);
+    if (name == "cast") return of_cast(operand(node, 0), graph_.type(node.operands[0]).dtype, dtype);
+    std::vector<Interval> x;
+    for (size_t i = 0; i < node.operands.size(); ++i) {
+      const Range range = operand(node, i);
+      if (!range) return std::nullopt;
+      x.push_back(*range);
+    }
+    if (name == "add") return computed({x[0].low + x[1].low, x[0].high + x[1].high}, dtype);
+    if (name == "sub") return computed({x[0].low - x[1].high, x[0].high - x[1].low}, dtype);
+    if (name == "mul") return computed(corners(x[0], x[1], std::multiplies<>()), dtype);
+    if (name == "div" && is_float(dtype) && (x[1].low > 0 || x[1].high < 0))
+      return computed(corners(x[0], x[1], std::divides<>()), dtype);
+    if (name == "neg") return computed({-x[0].high, -x[0].low}, dtype);
+    const auto each = [&](auto op) { return Interval{op(x[0].low), op(x[0].high)}; };
+    if (name == "floor") return each([](double v) { return std::floor(v); });
+    if (name == "ceil") return each([](double v) { return std::ceil(v); });
+    if (name == "trunc") return each([](double v) { return std::trunc(v); });
+    if (name == "round") return each([](double v) { return std::nearbyint(v); });
+    if (name == "clamp_min" || name == "maximum")
+      return Interval{std::max(x[0].low, x[1].low), std::max(x[0].high, x[1].high)};
+    if (name == "clamp_max" || name == "minimum")
+      return Interval{std::min(x[0].low, x[1].low), std::min(x[0].high, x[1].high)};
+    if (name == "clamp")
+      return Interval{std::min(std::max(x[0].low, x[1].low), x[2].low),
+                      std::min(std::max(x[0].high, x[1].high), x[2].high)};
+    return std::nullopt;
+  }
+
+  // The result of arithmetic: a float is rounded, and an integer may have overflowed where doubles are too
+  // coarse to tell.
+  static Interval computed(Interval exact, Dtype dtype) {
+    if (!is_float(dtype)) return std::max(-exact.low, exact.high) <= kExact ? exact : all_of(dtype);
+    const double ulps = dtype == Dtype::kF64 ? 0x1p-50 : 0x1p-21;
+    return {exact.low - std::abs(exact.low) * ulps, exact.high + std::abs(exact.high) * ulps};
+  }
+
+  static Range of_cast(Range x, Dtype from, Dtype to) {
+    if (!x || to == Dtype::kBool) return std::nullopt;
+    const bool exact = !is_float(from) && std::max(-x->low, x->high) <= 0x1p24;
+    if (is_float(to) && !exact) return computed(*x, to);
+    if (is_float(from) && !is_float(to)) return Interval{std::trunc(x->low), std::trunc(x->high)};
+    return x;
+  }
+
+  // where(condition, x, y): what the condition says about x holds for it, and no comparison holds for a NaN.
+  Range of_choice(const Node& node) const {
+    Range x = operand(node, 1);
+    const Range y = operand(node, 2);
+    Interval chosen = x.value_or(Interval{-kInfinity, kInfinity});
+    narrow(graph_.node(node.operands[0]), node.operands[1], chosen);
+    if (!x && (std::isinf(chosen.low) || std::isinf(chosen.high))) return std::nullopt;
+    return y ? Range(joined(chosen, *y)) : std::nullopt;
+  }
+
+  void narrow(const Node& condition, Value x, Interval& range) const {
+    if (condition.op != Op::kPointwise) return;
+    const std::string_view name = condition.name;
+    if (name == "bitwise_and" || name == "logical_and") {
+      for (Value v : condition.operands) narrow(graph_.node(v), x, range);
+      return;
+    }
+    if (condition.operands.size() != 2 || condition.operands[0] != x) return;
+    const Range limit = operand(condition, 1);
+    if (!limit) return;
+    if (name == "ge" || name == "gt") range.low = std::max(range.low, limit->low);
+    if (name == "le" || name == "lt") range.high = std::min(range.high, limit->high);
+  }
+
+  Graph graph_, new_;
+  std::vector<Range> ranges_;    // by node of graph_, of its only result
+  std::vector<int32_t> mapped_;  // by node of graph_: the node of new_
+};
+
+}  // namespace
+
+Graph prove_indices(Graph graph) { return IndexProver(std::move(graph)).run(); }
+
+}  // namespace ipex::graph
