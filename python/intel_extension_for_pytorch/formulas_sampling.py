@@ -55,7 +55,7 @@ def _inside(x: Tensor, size: int, padding: int, align_corners: bool) -> tuple[Te
             x = torch.where(odd, span - rest, rest) + low
     within = (x > 0) & (x < size - 1)
     slope = torch.where(within, 1.0 if slope is None else slope, 0.0)
-    return x.clamp(0, size - 1), slope
+    return torch.where(x > 0, x, 0.0).clamp_max(size - 1), slope  # NaN becomes 0
 
 
 def _taps(grid: Tensor, size: int, interpolation: int, padding: int, align_corners: bool) -> list[Tap]:
@@ -64,7 +64,8 @@ def _taps(grid: Tensor, size: int, interpolation: int, padding: int, align_corne
 
     def tap(at: Tensor, weight: Tensor, slope: Tensor | None) -> Tap:
         valid = (at >= 0) & (at <= size - 1)
-        at, weight = torch.where(valid, at, 0.0), torch.where(valid, weight, 0.0)
+        # 0 outside, but NaN where the grid has no number, as in ATen.
+        at, weight = torch.where(valid, at, 0.0), torch.where(valid, weight, weight * 0.0)
         return Tap(at, weight, None if slope is None else torch.where(valid, slope, 0.0))
 
     if interpolation == _BICUBIC:

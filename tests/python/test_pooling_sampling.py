@@ -1,6 +1,7 @@
 """Pooling, interpolation and grid sampling, native both ways: modes, borders, layouts, empty and dynamic sizes."""
 
 import functools
+import math
 
 import pytest
 import torch
@@ -139,6 +140,16 @@ def test_grid_sample(rank, mode, padding, corners, strict):
     function = bound(F.grid_sample, mode=mode, padding_mode=padding, align_corners=corners)
     # Coordinates are differences of nearly equal numbers: eager's own error is of this size.
     assert_all([Call(mode, function, (x, grid))], functools.partial(difference, scale=8.0), gradients=True)
+
+
+@pytest.mark.parametrize("mode", ["bilinear", "nearest", "bicubic"])
+@pytest.mark.parametrize("padding", ["zeros", "border"])
+def test_grid_sample_of_no_numbers(mode, padding, compiled, strict):
+    function = bound(F.grid_sample, mode=mode, padding_mode=padding, align_corners=False)
+    x, grid = torch.randn(1, 2, 8, 9), torch.rand(1, 5, 4, 2) * 3 - 1.5
+    for place, value in enumerate((math.inf, -math.inf, math.nan, 1e30, -1e30, 3e9)):
+        grid.view(-1)[3 * place] = value
+    torch.testing.assert_close(compiled(function)(x, grid), function(x, grid), rtol=1e-4, atol=1e-4, equal_nan=True)
 
 
 @pytest.mark.parametrize("mode", ["bilinear", "nearest", "bicubic"])
