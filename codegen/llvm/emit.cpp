@@ -344,6 +344,7 @@ void FunctionEmitter::emit_parallel(const For& loop) {
     frame_.buffers[name] =
         buffer_ref(name, outer.buffers[name].dtype, ir_.CreateLoad(ir_.getPtrTy(), slot, name));
   }
+  emitted_.clear();  // values of the other function
   emit_counted(loop.var, body->getArg(1), body->getArg(2), nullptr, loop.body);
   ir_.CreateRetVoid();
   frame_ = std::move(outer);

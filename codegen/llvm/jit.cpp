@@ -43,14 +43,10 @@ class Stopwatch {
 std::unique_ptr<llvm::Module> optimized_module(llvm::LLVMContext& context,
                                                const std::vector<Function>& functions, const Target& target) {
   auto module = emit_module(context, functions, target);
-#ifdef IPEX_DEBUG
-  const bool verified = true;
-#else
-  const bool verified = env::flag("IPEX_VERIFY");
-#endif
+  // Always: LLVM crashes on invalid IR, or makes code of it.
   std::string problem;
   llvm::raw_string_ostream stream(problem);
-  if (verified && llvm::verifyModule(*module, &stream))
+  if (llvm::verifyModule(*module, &stream))
     throw InternalError("invalid LLVM IR: " + problem + "\n" + module_text(*module));
   optimize(*module, target);
   return module;

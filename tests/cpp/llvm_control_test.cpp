@@ -38,6 +38,18 @@ TEST(Control, SumAndArgmaxThroughStates) {
         {n});
 }
 
+// One node in the bounds of a parallel loop and in its body is a value in each of the two functions.
+TEST(Control, ParallelBodiesShareNoValuesWithTheirFunction) {
+  Function f = parse_function(R"(func f(in x: f32[s0*s0], out y: f32[s0*s0]) symbols(s0) {
+})");
+  const Expr extent = make_var("s0") * make_var("s0"), i = make_var("i");
+  For loop{"i", index_const(0), extent, ForKind::kParallel};
+  loop.body = make_block({Alloc{"row", Dtype::kF32, extent}, Store{"row", i, make_load("x", Dtype::kF32, i)},
+                          Store{"y", i, make_load("row", Dtype::kF32, i)}});
+  f.body = make_block({std::move(loop)});
+  expect_same(f, {numbers(Dtype::kF32, 81), Array(Dtype::kF32, 81)}, {9});
+}
+
 TEST(Control, NestedReductionCarriesTheOuterState) {
   const Function f = parse_function(R"(func nested(in x: f64[24], out y: f64[1]) {
   for i in 0..4 reduce(s: f64 = 10d identity(0d)) {
