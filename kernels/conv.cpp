@@ -154,6 +154,7 @@ Plan build(const ConvDesc& desc, const std::optional<Packed>& packed, const Reso
   plan.add(chosen->desc, std::move(arguments));
   if (written != result) plan.copy(written, result);
 
+  prepare(chosen->quality);
   plan.detail =
       std::string(chosen->desc.impl_info_str()) + (desc.bias ? " +bias" : "") + post_op_text(p.post);
   if (packed) plan.detail += ", packed w";

@@ -1,6 +1,8 @@
 // See engine.h. The engine is never destroyed: primitives may outlive every static of ours at exit.
 #include "kernels/engine.h"
 
+#include <array>
+#include <atomic>
 #include <mutex>
 #include <new>
 
@@ -32,6 +34,16 @@ Quality quality(const dnnl::primitive_desc_base& desc) {
   };
   if (mentions("ref")) return Quality::kReference;
   return mentions("gemm:") && !mentions("brgemm:") ? Quality::kGemm : Quality::kDirect;
+}
+
+void prepare(Quality quality) {
+  static std::atomic_flag started;
+  if (quality != Quality::kGemm || started.test_and_set()) return;
+  constexpr int kSize = 4;  // one element takes another path
+  std::array<float, kSize * kSize> a{}, b{}, c;
+  check(dnnl_sgemm('N', 'N', kSize, kSize, kSize, 1.0f, a.data(), kSize, b.data(), kSize, 0.0f, c.data(),
+                   kSize),
+        "a first product");
 }
 
 void rethrow(const dnnl::error& error, const std::string& what) {

@@ -371,6 +371,7 @@ Plan build(const MatMulDesc& desc, const std::optional<Packing>& packing, const 
   arguments.emplace_back(DNNL_ARG_DST, written);
   plan.add(chosen.desc, std::move(arguments));
   if (through_scratch) plan.copy(written, dst);
+  prepare(chosen.quality);
   plan.detail = std::string(chosen.desc.impl_info_str()) + (desc.bias ? " +bias" : "") +
                 post_op_text(p.post) + (weights.packed ? ", packed b" : "") + chosen.copies;
   return plan;
