@@ -72,11 +72,11 @@ class Derived:
         return Derived, (self.expression, self.parameters, self.sources, self.dtype)
 
     def value(self, arguments: Sequence[Any]) -> int | torch.Tensor:
-        found = self._function(*(_read_source(arguments, *source) for source in self.sources))
+        found = self._function(*(read_source(arguments, *source) for source in self.sources))
         return int(found) if self.dtype is None else torch.tensor(found, dtype=self.dtype)
 
 
-def _read_source(arguments: Sequence[Any], position: int, what: str, dim: int, divisor: int, offset: int) -> int:
+def read_source(arguments: Sequence[Any], position: int, what: str, dim: int, divisor: int, offset: int) -> int:
     value = arguments[position]
     given = value if what == "value" else value.shape[dim] if what == "size" else value.stride(dim)
     return (given - offset) // divisor

@@ -7,6 +7,7 @@ graph passes and the lowering with the compiler, but neither fusion, layouts, sc
 from unittest import mock
 
 import torch
+from intel_extension_for_pytorch.importer import read_source
 
 
 class Interpreted:
@@ -21,8 +22,7 @@ class Interpreted:
 
     def run(self, arguments):
         values = list(arguments)
-        sources = [(values[position], what, dim, divisor) for position, what, dim, divisor in self.state["symbols"]]
-        symbols = [(v if what == "value" else getattr(v, what)(dim)) // divisor for v, what, dim, divisor in sources]
+        symbols = [read_source(values, *source) for source in self.state["symbols"]]
         tensors = [v for v, kind in zip(values, self.state["arguments"], strict=True) if kind[0] == "tensor"]
         outputs, changed = self.graph.evaluate([as_bytes(t) for t in tensors], symbols)
         results = self.compiled.run(arguments)  # allocates, with the strides that are due
