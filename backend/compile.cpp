@@ -17,6 +17,7 @@
 #include "backend/step_info.h"
 #include "codegen/loop/simplify.h"
 #include "codegen/loop/text.h"
+#include "runtime/alignment.h"
 #include "runtime/hoisting.h"
 
 namespace ipex {
@@ -190,8 +191,8 @@ std::shared_ptr<const void> Compiler::constant_data(int32_t n) const {
   const HostTensor bytes = node.constant
                                ? node.constant->bytes
                                : eval(body_of(g_, n), {}, std::vector<int64_t>(g_.symbols.size()))[0];
-  const size_t aligned = (std::max<size_t>(bytes.size(), 1) + 63) / 64 * 64;
-  std::shared_ptr<void> data(std::aligned_alloc(64, aligned), std::free);
+  const int64_t size = aligned(std::max<int64_t>(std::ssize(bytes), 1));
+  std::shared_ptr<void> data(std::aligned_alloc(kAlignment, size), std::free);
   std::memcpy(data.get(), bytes.data(), bytes.size());
   return data;
 }

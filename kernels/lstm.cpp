@@ -9,13 +9,14 @@
 #include "kernels/planned_step.h"
 #include "kernels/prepack.h"
 #include "kernels/step_fields.h"
+#include "runtime/alignment.h"
 #include "runtime/error.h"
 
 namespace ipex::kernels {
 namespace {
 
 constexpr char kName[] = "onednn.lstm";
-constexpr int64_t kGates = 4, kAlignment = 64;
+constexpr int64_t kGates = 4;
 
 enum Operand { kDst, kHLast, kCLast, kX, kH, kC, kWInput, kWHidden, kBias };
 constexpr int kResults = 3;
@@ -184,8 +185,7 @@ LibrarySteps make_lstm(const LstmDesc& desc, int packed_buffer) {
   LibrarySteps steps;
   const std::optional<Formats> packed = find_packing(desc, likely);
   if (packed) {
-    const auto bytes = static_cast<int64_t>(packed->input.get_size());
-    const int64_t second = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+    const int64_t second = aligned(static_cast<int64_t>(packed->input.get_size()));
     const Formats plain = given_formats(likely);
     steps.pack = make_pack_step(
         {{desc.w_input, plain.input, packed->input}, {desc.w_hidden, plain.hidden, packed->hidden, second}},

@@ -5,12 +5,11 @@
 #include <cstring>
 
 #include "kernels/engine.h"
+#include "runtime/alignment.h"
 #include "runtime/arena.h"
 
 namespace ipex::kernels {
 namespace {
-
-constexpr int64_t kAlignment = 64;
 
 // Zeros the elements of a strided view, innermost dim last.
 void zero_elements(char* data, const TensorView& layout, size_t dim, int64_t bytes) {
@@ -41,8 +40,7 @@ int Plan::operand(int index, const dnnl::memory::desc& desc) {
 
 int Plan::scratch(const dnnl::memory::desc& desc) {
   slots_.push_back({desc, -1, scratch_bytes_});
-  const int64_t bytes = static_cast<int64_t>(desc.get_size());
-  scratch_bytes_ += (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  scratch_bytes_ += aligned(static_cast<int64_t>(desc.get_size()));
   return static_cast<int>(slots_.size()) - 1;
 }
 

@@ -11,13 +11,13 @@
 #include <cstdio>
 #include <cstring>
 
+#include "runtime/alignment.h"
 #include "runtime/crc32.h"
 #include "runtime/error.h"
 
 namespace ipex {
 namespace {
 
-constexpr uint64_t kAlignment = 64;
 constexpr uint16_t kVersion = 45;         // of the zip format: ZIP64
 constexpr uint16_t kUtf8 = 0x0800;        // flag: names are UTF-8
 constexpr uint16_t kFirstDay = 0x0021;    // 1980-01-01
@@ -43,7 +43,7 @@ Number number_at(std::span<const std::byte> bytes, size_t at) {
 std::string local_header(const ArchiveWriter::Entry& e) {
   constexpr size_t kFixed = 30 + 20 + 4;
   const uint64_t unpadded = e.offset + kFixed + e.name.size();
-  const auto padding = static_cast<uint16_t>((kAlignment - unpadded % kAlignment) % kAlignment);
+  const auto padding = static_cast<uint16_t>(aligned(static_cast<int64_t>(unpadded)) - unpadded);
   std::string bytes;
   append(bytes, uint32_t{0x04034b50}, kVersion, kUtf8, uint16_t{0}, uint16_t{0}, kFirstDay, e.crc, kInField,
          kInField, static_cast<uint16_t>(e.name.size()), static_cast<uint16_t>(24 + padding));

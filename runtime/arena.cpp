@@ -10,12 +10,12 @@
 #include <mutex>
 #include <vector>
 
+#include "runtime/alignment.h"
 #include "runtime/error.h"
 
 namespace ipex {
 namespace {
 
-constexpr size_t kAlignment = 64;
 constexpr size_t kHeader = kAlignment;
 constexpr size_t kSmallest = 256;
 constexpr int kClasses = 4 * 40;
@@ -89,7 +89,7 @@ void* CachingAllocator::allocate(size_t bytes) {
     // A new block: let go of cached ones that would carry the process over its high-water mark.
     impl_->shrink(impl_->high_water - std::min(impl_->high_water, live));
   }
-  const size_t total = (size + kHeader + kAlignment - 1) / kAlignment * kAlignment;
+  const size_t total = aligned(static_cast<int64_t>(size + kHeader));
   void* block = std::aligned_alloc(kAlignment, total);
   if (!block) {
     trim();

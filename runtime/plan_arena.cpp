@@ -3,13 +3,12 @@
 #include <algorithm>
 #include <numeric>
 
+#include "runtime/alignment.h"
 #include "runtime/error.h"
 #include "runtime/executable.h"
 
 namespace ipex {
 namespace {
-
-constexpr int64_t kAlignment = 64;
 
 struct Placed {
   int64_t begin, end;
@@ -51,8 +50,7 @@ MemoryPlan plan_arena(std::span<const Lifetime> lifetimes, std::span<const int64
   std::vector<int64_t> block_offset(lifetimes.size(), 0);
   for (int i : order) {
     const Lifetime& life = blocks[i];
-    const int64_t size =
-        (std::max<int64_t>(bytes[life.buffer], 1) + kAlignment - 1) / kAlignment * kAlignment;
+    const int64_t size = aligned(std::max<int64_t>(bytes[life.buffer], 1));
     int64_t offset = 0;
     for (const Placed& other : placed) {
       if (other.last < life.first_step || life.last_step < other.first) continue;

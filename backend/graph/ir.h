@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -101,6 +102,8 @@ class Graph {
 
   // No nodes, over the same symbols.
   Graph without_nodes() const;
+  // Ends a copy of `old`: its inputs, outputs and mutations, of values that `mapped` finds here.
+  void end_like(const Graph& old, const std::function<Value(Value)>& mapped);
   Value add(Node node) {
     nodes.push_back(std::move(node));
     return {static_cast<int32_t>(nodes.size()) - 1, 0};

@@ -41,16 +41,11 @@ class Canonicalizer {
       Node node = std::move(old_.nodes[i]);
       for (Value& v : node.operands) v = mapped_.at(v);
       const size_t results = node.types.size();
-      const bool is_input = node.op == Op::kInput;
       const Value value = add(std::move(node), escapes_[i]);
-      if (is_input) position_[i] = value.node;
       for (size_t r = 0; r < results; ++r)
         mapped_[{i, static_cast<int32_t>(r)}] = {value.node, value.result + static_cast<int32_t>(r)};
     }
-    for (int32_t input : old_.inputs) new_.inputs.push_back(position_.at(input));
-    for (GraphOutput& output : old_.outputs)
-      new_.outputs.push_back({mapped_.at(output.value), std::move(output.strides)});
-    for (const InputMutation& m : old_.mutations) new_.mutations.push_back({m.input, mapped_.at(m.value)});
+    new_.end_like(old_, [&](Value v) { return mapped_.at(v); });
     return std::move(new_);
   }
 
@@ -227,7 +222,6 @@ class Canonicalizer {
   Graph old_, new_;
   std::vector<bool> live_, escapes_;  // by old node; escapes: the caller gets it, or a view of it
   std::map<Value, Value> mapped_;
-  std::map<int32_t, int32_t> position_;
   std::unordered_map<std::string, Value> known_;
 };
 

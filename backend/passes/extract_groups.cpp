@@ -20,16 +20,11 @@ class Extractor {
 
   Graph run() {
     result_ = graph_.without_nodes();
-    for (int32_t input : graph_.inputs) {
-      mapped_[{input, 0}] = result_.add(graph_.nodes[input]);
-      result_.inputs.push_back(mapped_[{input, 0}].node);
-    }
+    for (int32_t input : graph_.inputs) mapped_[{input, 0}] = result_.add(graph_.nodes[input]);
     index_readers();
     make_items();
     emit_in_order();
-    for (const GraphOutput& output : graph_.outputs)
-      result_.outputs.push_back({outside(output.value), output.strides});
-    for (const InputMutation& m : graph_.mutations) result_.mutations.push_back({m.input, outside(m.value)});
+    result_.end_like(graph_, [&](Value v) { return outside(v); });
     return std::move(result_);
   }
 

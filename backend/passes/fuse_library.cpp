@@ -29,22 +29,17 @@ class LibraryFuser {
     for (int32_t i = 0; i < static_cast<int32_t>(old_.nodes.size()); ++i) {
       Node node = old_.nodes[i];
       for (Value& v : node.operands) v = mapped_.at(v);
-      const bool is_input = node.op == Op::kInput;
       const size_t results = node.types.size();
       std::optional<Value> fused;
       if (node.op == Op::kPointwise) fused = fuse(node, only_reader(i));
       const Value value = fused ? *fused : new_.add(std::move(node));
-      if (is_input) inputs_[i] = value.node;
       for (size_t r = 0; r < results; ++r) {
         const Value from{i, static_cast<int32_t>(r)}, to{value.node, static_cast<int32_t>(r)};
         mapped_[from] = to;
         uses_[to] = old_uses_[from];
       }
     }
-    for (int32_t input : old_.inputs) new_.inputs.push_back(inputs_.at(input));
-    for (const GraphOutput& output : old_.outputs)
-      new_.outputs.push_back({mapped_.at(output.value), output.strides});
-    for (const InputMutation& m : old_.mutations) new_.mutations.push_back({m.input, mapped_.at(m.value)});
+    new_.end_like(old_, [&](Value v) { return mapped_.at(v); });
     return canonicalize(std::move(new_));
   }
 
@@ -306,7 +301,6 @@ class LibraryFuser {
   std::map<Value, Value> mapped_;
   std::map<Value, int> old_uses_, uses_;
   std::map<Value, int32_t> readers_;  // the last, in old_
-  std::map<int32_t, int32_t> inputs_;
   std::map<int32_t, bool> is_parameter_;  // of nodes of new_
 };
 

@@ -48,17 +48,12 @@ class LayoutPlanner {
       Node node = old_.nodes[i];
       for (Value& v : node.operands) v = mapped_.at(v);
       plan(node);
-      const bool is_input = node.op == Op::kInput;
       const size_t results = node.types.size();
       const Value value = new_.add(std::move(node));
-      if (is_input) inputs_[i] = value.node;
       for (size_t r = 0; r < results; ++r)
         mapped_[{i, static_cast<int32_t>(r)}] = {value.node, static_cast<int32_t>(r)};
     }
-    for (int32_t input : old_.inputs) new_.inputs.push_back(inputs_.at(input));
-    for (const GraphOutput& output : old_.outputs)
-      new_.outputs.push_back({mapped_.at(output.value), output.strides});
-    for (const InputMutation& m : old_.mutations) new_.mutations.push_back({m.input, mapped_.at(m.value)});
+    new_.end_like(old_, [&](Value v) { return mapped_.at(v); });
     return std::move(new_);
   }
 
@@ -154,7 +149,6 @@ class LayoutPlanner {
 
   Graph old_, new_;
   std::map<Value, Value> mapped_, channels_last_, row_major_;
-  std::map<int32_t, int32_t> inputs_;
 };
 
 }  // namespace

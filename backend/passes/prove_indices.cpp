@@ -49,15 +49,13 @@ class IndexProver {
     for (const Node& old : graph_.nodes) {
       ranges_.push_back(old.types.size() == 1 ? bounded(of(old), old.types[0].dtype) : std::nullopt);
       Node node = old;
-      if (is_gather(old)) prove(node);
+      if (is_gather(old)) any_ |= prove(node);
       for (Value& v : node.operands) v = mapped(v);
       if (casts_to_few_bits(old)) node.operands[0] = in_32_bits(node);
       mapped_.push_back(new_.add(std::move(node)).node);
     }
-    for (const int32_t input : graph_.inputs) new_.inputs.push_back(mapped_[input]);
-    for (const GraphOutput& output : graph_.outputs)
-      new_.outputs.push_back({mapped(output.value), output.strides});
-    for (const InputMutation& m : graph_.mutations) new_.mutations.push_back({m.input, mapped(m.value)});
+    if (!any_) return std::move(graph_);
+    new_.end_like(graph_, [&](Value v) { return mapped(v); });
     return std::move(new_);
   }
 
@@ -76,7 +74,8 @@ class IndexProver {
     return new_.add(std::move(cast));
   }
 
-  void prove(Node& node) const {
+  // Whether any of its indices is.
+  bool prove(Node& node) const {
     const auto& map = node.attr<std::vector<int64_t>>("map");
     const Shape& shape = graph_.type(node.operands[0]).shape;
     std::vector<int64_t> proved;
@@ -89,7 +88,9 @@ class IndexProver {
       }
       if (inside) proved.push_back(j);
     }
-    if (!proved.empty()) node.attrs["proved"] = std::move(proved);
+    if (proved.empty()) return false;
+    node.attrs["proved"] = std::move(proved);
+    return true;
   }
 
   // What a result of this dtype can be, given the interval of the exact result.
@@ -106,7 +107,7 @@ class IndexProver {
   Range of(const Node& node) const {
     switch (node.op) {
       case Op::kConstant:
-        return of_constant(node);
+        return of_constant({static_cast<int32_t>(ranges_.size()), 0});
       case Op::kIota:
         return of_positions(node);
       case Op::kExpand:
@@ -134,7 +135,8 @@ class IndexProver {
     return std::visit([](auto value) { return static_cast<double>(value); }, number);
   }
 
-  Range of_constant(const Node& node) const {
+  Range of_constant(Value value) const {
+    const Node& node = graph_.node(value);
     const Dtype dtype = node.types[0].dtype;
     Interval all{kInfinity, -kInfinity};
     const auto add = [&](double value) {
@@ -142,13 +144,9 @@ class IndexProver {
       all = std::isnan(value) ? Interval{-kInfinity, kInfinity} : joined(all, {value, value});
     };
     if (!node.constant) {
-      const Attr& attr = node.attrs.find("value")->second;
-      if (const auto* real = std::get_if<double>(&attr))
-        add(*real);
-      else if (const auto* integer = std::get_if<int64_t>(&attr))
-        add(static_cast<double>(*integer));
-      else
-        return std::nullopt;
+      const auto literal = literal_value(graph_, value);
+      if (!literal) return std::nullopt;
+      add(as_double(*literal));
       return all;
     }
     const auto& bytes = node.constant->bytes;
@@ -250,8 +248,9 @@ class IndexProver {
   }
 
   Graph graph_, new_;
-  std::vector<Range> ranges_;    // by node of graph_, of its only result
+  std::vector<Range> ranges_;    // by node of graph_, of its only result; up to the node at hand
   std::vector<int32_t> mapped_;  // by node of graph_: the node of new_
+  bool any_ = false;             // index proved
 };
 
 }  // namespace

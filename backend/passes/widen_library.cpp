@@ -40,10 +40,7 @@ class LibraryWidener {
       for (int32_t r = 0; r < static_cast<int32_t>(types.size()); ++r)
         mapped_[{i, r}] = cast({value.node, r}, types[r].dtype, source);
     }
-    for (int32_t input : old_.inputs) new_.inputs.push_back(mapped_.at({input, 0}).node);
-    for (const GraphOutput& output : old_.outputs)
-      new_.outputs.push_back({mapped_.at(output.value), output.strides});
-    for (const InputMutation& m : old_.mutations) new_.mutations.push_back({m.input, mapped_.at(m.value)});
+    new_.end_like(old_, [&](Value v) { return mapped_.at(v); });
     return canonicalize(std::move(new_));
   }
 

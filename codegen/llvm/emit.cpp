@@ -18,12 +18,12 @@
 #include "codegen/llvm/memory.h"
 #include "codegen/llvm/value_builder.h"
 #include "codegen/loop/rewrite.h"
+#include "runtime/alignment.h"
 
 namespace ipex::loop {
 namespace {
 
 constexpr int64_t kStackBytes = 16 << 10;  // most scratch of one function that lives on its stack
-constexpr int64_t kScratchAlignment = 64;
 
 // What an ABI function that Loop IR may Call looks like.
 struct AbiFunction {
@@ -420,11 +420,11 @@ void FunctionEmitter::emit_alloc(const Alloc& alloc, std::vector<llvm::Value*>& 
     pointer = it->second;
   } else if (fits_stack(alloc)) {
     const int64_t extent = *as_const_int(alloc.extent), item = itemsize(alloc.dtype);
-    frame_.stack_bytes += (extent * item + kScratchAlignment - 1) / kScratchAlignment * kScratchAlignment;
+    frame_.stack_bytes += aligned(extent * item);
     auto& entry = frame_.function->getEntryBlock();
     auto* storage = llvm::ArrayType::get(values_.memory_type({alloc.dtype, 1}), extent);
     auto* slot = llvm::IRBuilder<>(&entry, entry.begin()).CreateAlloca(storage, nullptr, alloc.buffer);
-    slot->setAlignment(llvm::Align(kScratchAlignment));
+    slot->setAlignment(llvm::Align(kAlignment));
     pointer = slot;
   } else {
     scratch.push_back(pointer = acquire(alloc));

@@ -7,6 +7,7 @@ import importlib.util
 import re
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,7 @@ def exported(
     if ranges:
         if not inputs:
             raise UserError('--dynamic needs --input with named sizes, as "x=f32[batch,128]"')
-        used = [_open_sizes(text, ranges) for text in inputs]
+        used = [{d: size.of(ranges[size.name]) for d, size in _open_sizes(text, ranges).items()} for text in inputs]
         shapes = dict(zip(kwargs, used, strict=True)) if kwargs else tuple(used)
     try:
         with torch.no_grad():
@@ -95,53 +96,60 @@ def _factory(spec: str) -> Any:
     return getattr(module, name)
 
 
-def _parts(text: str) -> tuple[str, torch.dtype, list[str]]:
+@dataclass(frozen=True)
+class _OpenSize:
+    """A named size, times `factor` and plus `offset`."""
+
+    name: str
+    factor: int
+    offset: int
+
+    def of(self, size: Any) -> Any:
+        """With an int, or a torch.export.Dim, for the name. (A Dim is derived only where something changes it.)"""
+        size = size if self.factor == 1 else self.factor * size
+        return size + self.offset if self.offset else size
+
+
+def _parsed(text: str, ranges: dict[str, Any]) -> tuple[str, torch.dtype, list[int | _OpenSize]]:
     match = _INPUT.match(text.replace(" ", ""))
     dtypes = {name: dtype for dtype, name in DTYPE_NAMES.items()}
     if not match or match["dtype"] not in dtypes:
         raise UserError(f"{text!r} is not [NAME=]DTYPE[SIZES]; dtypes are {', '.join(dtypes)}")
-    return match["name"] or "", dtypes[match["dtype"]], [s for s in match["sizes"].split(",") if s]
+    sizes = [_size(size, text, ranges) for size in match["sizes"].split(",") if size]
+    return match["name"] or "", dtypes[match["dtype"]], sizes
+
+
+def _size(size: str, text: str, ranges: dict[str, Any]) -> int | _OpenSize:
+    if size.isdigit():
+        return int(size)
+    match = _SIZE.match(size)
+    if not match:
+        raise UserError(f"{text!r}: {size} is neither a number nor a size such as batch, 2*batch or batch+1")
+    if match["name"] not in ranges:
+        raise UserError(f"{text!r}: say what {match['name']} may be, as --dynamic {match['name']}=1..64")
+    return _OpenSize(match["name"], int(match["factor"] or 1), int(match["offset"] or 0))
 
 
 def _example(text: str, ranges: dict[str, Any]) -> tuple[str, torch.Tensor]:
-    name, dtype, sizes = _parts(text)
-    shape = []
-    for size in sizes:
-        if size.isdigit():
-            shape.append(int(size))
-            continue
-        match = _SIZE.match(size)
-        if not match:
-            raise UserError(f"{text!r}: {size} is neither a number nor a size such as batch, 2*batch or batch+1")
-        if match["name"] not in ranges:
-            raise UserError(f"{text!r}: say what {match['name']} may be, as --dynamic {match['name']}=1..64")
-        limits = ranges[match["name"]]
-        # A size of 1 would be taken for a broadcast.
-        shape.append(_derived(match, min(max(limits.min, 2), limits.max)))
+    name, dtype, sizes = _parsed(text, ranges)
+    # A size of 1 would be taken for a broadcast.
+    least = {name: min(max(limits.min, 2), limits.max) for name, limits in ranges.items()}
+    shape = [size if isinstance(size, int) else size.of(least[size.name]) for size in sizes]
     if dtype.is_floating_point:
         return name, torch.randn(shape).to(dtype)
     return name, torch.zeros(shape, dtype=dtype)
+
+
+def _open_sizes(text: str, ranges: dict[str, Any]) -> dict[int, _OpenSize]:
+    return {d: size for d, size in enumerate(_parsed(text, ranges)[2]) if isinstance(size, _OpenSize)}
 
 
 def _size_names(program: torch.export.ExportedProgram, inputs: Sequence[str], ranges: dict[str, Any]) -> dict[str, str]:
     placeholders = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
     names = {}
     for position, text in zip(program.graph_signature.user_inputs, inputs, strict=False):
-        name, _, sizes = _parts(text)
-        for dim, size in enumerate(sizes):
-            match = _SIZE.match(size)
-            if match and match["name"] in ranges:
-                (symbol,) = placeholders[name or position].meta["val"].shape[dim].node.expr.free_symbols
-                names[str(symbol)] = match["name"]
+        name = _parsed(text, ranges)[0] or position
+        for dim, size in _open_sizes(text, ranges).items():
+            (symbol,) = placeholders[name].meta["val"].shape[dim].node.expr.free_symbols
+            names[str(symbol)] = size.name
     return names
-
-
-def _open_sizes(text: str, ranges: dict[str, Any]) -> dict[int, Any]:
-    matches = [_SIZE.match(size) for size in _parts(text)[2]]
-    return {d: _derived(match, ranges[match["name"]]) for d, match in enumerate(matches) if match}
-
-
-def _derived(match: re.Match[str], size: Any) -> Any:
-    """An int, or a torch.export.Dim, times and plus what the text says."""
-    size = int(match["factor"]) * size if match["factor"] else size
-    return size + int(match["offset"]) if match["offset"] else size
