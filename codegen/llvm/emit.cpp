@@ -492,6 +492,10 @@ llvm::Value* FunctionEmitter::emit_uncached(const ExprNode& e) {
       return values_.splat(emit(e.args[0]), e.type.lanes);
     case ExprKind::kReduceLanes:
       return values_.reduce_lanes(e.op, e.args[0]->type, emit(e.args[0]));
+    case ExprKind::kShuffle: {
+      llvm::Value* first = emit(e.args[0]);
+      return ir_.CreateShuffleVector(first, emit(e.args[1]), e.picks);
+    }
   }
   fail("unknown expression kind");
 }

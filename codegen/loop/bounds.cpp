@@ -196,6 +196,7 @@ bool Bounds::is_index(const Expr& atom) const {
     }
     case ExprKind::kLoad:
     case ExprKind::kReduceLanes:
+    case ExprKind::kShuffle:
       return false;
     case ExprKind::kCast:
       return false;

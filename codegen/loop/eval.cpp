@@ -124,6 +124,10 @@ Scalar evaluate(const ExprNode& e, int lane, Env& env) {
       }
       return pair[0];
     }
+    case ExprKind::kShuffle: {
+      const int pick = e.picks[lane], lanes = e.args[0]->type.lanes;
+      return evaluate(*e.args[pick / lanes], pick % lanes, env);
+    }
   }
   throw InternalError("eval: unknown expression kind");
 }

@@ -189,6 +189,14 @@ Expr make_reduce_lanes(ScalarOp op, Expr x) {
   return n;
 }
 
+Expr make_shuffle(Expr a, Expr b, std::vector<int> picks) {
+  if (std::string error = shuffle_error(a, b, picks); !error.empty()) ill_typed(error);
+  Type type = a->type.with_lanes(static_cast<int>(picks.size()));
+  auto n = node(ExprKind::kShuffle, type, {std::move(a), std::move(b)});
+  n->picks = std::move(picks);
+  return n;
+}
+
 Expr operator+(Expr a, Expr b) {
   auto [x, y] = index_values(a, b);
   if (x && y) return index_like(a, b, static_cast<uint64_t>(*x) + static_cast<uint64_t>(*y));
@@ -256,6 +264,9 @@ bool equal(const Expr& a, const Expr& b) {
     case ExprKind::kApply:
     case ExprKind::kReduceLanes:
       if (a->op != b->op) return false;
+      break;
+    case ExprKind::kShuffle:
+      if (a->picks != b->picks) return false;
       break;
     default:
       break;

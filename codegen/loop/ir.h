@@ -1,7 +1,7 @@
-// Loop IR: 8 expressions and 7 statements. Immutable, shared, printable; parse(print(x)) is x.
+// Loop IR: 9 expressions and 7 statements. Immutable, shared, printable; parse(print(x)) is x.
 //
 //   expr  := Const | Var | Load(buffer, index[, mask]) | Apply(op, args) | Cast(x) | Ramp(base, stride) |
-//            Broadcast(x) | ReduceLanes(op, x)
+//            Broadcast(x) | ReduceLanes(op, x) | Shuffle(a, b, picks)
 //   stmt  := Block | For | Let | Store(buffer, index, value[, mask]) | Alloc | If | Call
 //
 // All values are scalars or vectors of `lanes` elements. Indices are i64 element offsets into a named buffer.
@@ -60,7 +60,17 @@ inline constexpr Type kBool1{Dtype::kBool, 1};
 
 // ---- expressions ----
 
-enum class ExprKind : uint8_t { kConst, kVar, kLoad, kApply, kCast, kRamp, kBroadcast, kReduceLanes };
+enum class ExprKind : uint8_t {
+  kConst,
+  kVar,
+  kLoad,
+  kApply,
+  kCast,
+  kRamp,
+  kBroadcast,
+  kReduceLanes,
+  kShuffle
+};
 
 struct ExprNode;
 using Expr = std::shared_ptr<const ExprNode>;
@@ -72,8 +82,10 @@ struct ExprNode {
   int64_t int_value = 0;   // Const of bool or integer type
   double float_value = 0;  // Const of float type
   std::string name;        // Var: its name; Load: its buffer
-  std::vector<Expr>
-      args;  // Load: index[, mask] | Apply: operands | Cast, Broadcast, ReduceLanes: x | Ramp: base, stride
+  // Load: index[, mask] | Apply: operands | Cast, Broadcast, ReduceLanes: x | Ramp: base, stride |
+  // Shuffle: a, b
+  std::vector<Expr> args;
+  std::vector<int> picks;  // Shuffle: by lane, which of the lanes of a and then of b
   bool is(ExprKind k) const { return kind == k; }
 };
 
@@ -88,7 +100,8 @@ Expr make_apply_as(ScalarOp op, std::vector<Expr> args, Type type);  // bitcasts
 Expr make_cast(Dtype dtype, Expr x);                                 // no node when x has that dtype already
 Expr make_ramp(Expr base, Expr stride, int lanes);                   // base, base + stride, ...
 Expr make_broadcast(Expr x, int lanes);                              // no node when lanes is 1
-Expr make_reduce_lanes(ScalarOp op, Expr x);  // add, mul, min, max, bitand, bitor, bitxor
+Expr make_reduce_lanes(ScalarOp op, Expr x);                // add, mul, min, max, bitand, bitor, bitxor
+Expr make_shuffle(Expr a, Expr b, std::vector<int> picks);  // of two vectors of one type
 
 // Index arithmetic reads as arithmetic. Constant operands fold at once.
 Expr operator+(Expr a, Expr b);

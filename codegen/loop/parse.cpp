@@ -112,11 +112,12 @@ class Parser {
     advance();
     return value;
   }
-  int small_integer(const std::string& what) {
+  int small_integer(const std::string& what, int least = 1) {
     Token at = token_;
     int64_t value = integer(what);
-    if (value < 1 || value > 4096)
-      fail(at, "expected " + what + " from 1 to 4096, got '" + std::string(at.text) + "'");
+    if (value < least || value > 4096)
+      fail(at, "expected " + what + " from " + std::to_string(least) + " to 4096, got '" +
+                   std::string(at.text) + "'");
     return static_cast<int>(value);
   }
 
@@ -296,6 +297,20 @@ class Parser {
       int lanes = small_integer("a number of lanes");
       symbol(")");
       return checked(at, [&] { return stride ? make_ramp(x, stride, lanes) : make_broadcast(x, lanes); });
+    }
+    if (head == "shuffle") {
+      symbol("(");
+      Expr a = expr();
+      symbol(",");
+      Expr b = expr();
+      symbol(",");
+      symbol("[");
+      std::vector<int> picks;
+      do picks.push_back(small_integer("a lane", 0));
+      while (accept(","));
+      symbol("]");
+      symbol(")");
+      return checked(at, [&] { return make_shuffle(std::move(a), std::move(b), std::move(picks)); });
     }
     std::vector<Expr> args = arguments();
     if (head == "cast") {

@@ -76,6 +76,18 @@ class Printer {
       case ExprKind::kReduceLanes:
         named("reduce_lanes." + std::string(info(e->op).name), e->args);
         break;
+      case ExprKind::kShuffle:
+        out_ += "shuffle(";
+        for (const Expr& arg : e->args) {
+          expr(arg);
+          out_ += ", ";
+        }
+        for (size_t i = 0; i < e->picks.size(); ++i) {
+          out_ += i == 0 ? "[" : ", ";
+          number(e->picks[i]);
+        }
+        out_ += "])";
+        break;
       case ExprKind::kRamp:
       case ExprKind::kBroadcast:
         out_ += e->is(ExprKind::kRamp) ? "ramp(" : "broadcast(";

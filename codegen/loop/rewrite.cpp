@@ -196,6 +196,8 @@ Expr with_args(const Expr& e, std::vector<Expr> args) {
       return make_broadcast(std::move(args[0]), e->type.lanes);
     case ExprKind::kReduceLanes:
       return make_reduce_lanes(e->op, std::move(args[0]));
+    case ExprKind::kShuffle:
+      return make_shuffle(std::move(args[0]), std::move(args[1]), e->picks);
   }
   return e;
 }

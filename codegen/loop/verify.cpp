@@ -110,6 +110,10 @@ class Verifier {
       case ExprKind::kReduceLanes:
         if (e.args.size() != 1 || e.type != e.args[0]->type.with_lanes(1)) return "ill-typed lane reduction";
         return reduce_lanes_error(e.op, e.args[0]);
+      case ExprKind::kShuffle:
+        if (e.args.size() != 2 || e.type != e.args[0]->type.with_lanes(static_cast<int>(e.picks.size())))
+          return "ill-typed shuffle";
+        return shuffle_error(e.args[0], e.args[1], e.picks);
     }
     return "unknown expression kind";
   }

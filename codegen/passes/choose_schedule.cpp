@@ -401,12 +401,16 @@ class Chooser {
       if (loop != vector) levels.push_back({var(loop), trips(loop), tree_.extent(loop).has_value()});
     const int across = transposed_loop(chain, vector);
     if (across >= 0) {
-      // One cache line of the strided access along `across`, reused for every line the vector loop touches.
+      // One cache line of the strided access along `across`, reused for every line the vector loop touches;
+      // of more than the caches hold, several lines, which the hardware prefetches.
       int64_t bytes = 8;
       for_each_below(chain.back(), [&](int l) {
         for (int a : tree_.at(l).accesses) bytes = std::min(bytes, itemsize(tree_.accesses()[a].dtype));
       });
-      const int64_t line = 64 / bytes, run = std::max<int64_t>(64, entry(var(vector)).lanes);
+      const double footprint = trips(across) * trips(vector) * static_cast<double>(bytes);
+      const bool cached = footprint <= 8 * static_cast<double>(target_.l2_bytes);
+      const int64_t line = cached ? 64 / bytes : 64;
+      const int64_t run = std::max<int64_t>(64, entry(var(vector)).lanes);
       if (trips(across) > static_cast<double>(line) && trips(vector) > static_cast<double>(run)) {
         entry(var(across)).tile = line;
         entry(var(vector)).tile = run;

@@ -53,6 +53,12 @@ Function tile_reduction(const Function& f, const Target& target);
 //   for vector(lanes=16) i in 0..100 { y[i] = x[i] }  =>  for i' in 0..6 {full} + one masked step
 Function vectorize(const Function& f, const Target& target);
 
+// transpose_loads: vectors gathered down columns become rows loaded whole, and shuffles.
+//   pre: vectorized; post: same values, in another order of iterations
+//   for i { for j' { y[i*N + j' ..] = x[ramp(j'*8*M + i, M, 8)] } }
+//   =>  for i' { for j' { 8 rows of x; 24 shuffles; 8 rows of y } }
+Function transpose_loads(const Function& f);
+
 // lower_math: Apply ops without an instruction become polynomials; ops left to Sleef stay Apply (the emitter
 // calls them).
 Function lower_math(const Function& f, const Target& target);

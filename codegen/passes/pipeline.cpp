@@ -34,13 +34,14 @@ Function schedule(const Function& f, const Target& target) {
   return apply_schedule(f, choose_schedule(f, target));
 }
 
-constexpr std::array<LoopPass, 9> kPipeline = {{
+constexpr std::array<LoopPass, 10> kPipeline = {{
     {"simplify", each<simplify>},
     {"distribute", each<distribute>},
     {"collapse_loops", each<collapse_loops>},
     {"apply_schedule", each<schedule>},
     {"tile_reduction", each<tile_reduction>},
     {"vectorize", each<vectorize>},
+    {"transpose_loads", each<transpose_loads>},
     {"lower_math", each<lower_math>},
     {"legalize", each<legalize>},
     {"final_simplify", each<simplify>},

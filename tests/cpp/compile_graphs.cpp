@@ -7,6 +7,7 @@
 #include "backend/compile.h"
 #include "backend/plan_memory.h"
 #include "codegen/loop/simplify.h"
+#include "runtime/cpu.h"
 #include "runtime/error.h"
 #include "tests/cpp/graph_fixture.h"
 #include "tests/cpp/program_fixture.h"
@@ -127,6 +128,30 @@ TEST(Compile, EqualKernelsAreCompiledOnce) {
   const std::string& text = compiled.report.loop_text;
   ASSERT_NE(text.find("func "), std::string::npos);
   EXPECT_EQ(text.find("func "), text.rfind("func "));
+}
+
+// Transposes as rows and shuffles: every size of an element, tiles and what is left beside them, every
+// target.
+TEST(Compile, TransposesOfEveryElementSize) {
+  for (const char* dtype : {"i8", "bf16", "i16", "f32", "i32", "f64", "i64"})
+    for (const auto& [rows, columns] : {std::pair{16, 16}, {17, 33}, {70, 131}, {8, 200}, {200, 8}})
+      for (Isa isa : supported_isas()) {
+        const std::string from =
+            std::string(dtype) + "[" + std::to_string(rows) + "," + std::to_string(columns) + "]";
+        const std::string to =
+            std::string(dtype) + "[" + std::to_string(columns) + "," + std::to_string(rows) + "]";
+        const graph::Graph g = graph::parse("graph main(%x: " + from + ", %y: " + to +
+                                            ") { %t = permute(%x) dims=[1,0] : " + to +
+                                            " %m = pointwise.maximum(%t, %y) : " + to + " return %m }");
+        const int64_t bytes = int64_t{rows} * columns * itemsize(g.type({0, 0}).dtype);
+        std::vector<HostTensor> inputs(2, HostTensor(static_cast<size_t>(bytes)));
+        std::mt19937 random(7);
+        for (HostTensor& t : inputs)  // small numbers in any dtype, no NaN
+          for (size_t i = 0; i < t.size(); ++i) t[i] = static_cast<std::byte>(random() % 64);
+        CompileOptions o = options();
+        o.target.isa = isa;
+        EXPECT_EQ(run(compile(g, o), inputs), graph::eval(g, inputs, {})) << from << " " << name(isa);
+      }
 }
 
 // A batch whose first member has nothing to do.

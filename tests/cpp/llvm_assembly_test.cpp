@@ -4,6 +4,7 @@
 #include <regex>
 
 #include "codegen/loop/text.h"
+#include "codegen/passes/passes.h"
 #include "tests/cpp/llvm_kernels.h"
 
 namespace ipex::loop::testing {
@@ -60,6 +61,21 @@ TEST(Assembly, F16Conversion) {
     expect_match(vectors("f16", 8, "cast.f32(a)", "f32"), isa, "vcvtph2ps");
     expect_match(vectors("f32", 8, "cast.f16(a)", "f16"), isa, "vcvtps2ph");
   }
+}
+
+// A transposed block costs its rows and one instruction an exchange.
+TEST(Assembly, TransposesInRegisters) {
+  const auto transpose = [](int n) {
+    const std::string lanes = std::to_string(n), all = std::to_string(n * n);
+    return "func f(in x: f32[" + all + "], out y: f32[" + all + "]) {\n for i in 0.." + lanes +
+           " {\n  for j in 0..1 {\n   y[ramp(i*" + lanes + ", 1, " + lanes + ")] = x[ramp(j*" + lanes +
+           " + i, " + lanes + ", " + lanes + ")]\n  }\n }\n}\n";
+  };
+  const auto passes = [](const std::string& text) { return print(transpose_loads(parse_function(text))); };
+  expect_no_match(transpose(8), Isa::kAvx2, "vunpck");
+  expect_match(passes(transpose(8)), Isa::kAvx2, "vunpcklps.*ymm");
+  expect_no_match(passes(transpose(8)), Isa::kAvx2, "vgather|vpinsr|vinsertps|vperm[dip]");
+  expect_no_match(passes(transpose(16)), Isa::kAvx512, "vgather|vpinsr|vinsertps");
 }
 
 TEST(Assembly, TailsArePredicated) {

@@ -140,6 +140,7 @@ TEST(LoopText, ExpressionsRoundTrip) {
            "bitcast_int(h)",
            "reduce_lanes.add(v)",
            "reduce_lanes.bitor(m)",
+           "shuffle(v, v, [0, 15, 7, 8])",
            "v*broadcast(x, 8)",
            "x[ramp(a, 1, 8) if m]",
            "x[a if a < 4]",

@@ -1,0 +1,284 @@
+// transpose_loads: vectors gathered down columns become rows loaded whole, and shuffles.
+//
+// The vector loop strides over memory that the loop around it walks along. As many iterations of that loop as
+// there are lanes read a square block: its rows are loaded, and transposed in registers by exchanges inside
+// 16 bytes, then of whole 16 bytes; both are one instruction on x86. The body is repeated once a column.
+// Masked loads (the last, partial vector) stay gathers, in a loop of their own.
+#include <algorithm>
+#include <bit>
+
+#include "codegen/loop/rewrite.h"
+#include "codegen/loop/simplify.h"
+#include "codegen/passes/loop_nest.h"
+#include "codegen/passes/passes.h"
+
+namespace ipex::loop {
+
+namespace {
+
+constexpr int kGroupBytes = 16, kRegisterBytes = 64, kFewestLanes = 4;
+constexpr size_t kLongestBody = 24;  // statements; they are repeated
+constexpr int64_t kFewBlocks = 4;    // the vector loop goes around so many
+
+// ---- the exchanges ----
+
+// Each vector named, so that the next ones share it.
+class Exchanger {
+ public:
+  Exchanger(Names& names, std::vector<Stmt>& out) : names_(names), out_(out) {}
+
+  std::vector<Expr> transposed(std::vector<Expr> rows) {
+    const int lanes = rows[0]->type.lanes;
+    const int group = std::min(lanes, kGroupBytes / static_cast<int>(itemsize(rows[0]->type.dtype)));
+    for (int done = 1; done < group; done *= 2) rows = interleaved(rows, group);
+    for (int done = 1; done < lanes / group; done *= 2) rows = parted(rows, group);
+    return rows;
+  }
+
+ private:
+  // Row i and the one half a group further, element by element: their lower and upper halves become the rows
+  // 2i and 2i + 1. That rotates the bits of (row, element); so many times as there are bits in either swaps
+  // them.
+  std::vector<Expr> interleaved(const std::vector<Expr>& rows, int group) {
+    const int lanes = rows[0]->type.lanes, half = group / 2;
+    std::vector<Expr> out(rows.size());
+    for (int first = 0; first < lanes; first += group)
+      for (int i = 0; i < half; ++i)
+        for (int upper = 0; upper < 2; ++upper) {
+          std::vector<int> picks;
+          for (int base = 0; base < lanes; base += group)
+            for (int j = 0; j < half; ++j) {
+              picks.push_back(base + upper * half + j);
+              picks.push_back(lanes + base + upper * half + j);
+            }
+          out[first + 2 * i + upper] = shuffled(rows[first + i], rows[first + i + half], picks);
+        }
+    return out;
+  }
+
+  // Of neighbouring groups' rows, the even and the odd groups of elements: the same rotation, the other way.
+  std::vector<Expr> parted(const std::vector<Expr>& rows, int group) {
+    const int lanes = rows[0]->type.lanes, half = lanes / group / 2;
+    std::vector<Expr> out(rows.size());
+    for (int row = 0; row < group; ++row)
+      for (int i = 0; i < half; ++i)
+        for (int odd = 0; odd < 2; ++odd) {
+          std::vector<int> picks;
+          for (int base = odd * group; base < 2 * lanes; base += 2 * group)
+            for (int j = 0; j < group; ++j) picks.push_back(base + j);
+          out[(odd * half + i) * group + row] =
+              shuffled(rows[2 * i * group + row], rows[(2 * i + 1) * group + row], picks);
+        }
+    return out;
+  }
+
+  Expr shuffled(const Expr& a, const Expr& b, std::vector<int> picks) {
+    const std::string name = names_.fresh("mix");
+    out_.push_back(Let{name, make_shuffle(a, b, std::move(picks))});
+    return make_var(name, a->type);
+  }
+
+  Names& names_;
+  std::vector<Stmt>& out_;
+};
+
+// ---- the loops ----
+
+class LoadTransposer {
+ public:
+  explicit LoadTransposer(const Function& f) : names_(f), ranges_(variable_ranges(f)) {}
+
+  Block block(const Block& b) {
+    return transform(
+        b, [](const Expr& e) { return e; },
+        [&](Stmt stmt) -> std::vector<Stmt> {
+          if (const auto* loop = std::get_if<For>(&stmt))
+            if (auto blocks = in_blocks(*loop)) return std::move(*blocks);
+          return {std::move(stmt)};
+        });
+  }
+
+ private:
+  // The loop along rows, and what its body does.
+  struct Nest {
+    const For* loop;
+    std::set<std::string> stored, bound;
+    std::vector<Stmt> lets, rest;
+    std::vector<const For*> vector_loops;  // with loads that can be transposed
+    int lanes = 0;
+  };
+
+  std::optional<std::vector<Stmt>> in_blocks(const For& loop) {
+    if (loop.reduction) return std::nullopt;
+    Nest nest{.loop = &loop};
+    if (!take_apart(nest) || nest.vector_loops.empty()) return std::nullopt;
+    const Expr extent = simplify(loop.end - loop.begin, ranges_), lanes = index_const(nest.lanes);
+    if (auto trips = as_const_int(extent); trips && *trips < nest.lanes) return std::nullopt;
+    Expr blocks = simplify(floordiv(extent, lanes), ranges_);
+    if (!as_const_int(extent) && !provably_less(index_const(-1), extent, ranges_))
+      blocks = make_apply(ScalarOp::max_, {blocks, index_const(0)});
+    const Expr left = simplify(loop.begin + blocks * lanes, ranges_);
+
+    std::vector<Stmt> out;
+    for (const For* inner : nest.vector_loops) out.emplace_back(blocked(nest, *inner, blocks));
+    if (!nest.rest.empty()) {
+      std::vector<Stmt> body = nest.lets;
+      body.insert(body.end(), nest.rest.begin(), nest.rest.end());
+      out.emplace_back(copied(loop, loop.begin, left, make_block(std::move(body))));
+    }
+    if (!provably_equal(left, loop.end)) out.emplace_back(copied(loop, left, loop.end, loop.body));
+    return out;
+  }
+
+  For copied(const For& loop, Expr begin, Expr end, const Block& body) {
+    const std::string var = names_.fresh(loop.var);
+    For out{
+        .var = var, .begin = std::move(begin), .end = std::move(end), .kind = loop.kind, .grain = loop.grain};
+    out.body = substitute(fresh_copy(body, names_), {{loop.var, make_var(var)}});
+    return out;
+  }
+
+  // Whether iterations may be taken in another order: they share no memory, and call nothing.
+  bool take_apart(Nest& nest) const {
+    const Block& body = nest.loop->body;
+    bool plain = true;
+    std::set<std::string> loaded;
+    visit(
+        body,
+        [&](const Stmt& stmt) {
+          plain &= !std::holds_alternative<Alloc>(stmt) && !std::holds_alternative<Call>(stmt);
+          if (const auto* let = std::get_if<Let>(&stmt)) nest.bound.insert(let->name);
+          if (const auto* store = std::get_if<Store>(&stmt)) {
+            nest.stored.insert(store->buffer);
+            plain &= uses(store->index, nest.loop->var);
+          }
+        },
+        [&](const ExprNode& e) {
+          if (e.is(ExprKind::kLoad)) loaded.insert(e.name);
+        });
+    for (const std::string& buffer : nest.stored) plain &= !loaded.contains(buffer);
+    if (!plain) return false;
+    for (const Stmt& stmt : body->stmts) {
+      if (std::holds_alternative<Let>(stmt)) {
+        nest.lets.push_back(stmt);
+        continue;
+      }
+      const auto* inner = std::get_if<For>(&stmt);
+      const int lanes = inner ? lanes_of(nest, *inner) : 0;
+      if (lanes == 0 || (nest.lanes != 0 && nest.lanes != lanes)) {
+        nest.rest.push_back(stmt);
+      } else {
+        nest.lanes = lanes;
+        nest.vector_loops.push_back(inner);
+      }
+    }
+    return true;
+  }
+
+  // Of a vector loop with loads to transpose; else 0.
+  static int lanes_of(const Nest& nest, const For& inner) {
+    if (inner.reduction || inner.kind != ForKind::kSerial) return 0;
+    if (varies(nest, inner.begin) || varies(nest, inner.end)) return 0;
+    if (inner.body->stmts.size() + nest.lets.size() > kLongestBody) return 0;
+    for (const Stmt& stmt : inner.body->stmts)
+      if (!std::holds_alternative<Let>(stmt) && !std::holds_alternative<Store>(stmt)) return 0;
+    int lanes = 0;
+    visit(inner.body, nullptr, [&](const ExprNode& e) {
+      if (is_column(nest, e)) lanes = std::max(lanes, e.type.lanes);
+    });
+    return lanes;
+  }
+
+  static bool varies(const Nest& nest, const Expr& e) {
+    for (const std::string& name : free_vars(e))
+      if (name == nest.loop->var || nest.bound.contains(name)) return true;
+    return false;
+  }
+
+  // A load of a column, of which the next iteration of the nest's loop takes the next one.
+  static bool is_column(const Nest& nest, const ExprNode& e) {
+    const int lanes = e.type.lanes;
+    if (!e.is(ExprKind::kLoad) || e.args.size() != 1 || !e.args[0]->is(ExprKind::kRamp) ||
+        e.type.dtype == Dtype::kBool || lanes < kFewestLanes ||
+        !std::has_single_bit(static_cast<unsigned>(lanes)) || lanes * itemsize(e.type.dtype) > kRegisterBytes)
+      return false;
+    const Expr &base = e.args[0]->args[0], &stride = e.args[0]->args[1];
+    const auto step = as_const_int(stride);
+    if (step == 0 || step == 1 || varies(nest, stride)) return false;
+    const auto along = affine(base, {nest.loop->var});
+    if (!along || varies(nest, along->rest)) return false;
+    const auto it = along->coefficients.find(nest.loop->var);
+    return it != along->coefficients.end() && as_const_int(simplify(it->second)) == 1;
+  }
+
+  // One vector loop, over blocks of as many iterations as it has lanes.
+  For blocked(const Nest& nest, const For& inner, const Expr& blocks) {
+    const For& loop = *nest.loop;
+    For over{.var = names_.fresh(loop.var + "_block"), .begin = index_const(0), .end = blocks};
+    For along{.var = names_.fresh(inner.var), .begin = inner.begin, .end = inner.end};
+    const Expr first = loop.begin + make_var(over.var) * index_const(nest.lanes);
+
+    std::vector<Stmt> body;
+    std::vector<Substitution> column(nest.lanes);
+    for (int k = 0; k < nest.lanes; ++k) column[k][loop.var] = first + index_const(k);
+    std::vector<Stmt> once = nest.lets;
+    once.insert(once.end(), inner.body->stmts.begin(), inner.body->stmts.end());
+    std::vector<Expr> known, placeholders;  // loads, and what stands for them in `once`
+    const Block pattern = transform(make_block(std::move(once)), [&](const Expr& e) {
+      if (!is_column(nest, *e) || e->type.lanes != nest.lanes) return e;
+      for (size_t i = 0; i < known.size(); ++i)
+        if (equal(known[i], e)) return placeholders[i];
+      known.push_back(e);
+      return placeholders.emplace_back(make_var(names_.fresh("column"), e->type));
+    });
+    for (size_t i = 0; i < known.size(); ++i) {
+      const std::vector<Expr> columns =
+          block_of(known[i], {{loop.var, first}, {inner.var, make_var(along.var)}}, body);
+      for (int k = 0; k < nest.lanes; ++k) column[k][placeholders[i]->name] = columns[k];
+    }
+    for (Substitution& values : column) {
+      values[inner.var] = make_var(along.var);
+      const Block copy = substitute(fresh_copy(pattern, names_), values);
+      body.insert(body.end(), copy->stmts.begin(), copy->stmts.end());
+    }
+    const bool few =
+        loop.kind == ForKind::kSerial && provably_less(blocks, index_const(kFewBlocks + 1), ranges_);
+    For& outside = few ? along : over;
+    For& inside = few ? over : along;
+    if (!few) {
+      over.kind = loop.kind;
+      over.grain = std::max<int64_t>(1, loop.grain / nest.lanes);
+    }
+    inside.body = make_block(std::move(body));
+    outside.body = make_block({std::move(inside)});
+    return std::move(outside);
+  }
+
+  // The columns of the block that starts with `load`.
+  std::vector<Expr> block_of(const Expr& load, const Substitution& start, std::vector<Stmt>& out) {
+    const int lanes = load->type.lanes;
+    const Expr base = substitute(load->args[0]->args[0], start),
+               stride = substitute(load->args[0]->args[1], start);
+    std::vector<Expr> rows;
+    for (int r = 0; r < lanes; ++r) {
+      const std::string name = names_.fresh("row");
+      const Expr at = make_ramp(base + index_const(r) * stride, index_const(1), lanes);
+      out.push_back(Let{name, make_load(load->name, load->type.dtype, at)});
+      rows.push_back(make_var(name, load->type));
+    }
+    return Exchanger(names_, out).transposed(std::move(rows));
+  }
+
+  Names names_;
+  Ranges ranges_;
+};
+
+}  // namespace
+
+Function transpose_loads(const Function& f) {
+  Function out = f;
+  out.body = LoadTransposer(f).block(f.body);
+  return out;
+}
+
+}  // namespace ipex::loop
