@@ -28,6 +28,12 @@ torch.set_num_threads(min(4, os.cpu_count() or 1))
 torch._dynamo.config.cache_size_limit = 64
 
 
+def some(values, every=2):
+    """Parameters of which every second (third, ...) is tested in CI and all at night."""
+    marks = ((), (pytest.mark.nightly,))
+    return [pytest.param(value, marks=marks[position % every != 0]) for position, value in enumerate(values)]
+
+
 def pytest_configure(config):
     config.addinivalue_line("markers", "needs_ipex: checks what only this backend promises")
     # Dynamo's structured trace would bury the report of a failing test under thousands of empty lines.

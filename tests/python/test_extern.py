@@ -57,7 +57,7 @@ def test_a_result_that_is_no_tensor(missing, compiled):
         return kept[0] + 1, kept[1].exp(), *[(x * k).cos().sum(0) for k in range(4)]
 
     optimised = compiled(run)
-    for seed in range(20):
+    for seed in range(5):
         x = torch.randn(64, 33, generator=torch.Generator().manual_seed(seed))
         assert_close_to_eager(optimised(x), expected(x))
         gc.collect()

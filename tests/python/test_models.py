@@ -35,11 +35,11 @@ VARIATIONS = {"roberta", "electra", "deit", "mistral", "qwen2", "phi", "beit", "
 HEAVY = {"gpt_neox", "gemma", "clip", "segformer", "whisper", "mobilenet_v2", "distilbert", "opt"}
 NIGHTLY = {
     "inference_fp32": set(),
-    "inference_bf16": VARIATIONS | {"distilbert", "opt"},
-    "inference_autocast": VARIATIONS | HEAVY | {"bart", "albert"},
-    "training_fp32": VARIATIONS | {"gpt_neox", "mobilenet_v2"},
-    "training_bf16": VARIATIONS | HEAVY,
-    "dynamic": set(FAMILIES) - {"bert", "llama", "t5", "resnet", "vit", "whisper"},
+    "inference_bf16": VARIATIONS | {"distilbert", "opt", "mobilenet_v2", "segformer"},
+    "inference_autocast": VARIATIONS | HEAVY | {"bart", "albert", "swin", "t5"},
+    "training_fp32": VARIATIONS | {"gpt_neox", "mobilenet_v2", "segformer", "bart", "whisper"},
+    "training_bf16": VARIATIONS | HEAVY | {"t5", "bart", "swin", "wav2vec2"},
+    "dynamic": set(FAMILIES) - {"bert", "llama", "t5", "resnet", "vit"},
 }
 
 
