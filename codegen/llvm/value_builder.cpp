@@ -102,6 +102,7 @@ llvm::Value* ValueBuilder::apply(ScalarOp op, Type operand, llvm::ArrayRef<llvm:
   const MathFunction* math = math_function(op);
   if (math && floating) {
     if (math->source(operand.dtype) == MathSource::kPolynomial) unexpected(op, operand);
+    if (op == ScalarOp::rem_) return float_remainder(*math, operand, args[0], args[1]);
     return call_sleef(*math, operand, args);
   }
   switch (op) {
@@ -263,6 +264,43 @@ llvm::Value* ValueBuilder::divide(ScalarOp op, Type t, llvm::Value* a, llvm::Val
   llvm::Value* safe = plain(ir_.CreateSelect(ir_.CreateOr(by_zero, by_minus_one), one, b));
   return ir_.CreateSelect(by_zero, zero,
                           ir_.CreateSelect(by_minus_one, quotient ? ir_.CreateNeg(a) : zero, safe));
+}
+
+// Sleef's fmod divides in a loop. Where every quotient is small its whole part is exact or, rounded up, one
+// too many, and then a - n * b is a multiple of b's last place that fits: a single fma gives it, one addition
+// mends it.
+llvm::Value* ValueBuilder::float_remainder(const MathFunction& f, Type t, llvm::Value* a, llvm::Value* b) {
+  const auto absolute = [&](llvm::Value* x) { return ir_.CreateUnaryIntrinsic(llvm::Intrinsic::fabs, x); };
+  llvm::Value *dividend = absolute(a), *divisor = absolute(b), *zero = real(t, 0);
+  llvm::Value* quotient = ir_.CreateFDiv(dividend, divisor);
+  llvm::Value* small = ir_.CreateFCmpOLT(quotient, real(t, t.dtype == Dtype::kF64 ? 0x1p51 : 0x1p22));
+  if (t.is_vector()) small = ir_.CreateAndReduce(small);
+
+  llvm::BasicBlock* block = ir_.GetInsertBlock();
+  llvm::Function* function = block->getParent();
+  auto* divided = llvm::BasicBlock::Create(ir_.getContext(), "rem.small", function);
+  auto* called = llvm::BasicBlock::Create(ir_.getContext(), "rem.any", function);
+  auto* after = llvm::BasicBlock::Create(ir_.getContext(), "rem.end", function);
+  ir_.CreateCondBr(small, divided, called);
+
+  ir_.SetInsertPoint(divided);
+  llvm::Value* whole = ir_.CreateUnaryIntrinsic(llvm::Intrinsic::trunc, quotient);
+  llvm::Value* rest = ir_.CreateIntrinsic(llvm::Intrinsic::fma, {dividend->getType()},
+                                          {ir_.CreateFNeg(whole), divisor, dividend});
+  rest = ir_.CreateSelect(ir_.CreateFCmpOLT(rest, zero), ir_.CreateFAdd(rest, divisor), rest);
+  rest = ir_.CreateSelect(ir_.CreateFCmpOEQ(whole, zero), dividend, rest);  // an infinite divisor
+  rest = ir_.CreateBinaryIntrinsic(llvm::Intrinsic::copysign, rest, a);
+  ir_.CreateBr(after);
+
+  ir_.SetInsertPoint(called);
+  llvm::Value* any = call_sleef(f, t, {a, b});
+  ir_.CreateBr(after);
+
+  ir_.SetInsertPoint(after);
+  llvm::PHINode* result = ir_.CreatePHI(a->getType(), 2);
+  result->addIncoming(rest, divided);
+  result->addIncoming(any, called);
+  return result;
 }
 
 llvm::Value* ValueBuilder::reduce_lanes(ScalarOp op, Type t, llvm::Value* x) {

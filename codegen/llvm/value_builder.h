@@ -43,6 +43,7 @@ class ValueBuilder {
   llvm::Value* min_max(ScalarOp op, Type t, llvm::Value* a, llvm::Value* b);
   llvm::Value* divide(ScalarOp op, Type t, llvm::Value* a, llvm::Value* b);
   llvm::Value* call_sleef(const MathFunction& f, Type t, llvm::ArrayRef<llvm::Value*> args);
+  llvm::Value* float_remainder(const MathFunction& f, Type t, llvm::Value* a, llvm::Value* b);
   llvm::Value* float_to_int(llvm::Value* x, Type from, Dtype to);
   llvm::Value* to_bf16(llvm::Value* x, Type f32);
   llvm::Value* unary(llvm::Intrinsic::ID id, llvm::Value* x);

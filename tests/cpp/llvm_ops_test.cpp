@@ -137,6 +137,46 @@ TEST_P(ScalarOps, AgreeWithTheInterpreter) {
   }
 }
 
+// Remainders of numbers at, just under and just over multiples, small and large, one and many lanes of each.
+TEST(FloatRemainder, IsExact) {
+  const auto check = [](Dtype dtype, auto zero) {
+    using T = decltype(zero);
+    constexpr int64_t kNumbers = 4096;
+    std::mt19937_64 random(11);
+    Array a(dtype, kNumbers), b(dtype, kNumbers), actual(dtype, kNumbers);
+    for (int64_t i = 0; i < kNumbers; ++i) {
+      const int low = i < kNumbers / 2 ? 0 : -150,
+                high = i < kNumbers / 2 ? 30 : 90;  // quotients' powers of two
+      const auto divisor = static_cast<T>(std::ldexp(1.0 + static_cast<double>(random()) * 0x1p-64,
+                                                     low + static_cast<int>(random() % (high - low))));
+      const auto times = static_cast<T>(random() >> (40 + random() % 24));
+      T dividend = times * divisor;
+      if (i % 3 == 1) dividend = std::nextafter(dividend, T(0));
+      if (i % 3 == 2) dividend = std::nextafter(dividend, std::numeric_limits<T>::infinity());
+      a.set_float(i, i % 2 ? -dividend : dividend);
+      b.set_float(i, i % 5 ? divisor : -divisor);
+    }
+    for (Isa isa : supported_isas()) {
+      const Target target = target_for(isa);
+      for (int lanes : {1, target.lanes(dtype)}) {
+        const Function f =
+            elementwise("rem", {dtype, dtype}, dtype, kNumbers, lanes,
+                        [](const std::vector<Expr>& x) { return make_apply(ScalarOp::rem_, x); });
+        const auto library = jit_compile({lowered(f, target)}, target);
+        run(*library, "rem", {&a, &b, &actual});
+        for (int64_t i = 0; i < kNumbers; ++i) {
+          const T expected = std::fmod(static_cast<T>(a.get_float(i)), static_cast<T>(b.get_float(i)));
+          ASSERT_EQ(actual.get_float(i), expected)
+              << a.get_float(i) << " by " << b.get_float(i) << " x" << lanes;
+          ASSERT_EQ(std::signbit(actual.get_float(i)), std::signbit(expected));
+        }
+      }
+    }
+  };
+  check(Dtype::kF32, 0.0f);
+  check(Dtype::kF64, 0.0);
+}
+
 INSTANTIATE_TEST_SUITE_P(Dtypes, ScalarOps,
                          ::testing::Values(Dtype::kBool, Dtype::kU8, Dtype::kI8, Dtype::kI16, Dtype::kI32,
                                            Dtype::kI64, Dtype::kF32, Dtype::kF64),
