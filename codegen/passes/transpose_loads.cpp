@@ -164,6 +164,7 @@ class LoadTransposer {
         continue;
       }
       const auto* inner = std::get_if<For>(&stmt);
+      if (inner && inner->reduction) return false;  // whose results other statements read
       const int lanes = inner ? lanes_of(nest, *inner) : 0;
       if (lanes == 0 || (nest.lanes != 0 && nest.lanes != lanes)) {
         nest.rest.push_back(stmt);
