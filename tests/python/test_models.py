@@ -264,8 +264,10 @@ def test_training_bf16(name, compiled):
     for seed in range(TRAINING_DRAWS):
         _, inputs = build(name, training=True, seed=seed)
         reference += train_step(exact_model, exact_model, in_dtype(inputs, exact))[1].values()
-        eager += train_step(autocast(model), model, inputs)[1].values()
-        ours += train_step(autocast(run), twin, inputs)[1].values()
+        reached = train_step(autocast(model), model, inputs)[1]
+        given = train_step(autocast(run), twin, inputs)[1]
+        eager += reached.values()
+        ours += (given[key] for key in reached)  # AOTAutograd gives zeros where eager's loss does not reach
     assert_same_structure(ours, eager)
     assert_error_within(ours, eager, reference)
 
