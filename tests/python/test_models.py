@@ -7,6 +7,7 @@ bit for bit, and so is a second eager run.
 import copy
 import warnings
 from collections import Counter
+from statistics import geometric_mean
 
 import native_share
 import pytest
@@ -16,6 +17,7 @@ from comparison import (
     assert_error_within,
     assert_near_in_norm,
     difference,
+    relative_error,
     tensors_of,
 )
 from conftest import BACKEND
@@ -29,6 +31,9 @@ ALL = {**MODELS, **FAMILIES, **MORE}
 REFERENCE_DTYPES = {"canine": torch.float32, "longformer": torch.float32}
 DRAWS = 12  # inputs whose outputs are judged together: the error of a few logits is mostly luck
 TRAINING_DRAWS = 6
+# A change of 1e-3 in the input moves these gradients by a tenth, in fp64 too: the error of one batch is luck and the
+# largest of a few is all of their norm, so that the geometric mean over so many is judged.
+ILL_CONDITIONED = {"levit": 40}
 
 # Variations of an architecture that another model of the list exercises, and what else a mode leaves to the night.
 VARIATIONS = {"roberta", "electra", "deit", "mistral", "qwen2", "phi", "beit", "mpnet"}
@@ -260,16 +265,20 @@ def test_training_bf16(name, compiled):
 
         return step
 
-    ours, eager, reference = [], [], []
-    for seed in range(TRAINING_DRAWS):
+    ours, eager, reference = [], [], []  # by batch
+    for seed in range(ILL_CONDITIONED.get(name, TRAINING_DRAWS)):
         _, inputs = build(name, training=True, seed=seed)
-        reference += train_step(exact_model, exact_model, in_dtype(inputs, exact))[1].values()
         reached = train_step(autocast(model), model, inputs)[1]
         given = train_step(autocast(run), twin, inputs)[1]
-        eager += reached.values()
-        ours += (given[key] for key in reached)  # AOTAutograd gives zeros where eager's loss does not reach
+        eager.append(list(reached.values()))
+        ours.append([given[key] for key in reached])  # AOTAutograd gives zeros where eager's loss does not reach
+        reference.append(list(train_step(exact_model, exact_model, in_dtype(inputs, exact))[1].values()))
     assert_same_structure(ours, eager)
-    assert_error_within(ours, eager, reference)
+    if name in ILL_CONDITIONED:
+        ours_mean, eager_mean = (geometric_mean(map(relative_error, grads, reference)) for grads in (ours, eager))
+        assert ours_mean <= 1.1 * eager_mean, f"mean error {ours_mean:.3e}, eager {eager_mean:.3e}"
+    else:
+        assert_error_within(ours, eager, reference)
 
 
 @models("inference_autocast")
