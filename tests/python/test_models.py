@@ -30,10 +30,12 @@ ALL = {**MODELS, **FAMILIES, **MORE}
 # The reference of low precision is fp64, but where a model's own code holds it to fp32: masks that overflow.
 REFERENCE_DTYPES = {"canine": torch.float32, "longformer": torch.float32}
 DRAWS = 12  # inputs whose outputs are judged together: the error of a few logits is mostly luck
-TRAINING_DRAWS = 6
+TRAINING_DRAWS = Counter({"audio_spectrogram": 24, "levit": 40})  # others: 6
 # A change of 1e-3 in the input moves these gradients by a tenth, in fp64 too: the error of one batch is luck and the
-# largest of a few is all of their norm, so that the geometric mean over so many is judged.
-ILL_CONDITIONED = {"levit": 40}
+# largest of a few is all of their norm, so that the geometric mean is judged.
+ILL_CONDITIONED = {"levit"}
+# Eager's fp32 gradients are 3.5e-3 from fp64 (batch norms of few values), ours 9e-6.
+EAGER_IS_FAR = {"mobilenet_v2"}
 
 # Variations of an architecture that another model of the list exercises, and what else a mode leaves to the night.
 VARIATIONS = {"roberta", "electra", "deit", "mistral", "qwen2", "phi", "beit", "mpnet"}
@@ -244,7 +246,12 @@ def test_training_fp32(name, compiled):
         assert not ours.pop(key).any(), key
     assert ours.keys() == eager.keys()
     torch.testing.assert_close(loss, eager_loss, rtol=1e-4, atol=1e-4)
-    assert_near_in_norm(list(ours.values()), list(eager.values()))
+    if name in EAGER_IS_FAR:
+        exact = copy.deepcopy(model).double()
+        reference = train_step(exact, exact, in_dtype(inputs, torch.float64))[1]
+        assert_error_within(list(ours.values()), list(eager.values()), list(reference.values()), factor=1.0)
+    else:
+        assert_near_in_norm(list(ours.values()), list(eager.values()))
     for (key, a), (_, b) in zip(twin.named_buffers(), model.named_buffers(), strict=True):
         message = difference(a, b, scale=20.0)
         assert message is None, f"buffer {key}: {message}"
@@ -266,7 +273,7 @@ def test_training_bf16(name, compiled):
         return step
 
     ours, eager, reference = [], [], []  # by batch
-    for seed in range(ILL_CONDITIONED.get(name, TRAINING_DRAWS)):
+    for seed in range(TRAINING_DRAWS[name] or 6):
         _, inputs = build(name, training=True, seed=seed)
         reached = train_step(autocast(model), model, inputs)[1]
         given = train_step(autocast(run), twin, inputs)[1]
