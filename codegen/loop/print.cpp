@@ -76,26 +76,18 @@ class Printer {
       case ExprKind::kReduceLanes:
         named("reduce_lanes." + std::string(info(e->op).name), e->args);
         break;
-      case ExprKind::kShuffle:
-        out_ += "shuffle(";
-        for (const Expr& arg : e->args) {
-          expr(arg);
-          out_ += ", ";
-        }
-        for (size_t i = 0; i < e->picks.size(); ++i) {
-          out_ += i == 0 ? "[" : ", ";
-          number(e->picks[i]);
-        }
-        out_ += "])";
-        break;
       case ExprKind::kRamp:
       case ExprKind::kBroadcast:
-        out_ += e->is(ExprKind::kRamp) ? "ramp(" : "broadcast(";
+      case ExprKind::kShuffle:
+        out_ += e->is(ExprKind::kRamp) ? "ramp(" : e->is(ExprKind::kBroadcast) ? "broadcast(" : "shuffle(";
         for (const Expr& arg : e->args) {
           expr(arg);
           out_ += ", ";
         }
-        number(e->type.lanes);
+        if (e->is(ExprKind::kShuffle))
+          picks(e->picks);
+        else
+          number(e->type.lanes);
         out_ += ')';
         break;
     }
@@ -125,6 +117,14 @@ class Printer {
   }
 
  private:
+  void picks(const std::vector<int>& lanes) {
+    for (size_t i = 0; i < lanes.size(); ++i) {
+      out_ += i == 0 ? "[" : ", ";
+      number(lanes[i]);
+    }
+    out_ += ']';
+  }
+
   void number(int64_t value) {
     std::array<char, 24> text;
     out_.append(text.data(), std::to_chars(text.data(), text.data() + text.size(), value).ptr);

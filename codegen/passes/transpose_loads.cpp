@@ -84,6 +84,17 @@ class Exchanger {
 
 // ---- the loops ----
 
+// A whole vector of elements that are not neighbours, as many as an exchange can take.
+bool is_strided(const ExprNode& e) {
+  const int lanes = e.type.lanes;
+  if (!e.is(ExprKind::kLoad) || e.args.size() != 1 || !e.args[0]->is(ExprKind::kRamp) ||
+      e.type.dtype == Dtype::kBool || lanes < kFewestLanes ||
+      !std::has_single_bit(static_cast<unsigned>(lanes)) || lanes * itemsize(e.type.dtype) > kRegisterBytes)
+    return false;
+  const auto step = as_const_int(e.args[0]->args[1]);
+  return step != 0 && step != 1;
+}
+
 class LoadTransposer {
  public:
   explicit LoadTransposer(const Function& f) : names_(f), ranges_(variable_ranges(f)) {}
@@ -102,7 +113,7 @@ class LoadTransposer {
   // The loop along rows, and what its body does.
   struct Nest {
     const For* loop;
-    std::set<std::string> stored, bound;
+    std::set<std::string> bound;
     std::vector<Stmt> lets, rest;
     std::vector<const For*> vector_loops;  // with loads that can be transposed
     int lanes = 0;
@@ -142,21 +153,21 @@ class LoadTransposer {
   bool take_apart(Nest& nest) const {
     const Block& body = nest.loop->body;
     bool plain = true;
-    std::set<std::string> loaded;
+    std::set<std::string> loaded, stored;
     visit(
         body,
         [&](const Stmt& stmt) {
           plain &= !std::holds_alternative<Alloc>(stmt) && !std::holds_alternative<Call>(stmt);
           if (const auto* let = std::get_if<Let>(&stmt)) nest.bound.insert(let->name);
           if (const auto* store = std::get_if<Store>(&stmt)) {
-            nest.stored.insert(store->buffer);
+            stored.insert(store->buffer);
             plain &= uses(store->index, nest.loop->var);
           }
         },
         [&](const ExprNode& e) {
           if (e.is(ExprKind::kLoad)) loaded.insert(e.name);
         });
-    for (const std::string& buffer : nest.stored) plain &= !loaded.contains(buffer);
+    for (const std::string& buffer : stored) plain &= !loaded.contains(buffer);
     if (!plain) return false;
     for (const Stmt& stmt : body->stmts) {
       if (std::holds_alternative<Let>(stmt)) {
@@ -178,7 +189,7 @@ class LoadTransposer {
 
   // Of a vector loop with loads to transpose; else 0.
   static int lanes_of(const Nest& nest, const For& inner) {
-    if (inner.reduction || inner.kind != ForKind::kSerial) return 0;
+    if (inner.kind != ForKind::kSerial) return 0;
     if (varies(nest, inner.begin) || varies(nest, inner.end)) return 0;
     if (inner.body->stmts.size() + nest.lets.size() > kLongestBody) return 0;
     for (const Stmt& stmt : inner.body->stmts)
@@ -198,14 +209,9 @@ class LoadTransposer {
 
   // A load of a column, of which the next iteration of the nest's loop takes the next one.
   static bool is_column(const Nest& nest, const ExprNode& e) {
-    const int lanes = e.type.lanes;
-    if (!e.is(ExprKind::kLoad) || e.args.size() != 1 || !e.args[0]->is(ExprKind::kRamp) ||
-        e.type.dtype == Dtype::kBool || lanes < kFewestLanes ||
-        !std::has_single_bit(static_cast<unsigned>(lanes)) || lanes * itemsize(e.type.dtype) > kRegisterBytes)
-      return false;
+    if (!is_strided(e)) return false;
     const Expr &base = e.args[0]->args[0], &stride = e.args[0]->args[1];
-    const auto step = as_const_int(stride);
-    if (step == 0 || step == 1 || varies(nest, stride)) return false;
+    if (varies(nest, stride)) return false;
     const auto along = affine(base, {nest.loop->var});
     if (!along || varies(nest, along->rest)) return false;
     const auto it = along->coefficients.find(nest.loop->var);
@@ -277,6 +283,9 @@ class LoadTransposer {
 }  // namespace
 
 Function transpose_loads(const Function& f) {
+  bool any = false;
+  visit(f.body, nullptr, [&](const ExprNode& e) { any |= is_strided(e); });
+  if (!any) return f;
   Function out = f;
   out.body = LoadTransposer(f).block(f.body);
   return out;
