@@ -28,6 +28,7 @@ STAGES = {  # column -> names in a report's times
         "fuse_library",
         "widen_library",
         "plan_layouts",
+        "prove_indices",
         "form_groups",
         "batch_groups",
     ),

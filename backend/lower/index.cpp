@@ -1,6 +1,8 @@
 // See index.h.
 #include "backend/lower/index.h"
 
+#include <limits>
+
 #include "codegen/loop/rewrite.h"
 #include "codegen/loop/simplify.h"
 
@@ -71,6 +73,17 @@ Expr flatten(const Index& index, const Shape& shape) {
   Expr flat = index_const(0);
   for (size_t d = 0; d < shape.size(); ++d) flat = flat * shape[d] + index[d];
   return flat;
+}
+
+Dtype position_dtype(const Shape& shape, Dtype element) {
+  if (itemsize(element) > itemsize(Dtype::kI32)) return Dtype::kI64;
+  double positions = 1;
+  for (const Dim& dim : shape) {
+    const auto extent = as_const_int(dim);
+    if (!extent) return Dtype::kI64;
+    positions *= static_cast<double>(*extent);
+  }
+  return positions <= std::numeric_limits<int32_t>::max() ? Dtype::kI32 : Dtype::kI64;
 }
 
 std::pair<Expr, Expr> div_mod(const Expr& e, const Dim& n, const loop::Ranges& ranges) {

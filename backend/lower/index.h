@@ -21,6 +21,9 @@ struct FactorRun {
 std::vector<FactorRun> match_factors(const Shape& a, const Shape& b);
 
 loop::Expr flatten(const Index& index, const Shape& shape);  // row-major position
+// What holds every position in `shape` and is no wider than it must be: a vector of elements then has its
+// positions in as many registers.
+Dtype position_dtype(const Shape& shape, Dtype element);
 // {e // n, e % n}, exactly and without dividing when the terms of e separate.
 std::pair<loop::Expr, loop::Expr> div_mod(const loop::Expr& e, const Dim& n, const loop::Ranges& ranges);
 // The index into `to` of the element at `index` of `from`, both row-major views of the same elements.

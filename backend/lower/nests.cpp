@@ -230,12 +230,13 @@ void Lowering::scan(int32_t n) {
   Index index(node.types[0].shape.size(), index_const(0));
   Emitter::ReductionSpec spec;
   spec.extents = {node.types[0].shape[axis]};
-  spec.states = row->states(accumulates);
+  const Dtype at = position_dtype(spec.extents, accumulates);
+  spec.states = row->states(accumulates, at);
   for (loop::State& state : spec.states) state.name = "s" + std::to_string(n) + "_" + state.name.substr(1);
   spec.step = [&](const Exprs& vars, const Exprs& states) {
     index[axis] = vars[0];
     Expr x = loop::make_cast(accumulates, value(node.operands[0], index));
-    Exprs next = row->update(states, x, vars[0]);
+    Exprs next = row->update(states, x, loop::make_cast(at, vars[0]));
     for (Expr& state : next) state = emitter_.let("t" + std::to_string(n), state);
     const Exprs so_far = row->finish(next, vars[0] + index_const(1), 0);
     for (const Result& result : results)

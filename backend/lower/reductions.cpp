@@ -224,7 +224,9 @@ void Lowering::reduce_together(const std::vector<int32_t>& nodes, const Index& i
     int32_t id;
     Index index;  // of the result
     std::vector<int> dims;
-    size_t first, count;  // of its states
+    Shape extents;                 // of dims
+    Dtype position = Dtype::kI64;  // dtype of positions in extents
+    size_t first, count = 0;       // of its states
   };
   const ReduceInfo& info = reductions_.at(nodes[0]);
   Emitter::ReductionSpec spec;
@@ -233,10 +235,16 @@ void Lowering::reduce_together(const std::vector<int32_t>& nodes, const Index& i
     const Node& node = body_.nodes[id];
     const ops::ReductionRow* row = ops::find_reduction(node.name);
     IPEX_CHECK(row, "reduce." + node.name + " has no row");
-    Part part{
-        &node, row, id, id == nodes[0] ? index : *canonical({id, 0}), reduced_dims(node), spec.states.size(),
-        0};
-    for (loop::State& state : row->states(compute_dtype(node.operands[0]))) {
+    Part part{.node = &node,
+              .row = row,
+              .id = id,
+              .index = id == nodes[0] ? index : *canonical({id, 0}),
+              .dims = reduced_dims(node),
+              .first = spec.states.size()};
+    for (int d : part.dims) part.extents.push_back(body_.type(node.operands[0]).shape[d]);
+    const Dtype dtype = compute_dtype(node.operands[0]);
+    part.position = position_dtype(part.extents, dtype);
+    for (loop::State& state : row->states(dtype, part.position)) {
       state.name = "s" + std::to_string(id) + (state.name == "s0" ? "" : "_" + state.name.substr(1));
       spec.states.push_back(std::move(state));
       ++part.count;
@@ -244,12 +252,11 @@ void Lowering::reduce_together(const std::vector<int32_t>& nodes, const Index& i
     parts.push_back(std::move(part));
   }
   std::vector<Axis> columns;
-  const Shape& operand_shape = body_.type(parts[0].node->operands[0]).shape;
   if (info.structured) {
     columns = memory_order(parts[0].node->operands[0], info.columns);
     for (Axis axis : columns) spec.extents.push_back(axes_.extent(axis));
   } else {
-    for (int d : parts[0].dims) spec.extents.push_back(operand_shape[d]);
+    spec.extents = parts[0].extents;
   }
   const int depth = emitter_.depth_of(index, mask);
 
@@ -263,14 +270,12 @@ void Lowering::reduce_together(const std::vector<int32_t>& nodes, const Index& i
     for (const Part& part : parts) {
       const Value operand = part.node->operands[0];
       Index reduced;
-      Shape extents;
-      for (size_t k = 0; k < part.dims.size(); ++k) {
+      for (size_t k = 0; k < part.dims.size(); ++k)
         reduced.push_back(info.structured ? along(operand, part.dims[k]) : vars[k]);
-        extents.push_back(body_.type(operand).shape[part.dims[k]]);
-      }
       Expr x = value(operand, reduced_operand_index(*part.node, part.index, reduced), mask);
       std::span<const Expr> own(states.data() + part.first, part.count);
-      for (Expr& e : part.row->update(own, x, flatten(reduced, extents))) next.push_back(std::move(e));
+      const Expr at = loop::make_cast(part.position, flatten(reduced, part.extents));
+      for (Expr& e : part.row->update(own, x, at)) next.push_back(std::move(e));
     }
     return next;
   };

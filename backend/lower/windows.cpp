@@ -156,7 +156,9 @@ Expr Lowering::pool(Value v, const Index& index, const Expr& mask) {
     spec.extents.push_back(window == PoolWindow::kAdaptive   ? dim.adaptive_taps()
                            : window == PoolWindow::kCovering ? index_const(dim.covering_taps())
                                                              : index_const(dim.kernel));
-  spec.states = row->states(type);
+  const Shape plane(x_shape.begin() + static_cast<int64_t>(lead), x_shape.end());
+  const Dtype flat = position_dtype(plane, type);
+  spec.states = row->states(type, flat);
   for (loop::State& s : spec.states)
     s.name = "s" + std::to_string(v.node) + (s.name == "s0" ? "" : "_" + s.name.substr(1));
   spec.step = [&](const Exprs& taps, const Exprs& states) {
@@ -175,8 +177,7 @@ Expr Lowering::pool(Value v, const Index& index, const Expr& mask) {
     Index at(index.begin(), index.begin() + static_cast<int64_t>(lead));
     at.insert(at.end(), tap.position.begin(), tap.position.end());
     Expr x = value(node.operands[0], at, both(mask, tap.inside));
-    Expr flat = flatten(tap.position, Shape(x_shape.begin() + static_cast<int64_t>(lead), x_shape.end()));
-    Exprs next = row->update(states, x, flat);
+    Exprs next = row->update(states, x, loop::make_cast(flat, flatten(tap.position, plane)));
     if (tap.inside)
       for (size_t k = 0; k < next.size(); ++k)
         next[k] = make_apply(ScalarOp::select_, {tap.inside, next[k], states[k]});
@@ -185,9 +186,9 @@ Expr Lowering::pool(Value v, const Index& index, const Expr& mask) {
   spec.merge = [&](const Exprs& a, const Exprs& b) { return row->merge(a, b); };
   const Exprs states = emitter_.reduce(spec, emitter_.depth_of(index, mask));
   if (is_max) {
-    if (wants_index) remember({v.node, 1}, index, mask, states[1]);
+    if (wants_index) remember({v.node, 1}, index, mask, loop::make_cast(Dtype::kI64, states[1]));
     remember({v.node, 0}, index, mask, states[0]);
-    return states[v.result];
+    return value(v, index, mask);  // remembered now
   }
   Expr count = index_const(divisor);
   if (divisor == 0) {
@@ -221,7 +222,7 @@ Expr Lowering::segment(Value v, const Index& index, const Expr& mask) {
   const Expr count = emitter_.let("count", make_apply(ScalarOp::max_, {end - begin, index_const(0)}));
   Emitter::ReductionSpec spec;
   spec.extents = {count};
-  spec.states = row->states(compute_dtype(x));
+  spec.states = row->states(compute_dtype(x), Dtype::kI64);
   for (loop::State& s : spec.states)
     s.name = "s" + std::to_string(v.node) + (s.name == "s0" ? "" : "_" + s.name.substr(1));
   spec.step = [&](const Exprs& vars, const Exprs& states) {
@@ -247,7 +248,7 @@ Expr Lowering::contract(int32_t id, Dtype dtype, const std::vector<Dim>& extents
   const ops::ReductionRow* row = ops::find_reduction("sum");
   Emitter::ReductionSpec spec;
   spec.extents = extents;
-  spec.states = row->states(dtype);
+  spec.states = row->states(dtype, Dtype::kI64);
   spec.states[0].name = "s" + std::to_string(id);
   spec.step = [&](const Exprs& vars, const Exprs& states) {
     return Exprs{states[0] + loop::make_cast(dtype, term(vars))};

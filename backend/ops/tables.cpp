@@ -202,7 +202,7 @@ Expr highest(Dtype t) {
 }
 
 struct Sum {
-  static std::vector<State> states(Dtype t) { return {state(0, {t}, make_const({t}, 0))}; }
+  static std::vector<State> states(Dtype t, Dtype) { return {state(0, {t}, make_const({t}, 0))}; }
   static Exprs update(States s, Expr x, Expr) { return {s[0] + x}; }
   static Exprs merge(States s, States o) { return {s[0] + o[0]}; }
   static Exprs finish(States s, Expr, double) { return {s[0]}; }
@@ -213,42 +213,46 @@ struct Mean : Sum {
 };
 
 struct Product {
-  static std::vector<State> states(Dtype t) { return {state(0, {t}, make_const({t}, 1))}; }
+  static std::vector<State> states(Dtype t, Dtype) { return {state(0, {t}, make_const({t}, 1))}; }
   static Exprs update(States s, Expr x, Expr) { return {s[0] * x}; }
   static Exprs merge(States s, States o) { return {s[0] * o[0]}; }
   static Exprs finish(States s, Expr, double) { return {s[0]}; }
 };
 
 struct LogSumExp {
-  static std::vector<State> states(Dtype t) { return {state(0, {t}, make_const({t}, -kInf))}; }
+  static std::vector<State> states(Dtype t, Dtype) { return {state(0, {t}, make_const({t}, -kInf))}; }
   static Exprs update(States s, Expr x, Expr) { return {logaddexp(s[0], x)}; }
   static Exprs merge(States s, States o) { return {logaddexp(s[0], o[0])}; }
   static Exprs finish(States s, Expr, double) { return {s[0]}; }
 };
 
 struct Largest {
-  static std::vector<State> states(Dtype t) { return {state(0, {t}, lowest(t))}; }
+  static std::vector<State> states(Dtype t, Dtype) { return {state(0, {t}, lowest(t))}; }
   static Exprs update(States s, Expr x, Expr) { return {max(s[0], x)}; }
   static Exprs merge(States s, States o) { return {max(s[0], o[0])}; }
   static Exprs finish(States s, Expr, double) { return {s[0]}; }
 };
 
 struct Smallest {
-  static std::vector<State> states(Dtype t) { return {state(0, {t}, highest(t))}; }
+  static std::vector<State> states(Dtype t, Dtype) { return {state(0, {t}, highest(t))}; }
   static Exprs update(States s, Expr x, Expr) { return {min(s[0], x)}; }
   static Exprs merge(States s, States o) { return {min(s[0], o[0])}; }
   static Exprs finish(States s, Expr, double) { return {s[0]}; }
 };
 
 struct Any {
-  static std::vector<State> states(Dtype) { return {state(0, loop::kBool1, make_int(loop::kBool1, 0))}; }
+  static std::vector<State> states(Dtype, Dtype) {
+    return {state(0, loop::kBool1, make_int(loop::kBool1, 0))};
+  }
   static Exprs update(States s, Expr x, Expr) { return {s[0] | truth(x)}; }
   static Exprs merge(States s, States o) { return {s[0] | o[0]}; }
   static Exprs finish(States s, Expr, double) { return {s[0]}; }
 };
 
 struct All {
-  static std::vector<State> states(Dtype) { return {state(0, loop::kBool1, make_int(loop::kBool1, 1))}; }
+  static std::vector<State> states(Dtype, Dtype) {
+    return {state(0, loop::kBool1, make_int(loop::kBool1, 1))};
+  }
   static Exprs update(States s, Expr x, Expr) { return {s[0] & truth(x)}; }
   static Exprs merge(States s, States o) { return {s[0] & o[0]}; }
   static Exprs finish(States s, Expr, double) { return {s[0]}; }
@@ -258,9 +262,8 @@ struct All {
 // index), so the result does not depend on how a loop was split; the identity's index loses every tie.
 template <bool kWantLargest>
 struct Extremum {
-  static std::vector<State> states(Dtype t) {
-    return {state(0, {t}, kWantLargest ? lowest(t) : highest(t)),
-            state(1, loop::kIndex, loop::index_const(std::numeric_limits<int64_t>::max()))};
+  static std::vector<State> states(Dtype t, Dtype index) {
+    return {state(0, {t}, kWantLargest ? lowest(t) : highest(t)), state(1, {index}, highest(index))};
   }
   static Exprs update(States s, Expr x, Expr index) {
     Expr earlier = lt(index, s[1]);
@@ -277,9 +280,8 @@ using SmallestWithIndex = Extremum<false>;
 // For scans: the last of equal values, and a NaN gives way to another NaN only.
 template <bool kWantLargest>
 struct ExtremumSoFar {
-  static std::vector<State> states(Dtype t) {
-    return {state(0, {t}, kWantLargest ? lowest(t) : highest(t)),
-            state(1, loop::kIndex, loop::index_const(0))};
+  static std::vector<State> states(Dtype t, Dtype index) {
+    return {state(0, {t}, kWantLargest ? lowest(t) : highest(t)), state(1, {index}, make_int({index}, 0))};
   }
   static Exprs update(States s, Expr x, Expr index) {
     Expr wins = kWantLargest ? ge(x, s[0]) : le(x, s[0]);
@@ -301,7 +303,7 @@ struct IndexOfSmallest : SmallestWithIndex {
 
 // Welford's update and Chan's merge: states mean, m2 (sum of squared deviations) and count.
 struct Variance {
-  static std::vector<State> states(Dtype t) {
+  static std::vector<State> states(Dtype t, Dtype) {
     Expr zero = make_const({t}, 0);
     return {state(0, {t}, zero), state(1, {t}, zero), state(2, {t}, zero)};
   }

@@ -45,10 +45,11 @@ struct ReductionRow {
       promotion;  // sum of ints is i64 (the importer casts first), mean is kIntToFloat, any is kAlwaysBool
   bool integers, floats, booleans;
   int results;  // 1, or 2 for value and index
-  // Everything below is in the compute dtype `t`; `states` and `others` are Exprs of the states by position.
-  std::vector<loop::State> (*states)(Dtype t);  // names s0, s1, ...; init == identity
+  // Everything below is in the compute dtype `t`, positions in `index`, a signed integer that holds all of
+  // them; `states` and `others` are Exprs of the states by position.
+  std::vector<loop::State> (*states)(Dtype t, Dtype index);  // names s0, s1, ...; init == identity
   std::vector<Expr> (*update)(std::span<const Expr> states, Expr x,
-                              Expr index);  // index: i64 flat position in the reduced space
+                              Expr index);  // index: flat position in the reduced space
   std::vector<Expr> (*merge)(std::span<const Expr> states, std::span<const Expr> others);
   std::vector<Expr> (*finish)(std::span<const Expr> states, Expr count,
                               double correction);  // count: i64 elements reduced

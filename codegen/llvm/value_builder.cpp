@@ -293,7 +293,14 @@ llvm::Value* ValueBuilder::float_remainder(const MathFunction& f, Type t, llvm::
   ir_.CreateBr(after);
 
   ir_.SetInsertPoint(called);
-  llvm::Value* any = call_sleef(f, t, {a, b});
+  // Sleef's needs a finite quotient. Where it overflows, fmod(a, b * step) has the same remainder by b.
+  llvm::Value* step = real(t, t.dtype == Dtype::kF64 ? 0x1p1000 : 0x1p120);
+  llvm::Value* infinite = real(t, std::numeric_limits<double>::infinity());
+  llvm::Value* overflows =
+      ir_.CreateAnd(ir_.CreateFCmpOEQ(quotient, infinite),
+                    ir_.CreateAnd(ir_.CreateFCmpONE(b, zero), ir_.CreateFCmpONE(dividend, infinite)));
+  llvm::Value* reduced = call_sleef(f, t, {a, ir_.CreateFMul(b, step)});
+  llvm::Value* any = call_sleef(f, t, {ir_.CreateSelect(overflows, reduced, a), b});
   ir_.CreateBr(after);
 
   ir_.SetInsertPoint(after);

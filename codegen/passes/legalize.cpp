@@ -65,18 +65,6 @@ Expr integer_floormod(const Expr& dividend, const Expr& divisor, Binder& binder)
   return select(apply(Op::bitand_, inexact, signs_differ), apply(Op::add_, rest, b), rest);
 }
 
-// fmod(a, b) where a / b overflows too: Sleef's needs a finite quotient. Then fmod(a, b * 2^k) has the same
-// remainder by b, and its quotients are finite.
-Expr float_rem(const Expr& a, const Expr& b) {
-  const Expr zero = make_const(a->type, 0);
-  const Expr overflows = apply(
-      Op::bitand_, make_apply(Op::isinf_, {apply(Op::div_, a, b)}),
-      apply(Op::bitand_, apply(Op::ne_, b, zero), make_apply(Op::bitnot_, {make_apply(Op::isinf_, {a})})));
-  const double step = a->type.dtype == Dtype::kF64 ? 0x1p1000 : 0x1p120;
-  const Expr reduced = apply(Op::rem_, a, apply(Op::mul_, b, make_const(a->type, step)));
-  return apply(Op::rem_, select(overflows, reduced, a), b);
-}
-
 // fmod(a, b), and where its sign is not b's.
 struct FloatRest {
   Expr a, b, rest, wrong_side;
@@ -85,7 +73,7 @@ FloatRest float_rest(const Expr& dividend, const Expr& divisor, Binder& binder) 
   const Expr zero = make_const(dividend->type, 0);
   const Expr a = binder.bind("a", dividend);
   const Expr b = binder.bind("b", divisor);
-  const Expr rest = binder.bind("rest", float_rem(a, b));
+  const Expr rest = binder.bind("rest", apply(Op::rem_, a, b));
   const Expr signs_differ = apply(Op::ne_, apply(Op::lt_, b, zero), apply(Op::lt_, rest, zero));
   return {a, b, rest, apply(Op::bitand_, apply(Op::ne_, rest, zero), signs_differ)};
 }
@@ -118,10 +106,6 @@ Function legalize(const Function& f, const Target&) {
   const Ranges ranges = variable_ranges(f);
   return expand(f, [&](const Expr& e, Binder& binder) -> Expr {
     if (!e->is(ExprKind::kApply)) return e;
-    if (e->op == Op::rem_ && is_float(e->type.dtype)) {
-      const Expr a = binder.bind("a", e->args[0]), b = binder.bind("b", e->args[1]);
-      return float_rem(a, b);
-    }
     if (e->op != Op::floordiv_ && e->op != Op::floormod_) return e;
     const bool quotient = e->op == Op::floordiv_;
     const Expr &a = e->args[0], &b = e->args[1];

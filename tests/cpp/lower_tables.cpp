@@ -539,7 +539,7 @@ TEST(Reductions, MergeAgreesWithUpdate) {
     const Dtype dtype = row.floats ? Dtype::kF32 : Dtype::kI64;
     auto fold = [&](const Floats& x, int64_t begin) {
       std::vector<loop::Expr> states;
-      for (const auto& s : row.states(dtype)) states.push_back(s.identity);
+      for (const auto& s : row.states(dtype, Dtype::kI64)) states.push_back(s.identity);
       for (size_t i = 0; i < x.size(); ++i)
         states = row.update(states, loop::make_const({dtype}, x[i]),
                             loop::index_const(begin + static_cast<int64_t>(i)));

@@ -15,7 +15,7 @@ def bench_kernels(
     ] = None,
     rounds: Annotated[int, typer.Option(min=10, help="interleaved rounds")] = 10,
     variants: Annotated[str, typer.Option(help="which to time, by comma")] = "eager,inductor,ipex",
-    json: Annotated[Path | None, typer.Option(help="save everything here")] = None,
+    json: Annotated[Path | None, typer.Option(help="save everything here, after each kernel")] = None,
     csv: Annotated[Path | None, typer.Option(help="save a line a kernel here")] = None,
     html: Annotated[Path | None, typer.Option(help="save a page here: roofline and bars")] = None,
     graphs: Annotated[Path | None, typer.Option(help="save each kernel's Graph text in this folder")] = None,
@@ -54,12 +54,14 @@ def bench_kernels(
         for result in measure.measure(cases, rounds, wanted):
             results.append(result)
             progress.update(task, advance=1, description=result.name)
-    run = measure.finish(results, rounds, started)
+            run = measure.finish(results, rounds, started)
+            if json:  # after each kernel: a run that is stopped has measured something
+                report.save_json(run, json)
     console = Console(width=None if Console().is_terminal else 150)
     ordered = report.slowest_first(results)
     console.print(report.table(run, ordered[:worst] if worst else ordered, "Kernels, slowest beside Inductor first"))
     console.print(report.summary(run))
-    for path, save in ((json, report.save_json), (csv, report.save_csv), (graphs, report.save_graphs)):
+    for path, save in ((csv, report.save_csv), (graphs, report.save_graphs)):
         if path:
             save(run, path)
     if html:
