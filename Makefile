@@ -10,7 +10,7 @@ BIN := $(VENV)/bin
 BUILD := build/release
 SOURCES := $(shell find runtime kernels codegen backend python tests/cpp -name '*.cpp' -o -name '*.h' -o -name '*.def' \
              -o -name '*.map' -o -path 'python/*.py') CMakeLists.txt CMakePresets.json pyproject.toml
-APT_PACKAGES := g++ git llvm-22-dev liblld-22-dev libzstd-dev zlib1g-dev libgtest-dev libbenchmark-dev nlohmann-json3-dev libcli11-dev
+APT_PACKAGES := g++ git llvm-22-dev liblld-22-dev libzstd-dev zlib1g-dev libgtest-dev libbenchmark-dev nlohmann-json3-dev libcli11-dev libsleef3
 
 # Beside those: a browser for the benchmark's page.
 APT_NIGHTLY := chromium

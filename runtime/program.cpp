@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <exception>
+#include <set>
 
 #include "runtime/error.h"
 #include "runtime/kernel_steps.h"
@@ -190,11 +191,18 @@ class Reader {
   };
 
   // In parallel, because a library step generates code: that is most of what loading takes beside the data.
+  // The first step of each kind comes first: it makes what its kind shares, which nothing should wait for at
+  // the end.
   void read_steps() {
+    std::vector<StepLine*> order, others;
+    std::set<std::string_view> kinds;
+    for (StepLine& line : step_lines_)
+      (kinds.insert(line.text.substr(0, line.text.find(' '))).second ? order : others).push_back(&line);
+    order.insert(order.end(), others.begin(), others.end());
     const int threads = num_threads();  // what the steps are made for
-    parallel_tasks(static_cast<int64_t>(step_lines_.size()), [&](int64_t i) {
+    parallel_tasks(static_cast<int64_t>(order.size()), [&](int64_t i) {
       const ThreadLimit limit(threads);
-      StepLine& line = step_lines_[i];
+      StepLine& line = *order[i];
       try {
         read_step(line);
       } catch (...) {

@@ -1,6 +1,7 @@
 """Does a C++ program outside of the build tree, built against what `cmake --install` installs, give Python's results
 bit for bit, without Python or LLVM, and without libtorch unless the model calls ATen?"""
 
+import ctypes.util
 import os
 import shutil
 import subprocess
@@ -44,6 +45,20 @@ def example(tmp_path_factory):
     return folder
 
 
+def run_in_cpp(example, tmp_path, path, inputs, threads=1, environment=None):
+    """Bytes of the result, and what the program wrote to stderr."""
+    arguments = []
+    for name, tensor in inputs.items():
+        tensor.numpy().tofile(tmp_path / f"{name}.raw")
+        arguments.append(f"{name}={tmp_path / name}.raw:{'x'.join(map(str, tensor.shape))}")
+    (tmp_path / "out").mkdir()
+    command = [example / "build" / "run_model", path, str(threads), *arguments, tmp_path / "out"]
+    environment = dict(os.environ, OMP_NUM_THREADS=str(torch.get_num_threads()), **(environment or {}))
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 0, done.stderr
+    return (tmp_path / "out" / "output.raw").read_bytes(), done.stderr
+
+
 def run_everywhere(example, tmp_path, model, inputs, dtype=None, extern_ops=(), threads=3):
     """The artifact of `model` in Python and, from some threads, in C++: the same bytes."""
     with torch.no_grad():
@@ -52,16 +67,7 @@ def run_everywhere(example, tmp_path, model, inputs, dtype=None, extern_ops=(), 
     report = ipex.aot.compile(program, path, dtype=dtype)
     assert report.extern_ops == list(extern_ops)
     expected = ipex.aot.load(path)(**inputs)
-    arguments = []
-    for name, tensor in inputs.items():
-        tensor.numpy().tofile(tmp_path / f"{name}.raw")
-        arguments.append(f"{name}={tmp_path / name}.raw:{'x'.join(map(str, tensor.shape))}")
-    (tmp_path / "out").mkdir()
-    command = [example / "build" / "run_model", path, str(threads), *arguments, tmp_path / "out"]
-    environment = dict(os.environ, OMP_NUM_THREADS=str(torch.get_num_threads()))
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-    assert done.returncode == 0, done.stderr
-    raw = (tmp_path / "out" / "output.raw").read_bytes()
+    raw, _ = run_in_cpp(example, tmp_path, path, inputs, threads)
     assert raw == expected.contiguous().view(torch.uint8).numpy().tobytes()
     return path, expected
 
@@ -150,6 +156,36 @@ class Counts(nn.Module):
     def forward(self, x):
         self.calls.add_(x.sum())
         return x * self.calls
+
+
+class SpecialFunctions(nn.Module):
+    def forward(self, x):
+        return x.lgamma() + x.atan2(x.cosh()) * torch.fmod(x.tan(), x) + x.abs().pow(0.3)
+
+
+@pytest.mark.parametrize("how", ["named", "found"])
+def test_vector_math_from_libsleef(example, tmp_path, how):
+    """Sleef of the system instead of torch's: named by IPEX_SLEEF, or found where no torch stands beside oneTBB."""
+    library = ctypes.util.find_library("sleef")
+    if library is None:
+        pytest.skip("no libsleef")
+    if how == "named":
+        environment = {"IPEX_SLEEF": library}
+    else:
+        environment = {"LD_LIBRARY_PATH": str(tmp_path / "lib")}
+        (tmp_path / "lib").mkdir()
+        runtime = example / "ipex" / "lib" / "libipex_runtime.so"
+        needed = subprocess.run(["ldd", runtime], capture_output=True, text=True, check=True).stdout
+        for line in needed.splitlines():
+            if "libtbb" in line or "libdnnl" in line:
+                shutil.copy(line.split()[2], tmp_path / "lib")
+    x = torch.randn(1001, generator=torch.Generator().manual_seed(0))
+    path = tmp_path / "model.ipex"
+    ipex.aot.compile(torch.export.export(SpecialFunctions(), (x,)), path)
+    raw, log = run_in_cpp(example, tmp_path, path, {"x": x}, environment=environment | {"LD_DEBUG": "libs"})
+    assert library in log and "libtorch" not in log
+    actual = torch.frombuffer(bytearray(raw), dtype=torch.float32)
+    torch.testing.assert_close(actual, ipex.aot.load(path)(x), atol=1e-6, rtol=2e-6)
 
 
 def test_buffers_that_a_run_writes(example, tmp_path):

@@ -51,15 +51,16 @@ def select(pattern: str | None) -> list[Case]:
     return [case for case in all_cases() if expression.search(case.name)]
 
 
-def _random(shape: tuple[int, ...], dtype: torch.dtype, seed: int = 0) -> Tensor:
-    """Uniform in [0.1, 0.9), where every function of the tables is defined."""
+def _random(shape: tuple[int, ...], dtype: torch.dtype, seed: int = 0, *, low: float = 0.1) -> Tensor:
+    """Uniform in [low, low + 0.8); from 0.1 all functions of the tables but _ABOVE_ONE are defined."""
     generator = torch.Generator().manual_seed(seed)
-    return (torch.rand(shape, generator=generator) * 0.8 + 0.1).to(dtype)
+    return (torch.rand(shape, generator=generator) * 0.8 + low).to(dtype)
 
 
 # ---- rows of the op tables ----
 
 # Arguments without default that are no tensors.
+_ABOVE_ONE = ("acosh", "special_zeta")  # where their first operand is
 _REQUIRED = {"number": 0.5, "float": 0.5, "int": -1, "List[int]": [-1], "Optional[List[int]]": [-1], "bool": False}
 
 
@@ -110,7 +111,8 @@ def _table_call(
     for argument in op._schema.arguments:
         if str(argument.type) in ("Tensor", "Optional[Tensor]"):
             boolean = argument.name == "condition"
-            tensors.append(_operand(shape, dtype, layout, len(tensors), boolean=boolean))
+            low = 1.1 if not tensors and op.overloadpacket.__name__ in _ABOVE_ONE else 0.1
+            tensors.append(_operand(shape, dtype, layout, len(tensors), low=low, boolean=boolean))
         elif not argument.has_default_value():
             fixed[argument.name] = _REQUIRED[str(argument.type)]
     names = [a.name for a in op._schema.arguments if str(a.type) in ("Tensor", "Optional[Tensor]")]
@@ -121,16 +123,18 @@ def _table_call(
     return call, tuple(tensors)
 
 
-def _operand(shape: tuple[int, int], dtype: torch.dtype, layout: str, position: int, *, boolean: bool) -> Tensor:
+def _operand(
+    shape: tuple[int, int], dtype: torch.dtype, layout: str, position: int, *, low: float, boolean: bool
+) -> Tensor:
     rows, columns = shape
     if layout == "strided":
-        tensor = _random((rows, 2 * columns), dtype, position)[:, ::2]
+        tensor = _random((rows, 2 * columns), dtype, position, low=low)[:, ::2]
     elif layout == "broadcast" and position != 0:
-        tensor = _random((1, columns), dtype, position)
+        tensor = _random((1, columns), dtype, position, low=low)
     elif layout == "broadcast":
-        tensor = _random((rows, 1), dtype, position).expand(rows, columns)
+        tensor = _random((rows, 1), dtype, position, low=low).expand(rows, columns)
     else:
-        tensor = _random(shape, dtype, position)
+        tensor = _random(shape, dtype, position, low=low)
     return tensor > 0.5 if boolean else tensor
 
 
