@@ -27,6 +27,7 @@ STAGES = {  # column -> names in a report's times
         "fold_constants",
         "fuse_library",
         "widen_library",
+        "gather_early",
         "plan_layouts",
         "prove_indices",
         "form_groups",

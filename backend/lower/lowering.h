@@ -45,6 +45,8 @@ class Lowering {
   void report_index(const loop::Expr& given, const Dim& size, const loop::Expr& fault);
   Index mapped_index(const Node& node, const Shape& x, const Index& u, const loop::Expr& mask,
                      loop::Expr* valid);
+  loop::Expr named(Value v, const loop::Expr& x);  // by a let
+  static loop::Expr as_stored(Dtype dtype, const loop::Expr& x);
   void remember(Value v, const Index& index, const loop::Expr& mask, const loop::Expr& result);
 
   // ---- windows.cpp: values that are reductions over a window or over a contracted dim ----

@@ -128,7 +128,7 @@ void Lowering::run_jobs(const std::vector<Job*>& jobs, size_t level) {
       for_each(job->value, dims_by_stride(job->layout.strides), 0, index, [&] {
         Index at = index;
         for (size_t d = 0; d < at.size(); ++d) at[d] = at[d] + job->offset[d];
-        Expr x = loop::make_cast(body_.type(job->value).dtype, value(job->value, index));
+        const Expr x = as_stored(body_.type(job->value).dtype, value(job->value, index));
         emitter_.emit(loop::Store{job->buffer, position(job->layout, at), x, nullptr});
       });
     } else if (job->order.size() == level) {
@@ -169,7 +169,7 @@ void Lowering::store(const Job& job) {
   const Index index = *canonical(job.value);
   Index at = index;
   for (size_t d = 0; d < at.size(); ++d) at[d] = at[d] + job.offset[d];
-  Expr x = loop::make_cast(body_.type(job.value).dtype, value(job.value, index));
+  const Expr x = as_stored(body_.type(job.value).dtype, value(job.value, index));
   emitter_.emit(loop::Store{job.buffer, position(job.layout, at), x, nullptr});
 }
 
@@ -293,8 +293,8 @@ void Lowering::scatter(Value v, const std::string& buffer, const OperandLayout& 
   const std::string combine = node.attr<std::string>("combine");
   Index index(node.types[0].shape.size());
   for_each(v, dims_by_stride(layout.strides), 0, index, [&] {
-    Expr x = value(node.operands[0], index);
-    emitter_.emit(loop::Store{buffer, position(layout, index), loop::make_cast(dtype, x), nullptr});
+    const Expr x = as_stored(dtype, value(node.operands[0], index));
+    emitter_.emit(loop::Store{buffer, position(layout, index), x, nullptr});
   });
 
   const Value src = node.operands.back();
@@ -331,7 +331,7 @@ void Lowering::scatter(Value v, const std::string& buffer, const OperandLayout& 
       Expr old = load(buffer, dtype, layout, at, readable ? nullptr : valid);
       x = make_apply(combine_op(combine, dtype), {old, x});
     }
-    emitter_.emit(loop::Store{buffer, position(layout, at), loop::make_cast(dtype, x), valid});
+    emitter_.emit(loop::Store{buffer, position(layout, at), as_stored(dtype, x), valid});
   });
 }
 

@@ -70,7 +70,7 @@ Expr Lowering::value(Value v, const Index& index, const Expr& mask) {
   if (const auto it = stored_.find(v); it != stored_.end()) {
     const auto& [buffer, layout] = it->second;
     read_back_.insert(buffer);
-    Expr result = emitter_.let(label(v), load(buffer, body_.type(v).dtype, layout, index, mask));
+    Expr result = named(v, load(buffer, body_.type(v).dtype, layout, index, mask));
     remember(v, index, mask, result);
     return result;
   }
@@ -85,10 +85,22 @@ Expr Lowering::value(Value v, const Index& index, const Expr& mask) {
   Expr result = compute(v, index, mask);
   if (node.op == Op::kInput || node.op == Op::kPointwise || node.op == Op::kGather || node.op == Op::kCat ||
       node.op == Op::kPad)
-    result = emitter_.let(label(v), result);
+    result = named(v, result);
   remember(v, index, mask, result);
   if (kept) to_scratch(v, index, result);
   return result;
+}
+
+// A number of half type gets its name before it is widened: who stores it need not round it again.
+Expr Lowering::named(Value v, const Expr& x) {
+  const bool widened = x->is(loop::ExprKind::kCast) && is_half(x->args[0]->type.dtype);
+  if (!widened) return emitter_.let(label(v), x);
+  return make_cast(x->type.dtype, emitter_.let(label(v), x->args[0]));
+}
+
+Expr Lowering::as_stored(Dtype dtype, const Expr& x) {
+  const bool was_half = x->is(loop::ExprKind::kCast) && x->args[0]->type.dtype == dtype && is_half(dtype);
+  return was_half ? x->args[0] : make_cast(dtype, x);
 }
 
 void Lowering::remember(Value v, const Index& index, const Expr& mask, const Expr& result) {

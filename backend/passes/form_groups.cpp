@@ -24,9 +24,6 @@ constexpr int kMaxOperands = 28;
 constexpr int64_t kMaxCachedRow = 1 << 16;
 constexpr int64_t kMaxStridedRow = 1 << 10;
 constexpr size_t kMaxSiblingsTried = 8;
-// Too slow to compute twice where a load would do.
-constexpr std::string_view kCostly[] = {"exp",  "log",       "tanh", "erf", "pow",
-                                        "gelu", "gelu_tanh", "sin",  "cos"};
 
 // Where a node runs in its group's nest.
 enum class Role : uint8_t {
@@ -264,13 +261,8 @@ class Grouper {
     if (consumer.op == Op::kPool || (consumer.op == Op::kCat && consumer.operands.size() > 4)) return false;
     if (consumer.op == Op::kScatter || consumer.op == Op::kSegment || consumer.op == Op::kScan) return true;
     if (unit.nodes.size() > 4) return false;
-    return std::all_of(unit.nodes.begin(), unit.nodes.end(), [&](int32_t v) { return is_cheap(v); });
-  }
-
-  bool is_cheap(int32_t v) const {
-    const Node& node = graph_.nodes[v];
-    return node.op == Op::kPointwise &&
-           std::find(std::begin(kCostly), std::end(kCostly), node.name) == std::end(kCostly);
+    return std::all_of(unit.nodes.begin(), unit.nodes.end(),
+                       [&](int32_t v) { return is_cheap(graph_.nodes[v]); });
   }
 
   bool too_many_operands(int32_t a, int32_t b) const {
@@ -312,7 +304,7 @@ class Grouper {
   // result is never stored. (A layer norm's backward would otherwise store gradient * x for the column sums.)
   void sink_cheap() {
     for (int32_t v = node_count(); v-- > 0;) {
-      if (!computes_[v] || leaves_[v] || !is_cheap(v) || role_[v] != Role::kFull) continue;
+      if (!computes_[v] || leaves_[v] || !is_cheap(graph_.nodes[v]) || role_[v] != Role::kFull) continue;
       const int32_t a = unit_of_[v];
       const auto b = only_reader(v);
       if (!b || *b == a || units_[a].nodes.size() == 1) continue;

@@ -3,6 +3,7 @@
 #include "backend/passes/grouping.h"
 
 #include <algorithm>
+#include <array>
 
 #include "backend/views.h"
 #include "codegen/loop/simplify.h"
@@ -69,6 +70,12 @@ bool is_free(const Graph& graph, const Node& node) {
     default:
       return false;
   }
+}
+
+bool is_cheap(const Node& node) {
+  constexpr std::array<std::string_view, 9> kCostly = {"exp",  "log",       "tanh", "erf", "pow",
+                                                       "gelu", "gelu_tanh", "sin",  "cos"};
+  return node.op == Op::kPointwise && std::ranges::find(kCostly, node.name) == kCostly.end();
 }
 
 bool is_fusible(Op op) {

@@ -51,6 +51,12 @@ Graph fuse_library(Graph graph, const loop::Target& target);
 //   bf16[64,64]
 Graph widen_library(Graph graph, const loop::Target& target);
 
+// gather_early: a gather of few elements from what cheap operations compute of data in memory becomes the
+// operations on gathered elements.
+//   %2 = pointwise.sub(%x, %m: f32[64,1000] expanded); %3 = gather(%2, %i) map=[0,-1] : f32[64,1]
+//   =>   %3 = pointwise.sub(gather(%x, %i), %m: f32[64,1])
+Graph gather_early(Graph graph);
+
 // plan_layouts: chooses the memory layout of every conv operand and result (channels_last when the shape
 // favours it), propagates it through pointwise, pooling, reductions and normalisations, and puts a reorder at
 // the edges that need one; row-major operands for an lstm.

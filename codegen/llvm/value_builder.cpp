@@ -239,9 +239,10 @@ llvm::Value* ValueBuilder::min_max(ScalarOp op, Type t, llvm::Value* a, llvm::Va
                                : (is_min ? llvm::Intrinsic::umin : llvm::Intrinsic::umax);
     return ir_.CreateBinaryIntrinsic(id, a, b);
   }
-  // (a < b ? a : b) is vminps: it gives b where either is NaN, so only a NaN in a is left to restore.
+  // (a < b ? a : b) is vminps: it gives b where either is NaN, so only a NaN in a is left to restore. In this
+  // order: two selects of a, one in the other, LLVM makes one of, and then it is no vminps any more.
   llvm::Value* better = is_min ? ir_.CreateFCmpOLT(a, b) : ir_.CreateFCmpOGT(a, b);
-  return ir_.CreateSelect(ir_.CreateFCmpUNO(a, a), a, ir_.CreateSelect(better, a, b));
+  return ir_.CreateSelect(ir_.CreateFCmpORD(a, a), ir_.CreateSelect(better, a, b), a);
 }
 
 // Integer division that cannot trap: x / 0 = 0, x % 0 = 0, MIN / -1 = MIN, MIN % -1 = 0.

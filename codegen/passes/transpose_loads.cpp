@@ -114,7 +114,7 @@ class LoadTransposer {
   struct Nest {
     const For* loop;
     std::set<std::string> bound;
-    std::vector<Stmt> lets, rest;
+    std::vector<Stmt> fixed, lets, rest;   // fixed: lets that are the same in each iteration
     std::vector<const For*> vector_loops;  // with loads that can be transposed
     int lanes = 0;
   };
@@ -130,7 +130,7 @@ class LoadTransposer {
       blocks = make_apply(ScalarOp::max_, {blocks, index_const(0)});
     const Expr left = simplify(loop.begin + blocks * lanes, ranges_);
 
-    std::vector<Stmt> out;
+    std::vector<Stmt> out = nest.fixed;
     for (const For* inner : nest.vector_loops) out.emplace_back(blocked(nest, *inner, blocks));
     if (!nest.rest.empty()) {
       std::vector<Stmt> body = nest.lets;
@@ -170,8 +170,10 @@ class LoadTransposer {
     for (const std::string& buffer : stored) plain &= !loaded.contains(buffer);
     if (!plain) return false;
     for (const Stmt& stmt : body->stmts) {
-      if (std::holds_alternative<Let>(stmt)) {
-        nest.lets.push_back(stmt);
+      if (const auto* let = std::get_if<Let>(&stmt)) {
+        const bool is_fixed = !varies(nest, let->value) && !loads(let->value);
+        if (is_fixed) nest.bound.erase(let->name);
+        (is_fixed ? nest.fixed : nest.lets).push_back(stmt);
         continue;
       }
       const auto* inner = std::get_if<For>(&stmt);
@@ -205,6 +207,12 @@ class LoadTransposer {
     for (const std::string& name : free_vars(e))
       if (name == nest.loop->var || nest.bound.contains(name)) return true;
     return false;
+  }
+
+  static bool loads(const Expr& e) {
+    bool found = false;
+    visit(e, [&](const ExprNode& node) { found |= node.is(ExprKind::kLoad); });
+    return found;
   }
 
   // A load of a column, of which the next iteration of the nest's loop takes the next one.

@@ -1,0 +1,117 @@
+// A gather of few elements from what cheap operations compute of data in memory: the operations on gathered
+// elements. The loss of a classifier takes one logarithm of a softmax a row; without this the whole table of
+// them would be stored for it.
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "backend/passes/grouping.h"
+#include "backend/passes/passes.h"
+#include "codegen/loop/simplify.h"
+
+namespace ipex::graph {
+namespace {
+
+constexpr int64_t kFew = 4;      // elements computed for one that is gathered, at least
+constexpr int kMostNodes = 8;    // between the gather and the data
+constexpr int kMostGathers = 2;  // in place of one
+
+class GatherMover {
+ public:
+  explicit GatherMover(Graph graph) : old_(std::move(graph)) {}
+
+  Graph run() {
+    const auto is_gather = [](const Node& node) { return node.op == Op::kGather; };
+    if (std::none_of(old_.nodes.begin(), old_.nodes.end(), is_gather)) return std::move(old_);
+    for (const GraphOutput& output : old_.outputs) stored_.insert(output.value);
+    for (const InputMutation& mutation : old_.mutations) stored_.insert(mutation.value);
+    new_ = old_.without_nodes();
+    bool any = false;
+    for (const Node& node : old_.nodes) {
+      if (is_gather(node) && moves(node)) {
+        moved_.clear();
+        mapped_.push_back(moved(node.operands[0], node).node);
+        any = true;
+        continue;
+      }
+      Node copy = node;
+      for (Value& v : copy.operands) v = mapped(v);
+      mapped_.push_back(new_.add(std::move(copy)).node);
+    }
+    if (!any) return std::move(old_);
+    new_.end_like(old_, [&](Value v) { return mapped(v); });
+    return canonicalize(std::move(new_));
+  }
+
+ private:
+  Value mapped(Value v) const { return {mapped_[v.node], v.result}; }
+
+  bool moves(const Node& gather) const {
+    const Value source = gather.operands[0];
+    if (old_.node(source).op != Op::kPointwise || stored_.contains(source)) return false;
+    const int64_t computed = hint(numel(old_.type(source).shape), old_),
+                  wanted = hint(numel(gather.types[0].shape), old_);
+    if (wanted * kFew > computed) return false;
+    int nodes = 0, gathers = 0;
+    return reaches_memory(source, gather, nodes, gathers) && gathers > 0;  // one checks the positions
+  }
+
+  // Whether all that `v` is computed from is cheap, and ends in data that is stored anyway or does not depend
+  // on the position gathered at.
+  bool reaches_memory(Value v, const Node& gather, int& nodes, int& gathers) const {
+    const Node& node = old_.node(v);
+    if (node.op == Op::kInput || is_step(node.op)) return ++gathers <= kMostGathers;
+    if (++nodes > kMostNodes) return false;
+    if (node.op == Op::kExpand) return is_one_along(node, gather);
+    return is_cheap(node) && std::all_of(node.operands.begin(), node.operands.end(), [&](Value operand) {
+             return reaches_memory(operand, gather, nodes, gathers);
+           });
+  }
+
+  static bool is_step(Op op) { return !is_fusible(op) && op != Op::kConstant; }
+
+  // An expansion that repeats its operand along every dim that the gather has positions for, and that gathers
+  // all of the others.
+  bool is_one_along(const Node& expand, const Node& gather) const {
+    const auto& map = gather.attr<std::vector<int64_t>>("map");
+    const auto& dims = expand.attr<std::vector<int64_t>>("dims");
+    const Shape &from = old_.type(expand.operands[0]).shape, &to = gather.types[0].shape;
+    if (map.size() != to.size()) return false;
+    for (size_t k = 0; k < dims.size(); ++k) {
+      const int64_t d = dims[k];
+      if (loop::as_const_int(from[k]) == 1) continue;
+      if (map[d] != d || !loop::provably_equal(from[k], to[d])) return false;
+    }
+    return true;
+  }
+
+  // What `v` is at the positions of the gather, in the new graph.
+  Value moved(Value v, const Node& gather) {
+    if (auto it = moved_.find(v); it != moved_.end()) return it->second;
+    Node node = old_.node(v);
+    const Dtype dtype = old_.type(v).dtype;
+    if (node.op == Op::kExpand) {
+      node.operands[0] = mapped(node.operands[0]);
+    } else if (node.op == Op::kPointwise) {
+      for (Value& operand : node.operands) operand = moved(operand, gather);
+    } else {
+      node = gather;
+      node.operands[0] = v;
+      for (Value& operand : node.operands) operand = mapped(operand);
+    }
+    node.layouts.clear();
+    node.types = {{dtype, gather.types[0].shape}};
+    return moved_[v] = new_.add(std::move(node));
+  }
+
+  Graph old_, new_;
+  std::set<Value> stored_;
+  std::vector<int32_t> mapped_;
+  std::map<Value, Value> moved_;  // of the gather at hand
+};
+
+}  // namespace
+
+Graph gather_early(Graph graph) { return GatherMover(std::move(graph)).run(); }
+
+}  // namespace ipex::graph
