@@ -91,7 +91,10 @@ figures: build
 	$(BIN)/python benchmarks/bench_overhead.py --tables build/figures
 	$(BIN)/python benchmarks/bench_models.py --tables build/figures
 	$(BIN)/python benchmarks/bench_aot.py --tables build/figures
-	$(BIN)/python benchmarks/tables.py build/figures README.md
+	$(BIN)/python benchmarks/bench_compile.py --tables build/figures
+	$(BIN)/python benchmarks/bench_compile.py --mode train --layers 1,4,8,16 --tables build/figures
+	$(BIN)/python benchmarks/bench_optimizers.py --tables build/figures
+	$(BIN)/python benchmarks/tables.py build/figures README.md benchmarks/RESULTS.md
 
 lint: $(VENV)/.ready
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .

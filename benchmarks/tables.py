@@ -1,6 +1,7 @@
-"""Results as a table: printed on the terminal, saved as Markdown, and put into README.md from there.
+"""Results as a table: printed on the terminal, saved as Markdown, and put into documents from there.
 
-python benchmarks/tables.py build/figures README.md     replaces what stands between the markers of each saved table
+python benchmarks/tables.py build/figures README.md benchmarks/RESULTS.md     replaces what stands between the markers
+                                                                              of each saved table
 """
 
 from __future__ import annotations
@@ -55,9 +56,9 @@ class ResultTable:
             (Path(folder) / f"{self.name}.md").write_text(self.markdown(), encoding="utf-8")
 
 
-def replace_tables(folder: Path, readme: Path) -> list[str]:
+def replace_tables(folder: Path, document: Path) -> list[str]:
     """Puts each saved table between its markers `<!-- table NAME -->` and `<!-- end -->`; returns their names."""
-    text = readme.read_text(encoding="utf-8")
+    text = document.read_text(encoding="utf-8")
     replaced = []
     for path in sorted(folder.glob("*.md")):
         pattern = re.compile(rf"(<!-- table {path.stem} -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -65,11 +66,12 @@ def replace_tables(folder: Path, readme: Path) -> list[str]:
         text, count = pattern.subn(lambda m, table=table: m[1] + table + m[2], text)
         if count:
             replaced.append(path.stem)
-    readme.write_text(text, encoding="utf-8")
+    document.write_text(text, encoding="utf-8")
     return replaced
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 3:
-        sys.exit("usage: tables.py FOLDER README.md")
-    print("replaced:", ", ".join(replace_tables(Path(sys.argv[1]), Path(sys.argv[2]))) or "nothing")
+    if len(sys.argv) < 3:
+        sys.exit("usage: tables.py FOLDER DOCUMENT...")
+    for name in sys.argv[2:]:
+        print(f"{name}:", ", ".join(replace_tables(Path(sys.argv[1]), Path(name))) or "nothing to replace")
