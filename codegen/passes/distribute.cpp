@@ -165,12 +165,6 @@ class Distributor {
     return rest;
   }
 
-  static bool loads(const Expr& e) {
-    bool found = false;
-    visit(e, [&](const ExprNode& n) { found |= n.is(ExprKind::kLoad); });
-    return found;
-  }
-
   LoopTree tree_;
   Names names_;
 };

@@ -108,6 +108,12 @@ Ranges variable_ranges(const Function& f) {
   return ranges;
 }
 
+bool loads(const Expr& e) {
+  bool found = false;
+  visit(e, [&](const ExprNode& node) { found |= node.is(ExprKind::kLoad); });
+  return found;
+}
+
 Block fresh_copy(const Block& block, Names& names) {
   const std::string suffix = "_" + names.fresh("copy");
   return rename_bound(block, suffix);

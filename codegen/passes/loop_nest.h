@@ -45,6 +45,8 @@ Block replace_loop(const Block& block, const std::string& var,
 // What every variable of a function lies within: symbols are at least 1, loop variables between their bounds.
 Ranges variable_ranges(const Function& f);
 
+bool loads(const Expr& e);  // does it read a buffer?
+
 // Copies of everything bound inside, under names not used in the function so far.
 Block fresh_copy(const Block& block, Names& names);
 

@@ -209,12 +209,6 @@ class LoadTransposer {
     return false;
   }
 
-  static bool loads(const Expr& e) {
-    bool found = false;
-    visit(e, [&](const ExprNode& node) { found |= node.is(ExprKind::kLoad); });
-    return found;
-  }
-
   // A load of a column, of which the next iteration of the nest's loop takes the next one.
   static bool is_column(const Nest& nest, const ExprNode& e) {
     if (!is_strided(e)) return false;
