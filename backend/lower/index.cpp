@@ -77,13 +77,8 @@ Expr flatten(const Index& index, const Shape& shape) {
 
 Dtype position_dtype(const Shape& shape, Dtype element) {
   if (itemsize(element) > itemsize(Dtype::kI32)) return Dtype::kI64;
-  double positions = 1;
-  for (const Dim& dim : shape) {
-    const auto extent = as_const_int(dim);
-    if (!extent) return Dtype::kI64;
-    positions *= static_cast<double>(*extent);
-  }
-  return positions <= std::numeric_limits<int32_t>::max() ? Dtype::kI32 : Dtype::kI64;
+  const auto positions = as_const_int(numel(shape));
+  return positions && *positions <= std::numeric_limits<int32_t>::max() ? Dtype::kI32 : Dtype::kI64;
 }
 
 std::pair<Expr, Expr> div_mod(const Expr& e, const Dim& n, const loop::Ranges& ranges) {

@@ -148,16 +148,6 @@ def test_aten_calls(example, tmp_path):
         assert done.returncode == 1 and "aten::histc.default" in done.stderr and what in done.stderr, done.stderr
 
 
-class Counts(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.register_buffer("calls", torch.full((2,), 7.0))
-
-    def forward(self, x):
-        self.calls.add_(x.sum())
-        return x * self.calls
-
-
 class SpecialFunctions(nn.Module):
     def forward(self, x):
         return x.lgamma() + x.atan2(x.cosh()) * torch.fmod(x.tan(), x) + x.abs().pow(0.3)
@@ -186,6 +176,16 @@ def test_vector_math_from_libsleef(example, tmp_path, how):
     assert library in log and "libtorch" not in log
     actual = torch.frombuffer(bytearray(raw), dtype=torch.float32)
     torch.testing.assert_close(actual, ipex.aot.load(path)(x), atol=1e-6, rtol=2e-6)
+
+
+class Counts(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("calls", torch.full((2,), 7.0))
+
+    def forward(self, x):
+        self.calls.add_(x.sum())
+        return x * self.calls
 
 
 def test_buffers_that_a_run_writes(example, tmp_path):

@@ -59,8 +59,8 @@ def _random(shape: tuple[int, ...], dtype: torch.dtype, seed: int = 0, *, low: f
 
 # ---- rows of the op tables ----
 
-# Arguments without default that are no tensors.
 _ABOVE_ONE = ("acosh", "special_zeta")  # where their first operand is
+# Arguments without default that are no tensors.
 _REQUIRED = {"number": 0.5, "float": 0.5, "int": -1, "List[int]": [-1], "Optional[List[int]]": [-1], "bool": False}
 
 
