@@ -4,7 +4,8 @@
 // Values are placed so that as little as possible is copied: a result that the caller wants goes straight to
 // the caller's memory, an update of an input straight over it where nothing reads the old value any more.
 // What is left over (an output that is a view of something else, an update whose old value is still needed)
-// is copied by small kernels at the end.
+// is copied by small kernels: an output as soon as it is computed, so that its source need not stay, the rest
+// at the end.
 #include "backend/compile.h"
 
 #include <algorithm>
@@ -52,8 +53,11 @@ CompiledGraph Compiler::run() {
   make_inputs();
   claim_outputs();
   find_needed();
-  for (size_t n = 0; n < g_.nodes.size(); ++n) emit(static_cast<int32_t>(n));
-  copy_outputs();
+  for (int32_t n = 0; n < std::ssize(g_.nodes); ++n) {
+    emit(n);
+    copy_outputs(n);
+  }
+  copy_outputs(kAtEnd);
   copy_mutations();
   report_.times.push_back({"lower", clock.lap() - primitives_ms_});
   report_.times.push_back({"primitives", primitives_ms_});
@@ -142,7 +146,8 @@ void Compiler::claim_outputs() {
                        loop::provably_equal(numel(shape), numel(g_.type(view.root).shape));
     if (op == Op::kInput || op == Op::kConstant || static_only_[view.root.node] ||
         buffers_.count(view.root) || !strides_fit || !whole) {
-      output_copies_.push_back(static_cast<int>(k));
+      const bool computed = op != Op::kInput && op != Op::kConstant && !static_only_[view.root.node];
+      output_copies_[computed ? view.root.node : kAtEnd].push_back(static_cast<int>(k));
       continue;
     }
     buffers_[view.root] = add_buffer(BufferKind::kOutput, static_cast<int>(k), 0);
@@ -164,10 +169,14 @@ void Compiler::find_needed() {
       last = std::max(last, n);
     }
   }
-  // Copies at the end read after every node.
-  auto read_at_end = [&](Value v) { last_reader_[resolve_view(g_, v).root.node] = INT32_MAX; };
-  for (int k : output_copies_) read_at_end(g_.outputs[k].value);
-  for (const InputMutation& m : g_.mutations) read_at_end(m.value);
+  // A copy reads right behind the node that computes, or after every node.
+  auto read_behind = [&](Value v, int32_t n) {
+    int32_t& last = last_reader_[resolve_view(g_, v).root.node];
+    last = std::max(last, n);
+  };
+  for (const auto& [after, outputs] : output_copies_)
+    for (int k : outputs) read_behind(g_.outputs[k].value, after);
+  for (const InputMutation& m : g_.mutations) read_behind(m.value, kAtEnd);
 }
 
 // ---- descriptions ----

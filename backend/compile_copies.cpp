@@ -1,5 +1,5 @@
-// What is left to copy after all steps: outputs that are views of something else, updates of inputs whose old
-// value was still needed.
+// What is left to copy: outputs that are views of something else, and after all steps updates of inputs whose
+// old value was still needed.
 #include <algorithm>
 
 #include "backend/compiler.h"
@@ -36,8 +36,10 @@ OperandLayout Compiler::whole(const Shape& shape, const Strides& strides) const 
   return {strides, index_const(0), span(shape, strides)};
 }
 
-void Compiler::copy_outputs() {
-  for (int k : output_copies_) {
+void Compiler::copy_outputs(int32_t after) {
+  const auto copies = output_copies_.find(after);
+  if (copies == output_copies_.end()) return;
+  for (int k : copies->second) {
     const GraphOutput& output = g_.outputs[k];
     const Shape& shape = g_.type(output.value).shape;
     const Strides strides = output.strides.empty() ? contiguous_strides(shape) : output.strides;

@@ -101,7 +101,8 @@ class Compiler {
 
   void add_copy(Value v, const OperandLayout& to, int buffer);
   OperandLayout whole(const Shape& shape, const Strides& strides) const;
-  void copy_outputs();
+  static constexpr int32_t kAtEnd = INT32_MAX;  // as a node's number: behind every node
+  void copy_outputs(int32_t after);
   void copy_mutations();
 
   Graph g_;
@@ -111,11 +112,11 @@ class Compiler {
   std::map<Value, int> buffers_;  // of values that own memory
   std::vector<int> in_place_;     // by buffer
   std::set<Value> laid_out_;
-  std::set<int32_t> mutated_;               // input nodes
-  std::set<int> written_;                   // mutated inputs (positions) that a step already wrote
-  std::vector<bool> static_only_, needed_;  // by node
-  std::vector<int32_t> last_reader_;        // by node that owns memory: last node that reads it
-  std::vector<int> output_copies_;
+  std::set<int32_t> mutated_;                          // input nodes
+  std::set<int> written_;                              // mutated inputs (positions) that a step already wrote
+  std::vector<bool> static_only_, needed_;             // by node
+  std::vector<int32_t> last_reader_;                   // by node that owns memory: last node that reads it
+  std::map<int32_t, std::vector<int>> output_copies_;  // outputs to copy, by the node behind which
   std::vector<loop::Function> kernels_;
   std::map<std::string, std::string> kernel_names_;  // recipe: name of the kernel that has it
   std::vector<KernelStep*> unlinked_;

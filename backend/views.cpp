@@ -114,4 +114,9 @@ bool is_view(const Graph& graph, const Node& node) {
   return apply_view(graph, node, {base.strides, base.offset}).has_value();
 }
 
+bool is_of_input(const Graph& graph, Value value) {
+  while (moves_no_data(graph.node(value).op)) value = graph.node(value).operands[0];
+  return graph.node(value).op == Op::kInput;
+}
+
 }  // namespace ipex::graph

@@ -25,4 +25,7 @@ struct Placement {
 std::optional<Placement> apply_view(const Graph& graph, const Node& node, const Placement& operand);
 bool is_view(const Graph& graph, const Node& node);  // moves no data given its operand's strides
 
+// Is the value elements of an input, rearranged at most? Then passes may find that it is the input's memory.
+bool is_of_input(const Graph& graph, Value value);
+
 }  // namespace ipex::graph

@@ -215,6 +215,7 @@ PYBIND11_MODULE(_C, m) {
       .def("extern_call", &GraphBuilder::extern_call)
       .def("output", &GraphBuilder::output)
       .def("mutate", &GraphBuilder::mutate)
+      .def("is_of_input", &GraphBuilder::is_of_input)
       .def("verify", [](const GraphBuilder& b) { graph::verify(b.graph()); })
       .def("evaluate", &evaluate)
       .def("__str__", [](const GraphBuilder& b) { return graph::print(b.graph()); });

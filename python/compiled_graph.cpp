@@ -79,11 +79,33 @@ class RecordedSteps final : public StepObserver {
 
 }  // namespace
 
-// What one call owns; kept off the heap for the usual number of tensors.
-struct CompiledGraph::Call {
-  c10::SmallVector<py::object, 16> arguments;  // keeps every argument alive until the call ends
-  c10::SmallVector<at::Tensor, 16> inputs;
-  c10::SmallVector<void*, 16> input_data, output_data;
+// What one call owns; kept off the heap for the usual number of tensors. Results are made when a step first
+// writes them, arguments let go when the last step has read them: a backward pass so gives its activations
+// back layer by layer, if its caller does.
+struct CompiledGraph::Call final : RunMemory {
+  explicit Call(const Executable::Parts& parts) : parts(parts) {}
+
+  void* output(int index) override {
+    outputs[index] = make_output(index);
+    return outputs[index].mutable_data_ptr();
+  }
+  void release_input(int index) override { storages[index] = c10::Storage(); }
+
+  at::Tensor make_output(int index) const {
+    const OutputSpec& output = parts.outputs[index];
+    const Sizes sizes = evaluate(output.spec.sizes, symbols.data()),
+                strides = evaluate(output.spec.strides, symbols.data());
+    const c10::ScalarType dtype = kernels::scalar_type(output.spec.dtype);
+    return output.alias_input < 0 ? make_tensor(dtype, sizes, strides)
+                                  : make_alias(inputs[output.alias_input], dtype, sizes, strides,
+                                               output.spec.offset.eval(symbols.data()));
+  }
+
+  const Executable::Parts& parts;
+  c10::SmallVector<py::object, 16> arguments;   // null: its memory may go before the call ends
+  c10::SmallVector<at::Tensor, 16> inputs;      // undefined: only its storage is kept
+  c10::SmallVector<c10::Storage, 16> storages;  // of inputs that may go
+  c10::SmallVector<void*, 16> input_data;
   c10::SmallVector<InputVersion, 16> versions;
   c10::SmallVector<at::Tensor, 8> outputs;
   Sizes symbols;
@@ -98,6 +120,14 @@ CompiledGraph::CompiledGraph(ipex::CompiledGraph compiled, Signature signature)
   IPEX_CHECK(input_argument_.size() == parts.inputs.size(), "one tensor argument an input of the graph");
   is_static_.assign(parts.inputs.size(), false);
   for (int input : parts.static_inputs) is_static_[input] = true;
+  std::vector<bool> returned(signature_.arguments.size(), false);  // by argument, as it is or as a view
+  for (const Signature::Result& result : signature_.results)
+    if (result.kind == Signature::Result::kArgument || result.kind == Signature::Result::kArgumentView)
+      returned[result.index] = true;
+  for (size_t i = 0; i < is_static_.size(); ++i)
+    may_go_.push_back(!is_static_[i] && !returned[input_argument_[i]]);
+  for (const OutputSpec& output : parts.outputs)
+    if (output.alias_input >= 0) may_go_[output.alias_input] = false;
 }
 
 at::Tensor CompiledGraph::take_argument(const at::Tensor& tensor, int input, const int64_t* symbols) const {
@@ -122,9 +152,9 @@ at::Tensor CompiledGraph::take_argument(const at::Tensor& tensor, int input, con
   return copy.copy_(tensor);
 }
 
-void CompiledGraph::execute(const Call& call) const {
+void CompiledGraph::execute(Call& call) const {
   const auto run = [&](StepObserver* observer) {
-    executable().run(call.input_data, call.output_data, call.symbols, call.versions, observer);
+    executable().run(call.input_data, call, call.symbols, call.versions, observer);
   };
   if (profiling_.load(std::memory_order_relaxed)) {
     StepTimes times;
@@ -151,7 +181,7 @@ py::list CompiledGraph::run(py::list list) const {
   if (list.size() != count)
     throw UserError("called with " + std::to_string(list.size()) + " arguments, compiled for " +
                     std::to_string(count));
-  Call call;
+  Call call(parts);
   for (size_t i = 0; i < count; ++i) call.arguments.push_back(py::reinterpret_borrow<py::object>(list[i]));
   PyList_SetSlice(list.ptr(), 0, static_cast<Py_ssize_t>(count), nullptr);
 
@@ -174,24 +204,22 @@ py::list CompiledGraph::run(py::list list) const {
   }
   const int64_t* symbols = call.symbols.data();
   for (size_t i = 0; i < input_argument_.size(); ++i) {
-    call.inputs.push_back(take_argument(tensor_at(input_argument_[i]), static_cast<int>(i), symbols));
-    call.input_data.push_back(const_cast<void*>(call.inputs.back().const_data_ptr()));
+    at::Tensor tensor = take_argument(tensor_at(input_argument_[i]), static_cast<int>(i), symbols);
+    call.input_data.push_back(const_cast<void*>(tensor.const_data_ptr()));
     if (!parts.static_inputs.empty())
-      call.versions.push_back(is_static_[i] ? version_of(call.inputs.back()) : InputVersion{});
+      call.versions.push_back(is_static_[i] ? version_of(tensor) : InputVersion{});
+    call.storages.push_back(may_go_[i] ? tensor.storage() : c10::Storage());
+    call.inputs.push_back(may_go_[i] ? at::Tensor() : std::move(tensor));
   }
-  for (const OutputSpec& output : parts.outputs) {
-    const Sizes sizes = evaluate(output.spec.sizes, symbols),
-                strides = evaluate(output.spec.strides, symbols);
-    const c10::ScalarType dtype = kernels::scalar_type(output.spec.dtype);
-    call.outputs.push_back(output.alias_input < 0 ? make_tensor(dtype, sizes, strides)
-                                                  : make_alias(call.inputs[output.alias_input], dtype, sizes,
-                                                               strides, output.spec.offset.eval(symbols)));
-    call.output_data.push_back(const_cast<void*>(call.outputs.back().const_data_ptr()));
-  }
+  for (size_t i = 0; i < input_argument_.size(); ++i)
+    if (may_go_[i]) call.arguments[input_argument_[i]] = {};
+  call.outputs.resize(parts.outputs.size());
   {
     py::gil_scoped_release unlocked;
     execute(call);
   }
+  for (size_t i = 0; i < call.outputs.size(); ++i)
+    if (!call.outputs[i].defined()) call.outputs[i] = call.make_output(static_cast<int>(i));
 
   py::list results(signature_.results.size());
   for (size_t i = 0; i < signature_.results.size(); ++i) {

@@ -36,12 +36,13 @@ class CompiledGraph {
 
  private:
   struct Call;
-  void execute(const Call& call) const;
+  void execute(Call& call) const;
   at::Tensor take_argument(const at::Tensor& tensor, int input, const int64_t* symbols) const;
   ipex::CompiledGraph compiled_;
   Signature signature_;
   std::vector<int> input_argument_;  // by graph input: position among the arguments
   std::vector<bool> is_static_;      // by graph input
+  std::vector<bool> may_go_;         // by graph input: nothing but steps needs its memory
   std::atomic<bool> profiling_ = false;
   mutable std::mutex profile_mutex_;  // guards profile_
   mutable std::vector<StepTimes::Event> profile_;

@@ -4,6 +4,7 @@
 
 #include <pybind11/stl.h>
 
+#include "backend/views.h"
 #include "codegen/loop/text.h"
 
 namespace ipex::python {
@@ -18,6 +19,10 @@ Dtype to_dtype(const std::string& text) {
   const auto dtype = parse_dtype(text);
   if (!dtype) throw UserError("unknown dtype '" + text + "'");
   return *dtype;
+}
+
+graph::Value value_of(GraphBuilder::Handle handle) {
+  return {static_cast<int32_t>(handle & 0xffffffff), static_cast<int32_t>(handle >> 32)};
 }
 
 // Attributes whose texts are expressions; every other text is a string.
@@ -61,8 +66,7 @@ Node GraphBuilder::make_node(Op op, const std::string& name, const std::vector<H
   node.op = op;
   node.name = name;
   node.operands.reserve(operands.size());
-  for (Handle handle : operands)
-    node.operands.push_back({static_cast<int32_t>(handle & 0xffffffff), static_cast<int32_t>(handle >> 32)});
+  for (Handle handle : operands) node.operands.push_back(value_of(handle));
   node.source = source_;
   return node;
 }
@@ -162,15 +166,14 @@ GraphBuilder::Handle GraphBuilder::extern_call(const std::string& overload,
 
 int GraphBuilder::output(Handle value, const py::object& strides) {
   graph::GraphOutput output;
-  output.value = {static_cast<int32_t>(value & 0xffffffff), static_cast<int32_t>(value >> 32)};
+  output.value = value_of(value);
   if (!strides.is_none()) output.strides = dims(strides);
   graph_.outputs.push_back(std::move(output));
   return static_cast<int>(graph_.outputs.size()) - 1;
 }
 
-void GraphBuilder::mutate(int input, Handle value) {
-  graph_.mutations.push_back(
-      {input, {static_cast<int32_t>(value & 0xffffffff), static_cast<int32_t>(value >> 32)}});
-}
+void GraphBuilder::mutate(int input, Handle value) { graph_.mutations.push_back({input, value_of(value)}); }
+
+bool GraphBuilder::is_of_input(Handle value) const { return graph::is_of_input(graph_, value_of(value)); }
 
 }  // namespace ipex::python

@@ -37,6 +37,7 @@ class GraphBuilder {
                      const pybind11::list& operand_strides);
   int output(Handle value, const pybind11::object& strides);
   void mutate(int input, Handle value);
+  bool is_of_input(Handle value) const;  // see backend/views.h
   void source(const std::string& text) { source_ = text; }
 
   const graph::Graph& graph() const { return graph_; }

@@ -46,7 +46,9 @@ struct Executable::Frame {
 struct Executable::State {
   std::mutex mutex;  // guards frames
   std::vector<std::unique_ptr<Frame>> frames;
-  std::vector<std::vector<int>> release;  // by step: provided buffers whose last step it is
+  std::vector<std::vector<int>> release;           // by step: provided buffers whose last step it is
+  std::vector<std::vector<int>> first_of_outputs;  // by step: buffers of outputs that it touches first
+  std::vector<std::vector<int>> last_of_inputs;    // by step: buffers of inputs that it touches last
   std::unique_ptr<Hoisting> hoisting;
 };
 
@@ -59,9 +61,34 @@ Executable::Executable(Parts parts) : parts_(std::move(parts)), state_(std::make
   for (const Lifetime& life : parts_.lifetimes)
     if (parts_.buffers[life.buffer].kind == BufferKind::kProvided && !state_->hoisting->keeps(life.buffer))
       state_->release[life.last_step].push_back(life.buffer);
+  find_first_and_last();
 }
 
 Executable::~Executable() = default;
+
+void Executable::find_first_and_last() {
+  constexpr int kNever = -1;
+  std::vector<int> first(parts_.buffers.size(), kNever), last(parts_.buffers.size(), kNever);
+  for (size_t i = 0; i < parts_.steps.size(); ++i) {
+    if (parts_.hoisted[i]) continue;  // reads static inputs, writes what is kept
+    for (const std::vector<int>* touched : {&parts_.steps[i]->reads, &parts_.steps[i]->writes})
+      for (int buffer : *touched) {
+        if (first[buffer] == kNever) first[buffer] = static_cast<int>(i);
+        last[buffer] = static_cast<int>(i);
+      }
+  }
+  std::vector<bool> stays(parts_.inputs.size(), false);
+  for (int input : parts_.static_inputs) stays[input] = true;
+  state_->first_of_outputs.resize(parts_.steps.size());
+  state_->last_of_inputs.resize(parts_.steps.size());
+  for (size_t b = 0; b < parts_.buffers.size(); ++b) {
+    const BufferInfo& buffer = parts_.buffers[b];
+    if (first[b] == kNever) continue;
+    if (buffer.kind == BufferKind::kOutput) state_->first_of_outputs[first[b]].push_back(static_cast<int>(b));
+    if (buffer.kind == BufferKind::kInput && !stays[buffer.index])
+      state_->last_of_inputs[last[b]].push_back(static_cast<int>(b));
+  }
+}
 
 MemoryPlan Executable::plan(std::span<const int64_t> symbols) const {
   std::vector<int64_t> bytes(parts_.buffers.size());
@@ -170,9 +197,20 @@ void Executable::adopt(std::span<const HoistedValue> values, const std::shared_p
 void Executable::run(std::span<void* const> inputs, std::span<void* const> outputs,
                      std::span<const int64_t> symbols, std::span<const InputVersion> versions,
                      StepObserver* observer) const {
+  IPEX_CHECK(outputs.size() == parts_.outputs.size(), "one pointer an output");
+  run_steps(inputs, outputs, nullptr, symbols, versions, observer);
+}
+
+void Executable::run(std::span<void* const> inputs, RunMemory& memory, std::span<const int64_t> symbols,
+                     std::span<const InputVersion> versions, StepObserver* observer) const {
+  run_steps(inputs, {}, &memory, symbols, versions, observer);
+}
+
+void Executable::run_steps(std::span<void* const> inputs, std::span<void* const> outputs, RunMemory* memory,
+                           std::span<const int64_t> symbols, std::span<const InputVersion> versions,
+                           StepObserver* observer) const {
   IPEX_CHECK(static_cast<int>(symbols.size()) == parts_.symbol_count, "one value a symbol");
-  IPEX_CHECK(inputs.size() == parts_.inputs.size() && outputs.size() == parts_.outputs.size(),
-             "one pointer an input and an output");
+  IPEX_CHECK(inputs.size() == parts_.inputs.size(), "one pointer an input");
   std::unique_ptr<Frame> frame = take_frame();
   frame->observer = observer;
   RunContext& context = frame->context;
@@ -191,8 +229,14 @@ void Executable::run(std::span<void* const> inputs, std::span<void* const> outpu
   std::shared_ptr<const void> hoisted;  // what this run reads, even if another run replaces it
   if (state_->hoisting->any())
     hoisted = state_->hoisting->bind(context, [&](int step) { run_step(*frame, step); });
-  for (size_t i = 0; i < parts_.steps.size(); ++i)
-    if (!parts_.hoisted[i]) run_step(*frame, static_cast<int>(i));
+  for (size_t i = 0; i < parts_.steps.size(); ++i) {
+    if (parts_.hoisted[i]) continue;
+    if (memory)
+      for (int b : state_->first_of_outputs[i]) context.buffers_[b] = memory->output(parts_.buffers[b].index);
+    run_step(*frame, static_cast<int>(i));
+    if (memory)
+      for (int b : state_->last_of_inputs[i]) memory->release_input(parts_.buffers[b].index);
+  }
   give_back(std::move(frame));
 }
 

@@ -138,6 +138,18 @@ std::vector<Lifetime> lifetimes(std::span<const BufferInfo> buffers,
 // First-fit by liveness over buffers sorted by size; pure. `bytes` by buffer.
 MemoryPlan plan_arena(std::span<const Lifetime> lifetimes, std::span<const int64_t> bytes, int buffer_count);
 
+// A caller that hands memory over while a run goes on: outputs when they are first written, inputs when
+// nothing needs them any more. So the peak is that of what is alive, not of everything that goes in and out.
+class RunMemory {
+ public:
+  virtual ~RunMemory() = default;
+  // Where an output with a buffer of its own goes; asked once, before the first step that writes it. Outputs
+  // without elements have no such step.
+  virtual void* output(int index) = 0;
+  // The last step that touches this input is done. Never called of static inputs.
+  virtual void release_input(int index) = 0;
+};
+
 class Executable {
  public:
   struct Parts {
@@ -176,12 +188,21 @@ class Executable {
   // empty. Thread-safe. Throws what a step throws; IndexError for an out-of-range index.
   void run(std::span<void* const> inputs, std::span<void* const> outputs, std::span<const int64_t> symbols,
            std::span<const InputVersion> versions, StepObserver* observer = nullptr) const;
+  // The same; `memory` gives the outputs and takes the inputs back, on the calling thread.
+  void run(std::span<void* const> inputs, RunMemory& memory, std::span<const int64_t> symbols,
+           std::span<const InputVersion> versions, StepObserver* observer = nullptr) const;
 
  private:
   struct State;
   struct Frame;
   std::unique_ptr<Frame> take_frame() const;
   void give_back(std::unique_ptr<Frame> frame) const;
+  // By step: the outputs that it is the first to touch, the inputs that it is the last to touch.
+  void find_first_and_last();
+  // The outputs are pointers, or none and `memory` gives them.
+  void run_steps(std::span<void* const> inputs, std::span<void* const> outputs, RunMemory* memory,
+                 std::span<const int64_t> symbols, std::span<const InputVersion> versions,
+                 StepObserver* observer) const;
   // Points the frame's buffers at their memory; the arena is the caller's.
   void bind(Frame& frame, std::span<void* const> inputs, std::span<void* const> outputs, char* arena) const;
   void run_step(Frame& frame, int index) const;

@@ -336,7 +336,7 @@ class Importer:
     def _own(self, value: Ref) -> Ref:
         return value if value.owned else self.pointwise_node("clone", [value], value.dtype, value.shape)
 
-    def _output(self, node: Any, keep_strides: bool) -> tuple:
+    def _output(self, node: Any, visible: bool) -> tuple:
         """("none",) | ("constant", value) | ("dim", text) | ("argument", position) |
         ("tensor", graph output, sizes, strides): sizes and strides are given where the graph's output is a slice of
         what the user sees (a broadcast dimension has stride 0 and is stored once), and where a dimension of extent 1
@@ -359,10 +359,12 @@ class Importer:
         if node in self.input_position:
             return ("argument", self.result.arguments.index(("tensor", self.input_position[node])))
         traced = node.meta["val"]
-        value = self._own(value)
+        # What only the backward pass sees needs memory of its own where the user could change it meanwhile.
+        if visible or self.graph.is_of_input(value.id):
+            value = self._own(value)
         sizes = strides = None
         layout = None
-        if keep_strides or self.symbols.hints:
+        if visible or self.symbols.hints:
             seen, layout = self.symbols.dims(traced.stride()), self.symbols.strides(traced.stride())
             repeated = [d for d, s in enumerate(layout) if s == 0 and value.shape[d] != 1]
             if 1 in value.shape or repeated or seen != layout:

@@ -93,6 +93,52 @@ TEST(ExecutableRun, StepsInOrderOverTemporaries) {
   EXPECT_GE(plan.arena_bytes, 128) << "t and u are both alive in step 1";
 }
 
+// Notes what a run asks for and gives back, and where in the order of its steps.
+class NotedMemory final : public RunMemory {
+ public:
+  explicit NotedMemory(size_t outputs) : values(outputs, -1) {}
+  void* output(int index) override {
+    notes.push_back("output " + std::to_string(index));
+    return &values[index];
+  }
+  void release_input(int index) override { notes.push_back("input " + std::to_string(index)); }
+
+  std::vector<int64_t> values;
+  std::vector<std::string> notes;
+};
+
+TEST(ExecutableRun, OutputsComeAndInputsGoWithTheirSteps) {
+  Builder b;
+  const int x = b.input(), weight = b.input(/*is_static=*/true), updated = b.input(), unread = b.input();
+  const int first = b.output(), second = b.output();
+  const int h = b.buffer(BufferKind::kHoisted);
+  NotedMemory memory(2);
+  const auto step = [&](std::vector<int> reads, std::vector<int> writes, Body body) {
+    const std::string note = "step " + std::to_string(b.parts.steps.size());
+    b.step(std::move(reads), std::move(writes), [&memory, note, body = std::move(body)](RunContext& c) {
+      memory.notes.push_back(note);
+      body(c);
+    });
+  };
+  b.step({weight}, {h}, [=](RunContext& c) { number(c, h) = number(c, weight) * 2; }, /*hoisted=*/true);
+  step({x, h}, {first}, [=](RunContext& c) { number(c, first) = number(c, x) + number(c, h); });
+  step({x, weight}, {updated}, [=](RunContext& c) { number(c, updated) = number(c, x) + number(c, weight); });
+  step({first}, {second}, [=](RunContext& c) { number(c, second) = number(c, first) + 1; });
+  const Executable executable = b.build();
+  int64_t in[] = {3, 10, 0, 0};
+  void* inputs[] = {&in[0], &in[1], &in[2], &in[unread]};
+  std::vector<InputVersion> versions(4);
+  for (InputVersion& v : versions) v = version(1);
+  for (int round = 0; round < 2; ++round) {
+    memory.notes.clear();
+    executable.run(inputs, memory, {}, versions);
+    EXPECT_EQ(memory.values, (std::vector<int64_t>{23, 24}));
+    EXPECT_EQ(in[2], 13);
+    EXPECT_EQ(memory.notes, (std::vector<std::string>{"output 0", "step 1", "step 2", "input 0", "input 2",
+                                                      "output 1", "step 3"}));
+  }
+}
+
 TEST(ExecutableRun, ObserverSeesEveryStepOfItsRun) {
   Builder b;
   const int x = b.input(/*is_static=*/true), y = b.output();
