@@ -46,6 +46,8 @@ class ValueBuilder {
   llvm::Value* float_remainder(const MathFunction& f, Type t, llvm::Value* a, llvm::Value* b);
   llvm::Value* float_to_int(llvm::Value* x, Type from, Dtype to);
   llvm::Value* to_bf16(llvm::Value* x, Type f32);
+  llvm::Value* round_to_bf16(llvm::Value* x, Type f32);
+  llvm::Value* is_denormal(llvm::Value* x, Type f32);
   llvm::Value* unary(llvm::Intrinsic::ID id, llvm::Value* x);
 
   llvm::IRBuilder<>& ir_;

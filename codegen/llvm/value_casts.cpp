@@ -1,7 +1,10 @@
 // Conversions between every pair of dtypes, rounding where ATen rounds. Half types convert through f32 (a
 // double becomes f32 first, then half, as ATen does); narrow integers from floats go through i32; nothing is
 // poison.
+#include <llvm/Analysis/VectorUtils.h>
 #include <llvm/IR/Constants.h>
+#include <llvm/IR/IntrinsicsX86.h>
+#include <llvm/IR/MDBuilder.h>
 
 #include "codegen/llvm/value_builder.h"
 
@@ -48,23 +51,55 @@ llvm::Value* ValueBuilder::float_to_int(llvm::Value* x, Type from, Dtype to) {
   return ir_.CreateIntCast(converted, type(from.with_dtype(to)), /*isSigned=*/true);
 }
 
-// vcvtneps2bf16 where it exists (it reads denormals as zero); else the integer sequence: add half of the last
-// kept bit, plus that bit for ties to even. A NaN keeps its upper bits and is made quiet, since rounding
-// could carry it into an infinity. Scalars take the sequence everywhere: LLVM 22 believes that the sign bit
-// of a scalar converted by the instruction is 0, and drops what is computed from it.
+// vcvtneps2bf16 where it exists, else the integer sequence. The instruction reads denormals as zero, whatever
+// the processor's mode: a vector that has one takes the sequence, which costs the others a test. Scalars take
+// the sequence everywhere: LLVM 22 believes that the sign bit of a scalar converted by the instruction is 0,
+// and drops what is computed from it.
 llvm::Value* ValueBuilder::to_bf16(llvm::Value* x, Type f32) {
+  if (!target_.native_bf16_convert || !f32.is_vector()) return round_to_bf16(x, f32);
   const Type half = f32.with_dtype(Dtype::kBF16);
-  if (target_.native_bf16_convert && f32.is_vector()) {
-    auto* bfloat = llvm::FixedVectorType::get(ir_.getBFloatTy(), f32.lanes);
-    return ir_.CreateBitCast(ir_.CreateFPTrunc(x, bfloat), type(half));
+  auto* bfloat = llvm::FixedVectorType::get(ir_.getBFloatTy(), f32.lanes);
+  llvm::Value* converted = ir_.CreateBitCast(ir_.CreateFPTrunc(x, bfloat), type(half));
+  llvm::Value* any = ir_.CreateOrReduce(is_denormal(x, f32));
+  llvm::BasicBlock* block = ir_.GetInsertBlock();
+  auto* rare = llvm::BasicBlock::Create(ir_.getContext(), "bf16.denormal", block->getParent());
+  auto* after = llvm::BasicBlock::Create(ir_.getContext(), "bf16.end", block->getParent());
+  ir_.CreateCondBr(any, rare, after, llvm::MDBuilder(ir_.getContext()).createUnlikelyBranchWeights());
+  ir_.SetInsertPoint(rare);
+  llvm::Value* rounded = round_to_bf16(x, f32);
+  ir_.CreateBr(after);
+  ir_.SetInsertPoint(after);
+  llvm::PHINode* result = ir_.CreatePHI(type(half), 2);
+  result->addIncoming(converted, block);
+  result->addIncoming(rounded, rare);
+  return result;
+}
+
+// By lane, or by lanes that are a register apart. vfpclassps is one instruction where LLVM makes three of its
+// own test.
+llvm::Value* ValueBuilder::is_denormal(llvm::Value* x, Type f32) {
+  constexpr int kRegister = 16, kDenormal = 0x20;
+  if (f32.lanes % kRegister != 0) return ir_.createIsFPClass(x, llvm::fcSubnormal);
+  llvm::Value* any = nullptr;
+  for (int lane = 0; lane < f32.lanes; lane += kRegister) {
+    llvm::Value* part = ir_.CreateShuffleVector(x, llvm::createSequentialMask(lane, kRegister, 0));
+    llvm::Value* found =
+        ir_.CreateIntrinsic(llvm::Intrinsic::x86_avx512_fpclass_ps_512, {part, ir_.getInt32(kDenormal)});
+    any = any ? ir_.CreateOr(any, found) : found;
   }
+  return any;
+}
+
+// Adds half of the last kept bit, plus that bit for ties to even. A NaN keeps its upper bits and is made
+// quiet, since rounding could carry it into an infinity.
+llvm::Value* ValueBuilder::round_to_bf16(llvm::Value* x, Type f32) {
   const Type word = f32.with_dtype(Dtype::kI32);
   llvm::Value* bits = ir_.CreateBitCast(x, type(word));
   llvm::Value* odd = ir_.CreateAnd(ir_.CreateLShr(bits, 16), integer(word, 1));
   llvm::Value* rounded = ir_.CreateAdd(bits, ir_.CreateAdd(odd, integer(word, 0x7fff)));
   llvm::Value* quiet = ir_.CreateOr(bits, integer(word, 0x400000));
   llvm::Value* result = ir_.CreateSelect(ir_.CreateFCmpUNO(x, x), quiet, rounded);
-  return ir_.CreateTrunc(ir_.CreateLShr(result, 16), type(half));
+  return ir_.CreateTrunc(ir_.CreateLShr(result, 16), type(f32.with_dtype(Dtype::kBF16)));
 }
 
 }  // namespace ipex::loop
