@@ -92,6 +92,8 @@ class Compiler {
   kernels::Planning planning(const Node& node) const;
   // Does the operand's memory depend on static inputs only?
   bool is_static_operand(const Node& node, int k) const;
+  // Whether a kernel of ours is the best way to compute this node.
+  bool multiplies_best(int32_t n) const;
   void emit_library(int32_t n);
   void emit_lstm(int32_t n);
   void add_library(int32_t n, kernels::LibrarySteps steps, int packed_buffer = -1);

@@ -44,6 +44,9 @@ enum class Planning {
 // Every CPU of this ISA has implementations for the type.
 bool runs_on(Isa isa, Dtype dtype);
 
+// Beside so many rows of f32, a weight is not worth a packed copy.
+inline constexpr int64_t kManyRows = 128;
+
 struct MatMulDesc {
   TensorSpec a, b, dst;            // [.., M, K], [.., K, N], [.., M, N]; any strides
   std::optional<TensorSpec> bias;  // broadcast to [.., M, N]

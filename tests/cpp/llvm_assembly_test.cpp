@@ -78,6 +78,36 @@ TEST(Assembly, TransposesInRegisters) {
   expect_no_match(passes(transpose(16)), Isa::kAvx512, "vgather|vpinsr|vinsertps");
 }
 
+// The innermost loop of a product: two vectors of b, a scalar of a for each row, the multiply-adds; no sum
+// leaves its register.
+TEST(Assembly, ProductsStayInRegisters) {
+  const std::string product = R"(func f(in x: f32[153600], in w: f32[393216], out y: f32[102400]) {
+ for i in 0..200 {
+  for j in 0..512 {
+   for k in 0..768 reduce(s: f32 = 0.0) {
+   } yield(s + x[i*768 + k]*w[j*768 + k]) merge(s + s.other)
+   y[i*512 + j] = s
+  }
+ }
+}
+)";
+  for (const auto& [isa, rows] : {std::pair{Isa::kAvx2, 6}, {Isa::kAvx512, 13}}) {
+    const Target target = target_for(isa);
+    const std::string code = emit_assembly(run_pipeline({parse_function(product)}, target), target);
+    const size_t first = code.find("vfmadd"), last = code.rfind("vfmadd");
+    ASSERT_NE(first, std::string::npos);
+    const std::string between = code.substr(first, last - first);
+    const auto count = [&](const std::string& pattern) {
+      const std::regex regex(pattern);
+      return std::distance(std::sregex_iterator(between.begin(), between.end(), regex),
+                           std::sregex_iterator());
+    };
+    EXPECT_EQ(count("vfmadd"), 2 * rows - 1) << name(isa) << "\n" << between;
+    EXPECT_EQ(count("vbroadcastss"), rows - 1) << name(isa) << "\n" << between;
+    EXPECT_EQ(count("%rsp|vmovap|vmovups|\tj"), 0) << name(isa) << "\n" << between;
+  }
+}
+
 TEST(Assembly, TailsArePredicated) {
   const std::string tail = R"(func f(in x: f32[s0], out y: f32[s0]) symbols(s0) {
   let on: b1x16 = ramp(0, 1, 16) < broadcast(s0, 16)
