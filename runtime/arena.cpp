@@ -1,6 +1,8 @@
-// Size classes are powers of two with four steps between (at most 25 % waste); each class has a stack of free
-// blocks. A block carries its class in the 64 bytes before it. What is cached never exceeds what was live at
-// the high-water mark, so a program that shrinks gives memory back as it allocates other sizes.
+// Small blocks have size classes, powers of two with four steps between (at most 25 % waste), each with a
+// stack of free blocks; large ones are pages (page_heap.h). malloc would keep large ones for itself: it
+// raises the size from which it maps blocks with every mapped one that is freed. A block carries its size in
+// the 64 bytes before it. What is cached never exceeds what was live at the high-water mark, so a program
+// that shrinks gives memory back as it allocates other sizes.
 #include "runtime/arena.h"
 
 #include <algorithm>
@@ -12,17 +14,21 @@
 
 #include "runtime/alignment.h"
 #include "runtime/error.h"
+#include "runtime/page_heap.h"
 
 namespace ipex {
 namespace {
 
 constexpr size_t kHeader = kAlignment;
 constexpr size_t kSmallest = 256;
-constexpr int kClasses = 4 * 40;
+constexpr size_t kPaged = size_t{1} << 20;    // from here on, blocks are pages
+constexpr int kClasses = 4 * (20 - 8) + 5;    // of 256 bytes to kPaged
 constexpr size_t kLargest = size_t{1} << 47;  // bytes of address space that a process has
+constexpr int kPages = -1;
 
 struct Header {
-  int size_class;
+  int size_class;  // or kPages
+  size_t bytes;    // that the block takes from the system
 };
 
 int class_of(size_t bytes) {
@@ -40,25 +46,48 @@ size_t class_bytes(int size_class) {
   return (size_t{1} << (log - 1)) + quarter * (size_t{1} << (log - 3));
 }
 
+// What a block for so many bytes is, and takes.
+Header header_for(size_t bytes) {
+  if (bytes + kHeader >= kPaged)
+    return {kPages, (bytes + kHeader + PageHeap::kPage - 1) / PageHeap::kPage * PageHeap::kPage};
+  const int c = class_of(bytes + kHeader);
+  return {c, class_bytes(c)};
+}
+
 }  // namespace
 
 struct CachingAllocator::Impl {
   mutable std::mutex mutex;
   std::array<std::vector<void*>, kClasses> free;
-  size_t cached = 0, live = 0, high_water = 0;
+  PageHeap pages;
+  size_t cached_small = 0, live = 0, high_water = 0;
 
-  void count(size_t now_live) {
-    live = now_live;
-    high_water = std::max(high_water, live);
+  size_t cached() const { return cached_small + pages.free_bytes(); }
+
+  // A block that was freed before, or nullptr.
+  void* take(const Header& header) {
+    if (header.size_class == kPages) return pages.take(header.bytes);
+    std::vector<void*>& blocks = free[header.size_class];
+    if (blocks.empty()) return nullptr;
+    void* block = blocks.back();
+    blocks.pop_back();
+    cached_small -= header.bytes;
+    return block;
   }
 
-  // Frees cached blocks, largest first, until at most `limit` bytes stay cached.
+  static void* make(const Header& header) {
+    if (header.size_class == kPages) return PageHeap::map(header.bytes);
+    return std::aligned_alloc(kAlignment, header.bytes);
+  }
+
+  // Frees what is cached, pages and then the largest blocks first, until at most `limit` bytes stay so.
   void shrink(size_t limit) {
-    for (int c = kClasses - 1; c > 0 && cached > limit; --c) {
-      while (!free[c].empty() && cached > limit) {
+    if (cached() > limit) pages.unmap(std::min(cached() - limit, pages.free_bytes()));
+    for (int c = kClasses - 1; c > 0 && cached() > limit; --c) {
+      while (!free[c].empty() && cached() > limit) {
         std::free(free[c].back());
         free[c].pop_back();
-        cached -= class_bytes(c);
+        cached_small -= class_bytes(c);
       }
     }
   }
@@ -73,43 +102,39 @@ CachingAllocator::CachingAllocator() : impl_(std::make_unique<Impl>()) {}
 CachingAllocator::~CachingAllocator() { trim(); }
 
 void* CachingAllocator::allocate(size_t bytes) {
-  const int c = bytes > kLargest ? kClasses : class_of(bytes);
-  if (c >= kClasses) throw OutOfMemory(bytes, live_bytes());
-  const size_t size = class_bytes(c);
-  {
-    std::lock_guard lock(impl_->mutex);
-    const size_t live = impl_->live + size;
-    if (auto& blocks = impl_->free[c]; !blocks.empty()) {
-      void* block = blocks.back();
-      blocks.pop_back();
-      impl_->cached -= size;
-      impl_->count(live);
-      return static_cast<char*>(block) + kHeader;
-    }
+  if (bytes > kLargest) throw OutOfMemory(bytes, live_bytes());
+  const Header header = header_for(bytes);
+  std::lock_guard lock(impl_->mutex);
+  const size_t live = impl_->live + header.bytes;
+  void* block = impl_->take(header);
+  if (!block) {
     // A new block: let go of cached ones that would carry the process over its high-water mark.
     impl_->shrink(impl_->high_water - std::min(impl_->high_water, live));
+    block = Impl::make(header);
   }
-  const size_t total = aligned(static_cast<int64_t>(size + kHeader));
-  void* block = std::aligned_alloc(kAlignment, total);
   if (!block) {
-    trim();
-    block = std::aligned_alloc(kAlignment, total);
+    impl_->shrink(0);
+    block = Impl::make(header);
   }
-  std::lock_guard lock(impl_->mutex);
   if (!block) throw OutOfMemory(bytes, impl_->live);
-  impl_->count(impl_->live + size);
-  static_cast<Header*>(block)->size_class = c;
+  impl_->live = live;
+  impl_->high_water = std::max(impl_->high_water, live);
+  *static_cast<Header*>(block) = header;
   return static_cast<char*>(block) + kHeader;
 }
 
 void CachingAllocator::deallocate(void* pointer) noexcept {
   if (!pointer) return;
   void* block = static_cast<char*>(pointer) - kHeader;
-  const int c = static_cast<Header*>(block)->size_class;
+  const Header header = *static_cast<Header*>(block);
   std::lock_guard lock(impl_->mutex);
-  impl_->live -= class_bytes(c);
-  impl_->cached += class_bytes(c);
-  impl_->free[c].push_back(block);
+  impl_->live -= header.bytes;
+  if (header.size_class == kPages) {
+    impl_->pages.give_back(block, header.bytes);
+  } else {
+    impl_->cached_small += header.bytes;
+    impl_->free[header.size_class].push_back(block);
+  }
 }
 
 void CachingAllocator::trim() noexcept {
@@ -120,7 +145,7 @@ void CachingAllocator::trim() noexcept {
 
 size_t CachingAllocator::cached_bytes() const {
   std::lock_guard lock(impl_->mutex);
-  return impl_->cached;
+  return impl_->cached();
 }
 
 size_t CachingAllocator::live_bytes() const {

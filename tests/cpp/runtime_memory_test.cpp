@@ -11,6 +11,7 @@
 #include "runtime/arena.h"
 #include "runtime/error.h"
 #include "runtime/executable.h"
+#include "runtime/page_heap.h"
 
 namespace ipex {
 namespace {
@@ -59,6 +60,68 @@ TEST(Allocator, KeepsAtMostTheHighWaterMark) {
     peak = std::max(peak, allocator().live_bytes() - base);
     EXPECT_LE(allocator().live_bytes() - base + allocator().cached_bytes(), peak + (1 << 16));
   }
+  allocator().trim();
+}
+
+// Two blocks side by side that are free are one; a smaller one takes its part.
+TEST(Pages, NeighboursJoin) {
+  constexpr size_t kPage = PageHeap::kPage;
+  PageHeap heap;
+  EXPECT_EQ(heap.take(kPage), nullptr);
+  char* whole = static_cast<char*>(PageHeap::map(8 * kPage));
+  ASSERT_NE(whole, nullptr);
+  heap.give_back(whole + 4 * kPage, 4 * kPage);
+  heap.give_back(whole, 2 * kPage);
+  EXPECT_EQ(heap.take(5 * kPage), nullptr);
+  EXPECT_EQ(heap.take(kPage), whole) << "the smallest range that fits";
+  heap.give_back(whole, kPage);
+  heap.give_back(whole + 2 * kPage, 2 * kPage);
+  EXPECT_EQ(heap.free_bytes(), 8 * kPage);
+  EXPECT_EQ(heap.take(8 * kPage), whole);
+  heap.give_back(whole, 8 * kPage);
+  heap.unmap(3 * kPage);
+  EXPECT_EQ(heap.take(5 * kPage), whole);
+  heap.give_back(whole, 5 * kPage);
+  heap.unmap(5 * kPage);
+  EXPECT_EQ(heap.free_bytes(), 0u);
+}
+
+// Blocks of many sizes come and go: none overlaps another, and what one size leaves serves the others.
+TEST(Allocator, LargeBlocksShareTheirPages) {
+  allocator().trim();
+  const size_t base = allocator().live_bytes();
+  std::mt19937 random(3);
+  struct Block {
+    CachedBlock memory;
+    size_t bytes;
+    unsigned char mark;
+  };
+  std::vector<Block> blocks;
+  const auto intact = [](const Block& b) {
+    const auto* bytes = static_cast<const unsigned char*>(b.memory.get());
+    return std::all_of(bytes, bytes + b.bytes, [&](unsigned char c) { return c == b.mark; });
+  };
+  size_t most_live = 0;
+  for (int round = 0; round < 600; ++round) {
+    if (blocks.size() < 8 || random() % 2 == 0) {
+      const size_t bytes = (1 << 20) + random() % (3 << 20);
+      const auto mark = static_cast<unsigned char>(round);
+      blocks.push_back({allocate_block(bytes), bytes, mark});
+      std::memset(blocks.back().memory.get(), mark, bytes);
+    } else {
+      std::swap(blocks[random() % blocks.size()], blocks.back());
+      ASSERT_TRUE(intact(blocks.back()));
+      blocks.pop_back();
+    }
+    most_live = std::max(most_live, allocator().live_bytes() - base);
+    ASSERT_LE(allocator().live_bytes() - base + allocator().cached_bytes(), most_live);
+  }
+  for (const Block& b : blocks) ASSERT_TRUE(intact(b));
+  blocks.clear();
+  EXPECT_EQ(allocator().live_bytes(), base);
+  void* last = allocator().allocate(most_live / 4);  // larger than any of them
+  allocator().deallocate(last);
+  EXPECT_LE(allocator().cached_bytes(), most_live);
   allocator().trim();
 }
 

@@ -1,0 +1,66 @@
+// See page_heap.h. Mappings have no borders here: neighbours may come from different ones, and any range of
+// pages may be unmapped.
+#include "runtime/page_heap.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+
+namespace ipex {
+
+void* PageHeap::take(size_t bytes) {
+  const auto found = by_size_.lower_bound({bytes, nullptr});
+  if (found == by_size_.end()) return nullptr;
+  const auto [size, begin] = *found;
+  remove(begin, size);
+  if (size > bytes) add(begin + bytes, size - bytes);
+  return begin;
+}
+
+void* PageHeap::map(size_t bytes) {
+  void* block = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  return block == MAP_FAILED ? nullptr : block;
+}
+
+void PageHeap::give_back(void* block, size_t bytes) {
+  char* begin = static_cast<char*>(block);
+  const auto after = ranges_.find(begin + bytes);
+  if (after != ranges_.end()) {
+    const size_t size = after->second;
+    remove(begin + bytes, size);
+    bytes += size;
+  }
+  auto before = ranges_.lower_bound(begin);
+  if (before != ranges_.begin() && (--before)->first + before->second == begin) {
+    const auto [at, size] = *before;
+    remove(at, size);
+    begin = at;
+    bytes += size;
+  }
+  add(begin, bytes);
+}
+
+void PageHeap::unmap(size_t bytes) {
+  while (bytes > 0 && !by_size_.empty()) {
+    const auto [size, begin] = *by_size_.rbegin();
+    const size_t returned = std::min(size, bytes);
+    remove(begin, size);
+    if (size > returned) add(begin, size - returned);
+    munmap(begin + (size - returned), returned);
+    bytes -= returned;
+  }
+}
+
+void PageHeap::add(char* begin, size_t bytes) {
+  ranges_.emplace(begin, bytes);
+  by_size_.emplace(bytes, begin);
+  free_bytes_ += bytes;
+}
+
+void PageHeap::remove(char* begin, size_t bytes) {
+  ranges_.erase(begin);
+  by_size_.erase({bytes, begin});
+  free_bytes_ -= bytes;
+}
+
+}  // namespace ipex
