@@ -33,6 +33,7 @@ constexpr int64_t kVectors = 2, kPanels = 4;  // vectors in a panel, panels in a
 constexpr int64_t kPanelBytes = 12 << 10;     // of a panel: with the rows that pass it, in L1
 constexpr int64_t kBlockRows = 240;           // their sums beside the panels, in L2
 constexpr int64_t kLeastRows = 8, kLeastTerms = 16;
+constexpr int64_t kGrainTerms = 128 << 10;  // multiply-adds worth waking a thread for
 // A row in flight takes its address in one of 16 general registers.
 constexpr int64_t kMostTileRows = 13;
 
@@ -222,7 +223,10 @@ class ProductBlocker {
     const Expr tile = index_const(s.tile);
     s.block_rows = simplify(ceildiv(ceildiv(row_count, row_blocks), tile) * tile);
 
-    For block{.var = names_.fresh("block"), .kind = ForKind::kParallel, .grain = 1};
+    const int64_t least_rows = std::min(as_const_int(s.block_rows).value_or(kLeastRows), kBlockRows);
+    const int64_t block_terms = least_rows * s.most_panels * s.width * all_terms;
+    For block{.var = names_.fresh("block"), .kind = ForKind::kParallel};
+    block.grain = std::max<int64_t>(kGrainTerms / block_terms, 1);
     block.begin = index_const(0);
     std::vector<Stmt> body;
     Expr left = make_var(block.var), count = index_const(1);
