@@ -100,6 +100,9 @@ void Compiler::find_static() {
     for (Value v : node.operands) is_static = is_static && static_only_[v.node];
     static_only_[n] = is_static;
   }
+  for (const Node& node : g_.nodes)
+    if (node.op == Op::kMatMul && is_static_operand(node, 1))
+      weight_bytes_ += bytes_hint(g_, node.operands[1]);
 }
 
 bool Compiler::names_no_symbol(const Node& node) {

@@ -20,19 +20,22 @@ bool Compiler::is_static_operand(const Node& node, int k) const {
   return static_only_[resolve_view(g_, node.operands[k]).root.node];
 }
 
-// A product of a weight by many rows. On AVX2 block_products' kernel is as fast as the library's on packed
-// weights (Zen 3: BERT-base at batch 1, sequence 128, 146 and 145 ms), and needs no copy of them.
+// f32 products of weights that our kernels compute about as fast as the library does on packed ones, without
+// a second copy of the weights in memory:
+//   many rows on AVX2, by block_products (Zen 3, BERT-base at batch 1, sequence 128: 146 ms, packed 145)
+//   one row by weights that together no cache holds, as they come at the pace of memory (Zen 4, a token of
+//   GPT-2: 27 to 31 ms in 0.96 GB, packed 24 to 28 in 1.43, the library on weights as they are 32)
 bool Compiler::multiplies_best(int32_t n) const {
-  constexpr int64_t kWidth = 32;
+  constexpr int64_t kWidth = 32, kCached = 64 << 20;
   const Node& node = g_.nodes[n];
-  if (options_.target.isa != Isa::kAvx2 || node.op != Op::kMatMul || !is_static_operand(node, 1))
-    return false;
+  if (node.op != Op::kMatMul || !is_static_operand(node, 1)) return false;
   const auto is_f32 = [&](Value v) { return g_.type(v).dtype == Dtype::kF32; };
   if (!is_f32({n, 0}) || !std::all_of(node.operands.begin(), node.operands.end(), is_f32)) return false;
   const Shape &a = g_.type(node.operands[0]).shape, &b = g_.type(node.operands[1]).shape;
-  const auto least = [](const Dim& dim, int64_t low) { return loop::as_const_int(dim).value_or(0) >= low; };
-  return a.size() == 2 && b.size() == 2 && least(a[0], kernels::kManyRows) && least(b[0], kWidth) &&
-         least(b[1], kWidth);
+  const auto size = [](const Dim& dim) { return loop::as_const_int(dim).value_or(0); };
+  if (a.size() != 2 || b.size() != 2 || size(b[0]) < kWidth || size(b[1]) < kWidth) return false;
+  return size(a[0]) == 1 ? weight_bytes_ > kCached
+                         : options_.target.isa == Isa::kAvx2 && size(a[0]) >= kernels::kManyRows;
 }
 
 void Compiler::emit_library(int32_t n) {

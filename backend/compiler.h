@@ -117,6 +117,7 @@ class Compiler {
   std::set<int32_t> mutated_;                          // input nodes
   std::set<int> written_;                              // mutated inputs (positions) that a step already wrote
   std::vector<bool> static_only_, needed_;             // by node
+  int64_t weight_bytes_ = 0;                           // that products multiply by
   std::vector<int32_t> last_reader_;                   // by node that owns memory: last node that reads it
   std::map<int32_t, std::vector<int>> output_copies_;  // outputs to copy, by the node behind which
   std::vector<loop::Function> kernels_;
