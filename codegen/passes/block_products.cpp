@@ -333,7 +333,7 @@ class ProductBlocker {
   static bool crowds_cache(const Product& p) {
     constexpr int64_t kApart = 2048;
     const auto apart = step(index_of(p.a), p.levels[p.row].var);
-    return apart && *apart * itemsize(p.a->type.dtype) % kApart == 0;
+    return step(index_of(p.a), p.terms.var) == 1 && apart && *apart * itemsize(p.a->type.dtype) % kApart == 0;
   }
 
   For multiply(const Product& p, const Shape& s, const Expr& begin, const Expr& terms) {
@@ -351,7 +351,7 @@ class ProductBlocker {
       const Expr row = min(make_var(tile.var) * tile_size + r, s.rows - index_const(1));
       return substitute(index_of(p.a), {{p.levels[p.row].var, s.first_row + row}, {p.terms.var, begin}});
     };
-    const bool copies = as_const_int(a_step) == 1 && crowds_cache(p);
+    const bool copies = crowds_cache(p);
     if (copies) {
       For row = loop("row", tile_size), copied = vector_loop("copied", terms, p);
       std::vector<Stmt> copy;
