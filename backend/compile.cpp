@@ -147,9 +147,8 @@ void Compiler::claim_outputs() {
     }
     const bool whole = loop::as_const_int(view.offset) == 0 && is_dense(shape, view.strides) &&
                        loop::provably_equal(numel(shape), numel(g_.type(view.root).shape));
-    if (op == Op::kInput || op == Op::kConstant || static_only_[view.root.node] ||
-        buffers_.count(view.root) || !strides_fit || !whole) {
-      const bool computed = op != Op::kInput && op != Op::kConstant && !static_only_[view.root.node];
+    const bool computed = op != Op::kInput && op != Op::kConstant && !static_only_[view.root.node];
+    if (!computed || buffers_.count(view.root) || !strides_fit || !whole) {
       output_copies_[computed ? view.root.node : kAtEnd].push_back(static_cast<int>(k));
       continue;
     }

@@ -6,15 +6,14 @@
 //           for piece of K {
 //             for p in panels { panels[p][k][..] = b[k, columns of p] }
 //             for t in tiles of R rows { for p in panels {
-//               for k in piece reduce(R x W/V vectors) {} yield(fma(a[row, k], panels[p][k][..], state)) } }
-//               }
+//               for k in piece reduce(R x W/V states) {} yield(fma(a[row, k], panels[p][k], state)) } } }
 //           for i in rows { for j in columns { let s = sums[i][j]; rest } } }
 //
 // As it stands the nest reads a column of b for every element, and at best keeps one row of sums in
 // registers. A tile of R rows by two vectors of columns loads two vectors and R scalars for 2*R fused
 // multiply-adds; a panel of b stays in L1 while the rows pass, the sums and all panels of a block in L2. This
 // is the layered scheme of Goto and van de Geijn (Anatomy of High-Performance Matrix Multiplication, 2008); a
-// is read where it lies, as a tile of it is used for several panels at once.
+// is read where it lies, as a tile of it is used for several panels at once, unless its rows crowd L1.
 //
 // Edges cost no second micro-kernel. Rows beyond the last one are the last one again, and their sums are
 // dropped. The last panel ends with the last column, so that its first columns may be the previous panel's
@@ -69,7 +68,8 @@ class ProductBlocker {
     Product p;
     const For* innermost = &root;
     for (;; innermost = &std::get<For>(innermost->body->stmts[0])) {
-      if (innermost->kind != ForKind::kSerial || innermost->reduction || !reorderable(*innermost))
+      if (innermost->kind != ForKind::kSerial || innermost->reduction ||
+          !tree_.reorderable(tree_.id_of(*innermost)))
         return std::nullopt;
       for (const For& outer : p.levels)
         if (uses(innermost->begin, outer.var) || uses(innermost->end, outer.var)) return std::nullopt;
@@ -81,12 +81,6 @@ class ProductBlocker {
     }
     const bool found = take_apart(*innermost->body, p) && find_factors(p) && find_roles(p);
     return found ? std::optional(std::move(p)) : std::nullopt;
-  }
-
-  bool reorderable(const For& loop) const {
-    int id = 0;
-    while (tree_.at(id).node != &loop) ++id;
-    return tree_.reorderable(id);
   }
 
   // Lets of indices, one reduction, then lets and stores.
@@ -143,7 +137,7 @@ class ProductBlocker {
     const auto column = [&](size_t level) {
       return std::all_of(p.rest.begin(), p.rest.end(), [&](const Stmt& stmt) {
         const auto* store = std::get_if<Store>(&stmt);
-        return !store || step(with_lets(store->index, p), p.levels[level].var) == 1;
+        return !store || LoopTree::constant_stride(with_lets(store->index, p), p.levels[level].var) == 1;
       });
     };
     p.column = p.levels.size();
@@ -152,7 +146,7 @@ class ProductBlocker {
     if (p.column >= p.levels.size()) return false;
     const std::string& j = p.levels[p.column].var;
     if (uses(index_of(p.a), j)) std::swap(p.a, p.b);
-    if (uses(index_of(p.a), j) || !step(index_of(p.b), j)) return false;
+    if (uses(index_of(p.a), j) || !LoopTree::constant_stride(index_of(p.b), j)) return false;
     p.row = p.levels.size();
     for (size_t level = p.levels.size(); level-- > 0 && p.row == p.levels.size();)
       if (uses(index_of(p.a), p.levels[level].var) && !uses(index_of(p.b), p.levels[level].var))
@@ -173,11 +167,6 @@ class ProductBlocker {
     return substitute(e, lets);
   }
 
-  static std::optional<int64_t> step(const Expr& index, const std::string& var) {
-    const auto stride = LoopTree::stride(index, var);
-    return stride ? as_const_int(*stride) : std::nullopt;
-  }
-
   static std::optional<int64_t> extent(const For& loop) {
     return as_const_int(simplify(loop.end - loop.begin));
   }
@@ -191,7 +180,7 @@ class ProductBlocker {
 
   // What one block works on, as expressions over the variables bound at its start.
   struct Shape {
-    int64_t width, tile, row_bytes;
+    int64_t width, tile;
     int64_t terms, pieces;  // terms in a piece, the last one may have fewer
     int64_t columns;        // of all blocks
     int64_t most_panels;    // of a block
@@ -268,7 +257,7 @@ class ProductBlocker {
 
   Expr let(std::vector<Stmt>& body, std::string_view name, const Expr& value) {
     body.push_back(Let{names_.fresh(name), simplify(value)});
-    return make_var(std::get<Let>(body.back()).name);
+    return make_var(std::get<Let>(body.back()).name, value->type);
   }
 
   For loop(std::string_view name, Expr end) {
@@ -332,8 +321,9 @@ class ProductBlocker {
   // they are better copied.
   static bool crowds_cache(const Product& p) {
     constexpr int64_t kApart = 2048;
-    const auto apart = step(index_of(p.a), p.levels[p.row].var);
-    return step(index_of(p.a), p.terms.var) == 1 && apart && *apart * itemsize(p.a->type.dtype) % kApart == 0;
+    const auto apart = LoopTree::constant_stride(index_of(p.a), p.levels[p.row].var);
+    return LoopTree::constant_stride(index_of(p.a), p.terms.var) == 1 && apart &&
+           *apart * itemsize(p.a->type.dtype) % kApart == 0;
   }
 
   For multiply(const Product& p, const Shape& s, const Expr& begin, const Expr& terms) {
@@ -373,7 +363,7 @@ class ProductBlocker {
     };
     const Expr packed = (make_var(panel.var) * index_const(s.terms) + k) * index_const(s.width);
     for (int64_t v = 0; v < kVectors; ++v)
-      b_values.push_back(let_vector(inner, "b_vector", make_load(s.packed, dtype, vector_at(packed, v))));
+      b_values.push_back(let(inner, "b_vector", make_load(s.packed, dtype, vector_at(packed, v))));
 
     term.reduction.emplace();
     std::vector<Stmt> stores;
@@ -397,11 +387,6 @@ class ProductBlocker {
     rows.emplace_back(std::move(panel));
     tile.body = make_block(std::move(rows));
     return tile;
-  }
-
-  Expr let_vector(std::vector<Stmt>& body, std::string_view name, const Expr& value) {
-    body.push_back(Let{names_.fresh(name), value});
-    return make_var(std::get<Let>(body.back()).name, value->type);
   }
 
   // What came after the reduction, for each element.

@@ -37,19 +37,13 @@ class Distributor {
   }
 
  private:
-  int id_of(const For& loop) const {
-    int id = 0;
-    while (tree_.at(id).node != &loop) ++id;
-    return id;
-  }
-
   // Appends the two nests, or returns false.
   bool split(const For& root, std::vector<Stmt>& out) {
     std::vector<For> kept;  // the loops around the statements to divide
     const For* innermost = &root;
     for (;; innermost = &std::get<For>(innermost->body->stmts[0])) {
       if (innermost->kind != ForKind::kSerial || innermost->reduction ||
-          !tree_.reorderable(id_of(*innermost)))
+          !tree_.reorderable(tree_.id_of(*innermost)))
         return false;
       for (const For& outer : kept)
         if (uses(innermost->begin, outer.var) || uses(innermost->end, outer.var)) return false;
@@ -93,7 +87,7 @@ class Distributor {
 
   // Most of what the reductions read lies side by side along the loop around them, not along their own.
   bool worthwhile(const For& around) const {
-    const int parent = id_of(around);
+    const int parent = tree_.id_of(around);
     int along_columns = 0, along_rows = 0;
     double rows = 0;
     for (const LoopTree::Access& access : tree_.accesses()) {
@@ -103,11 +97,11 @@ class Distributor {
       for (; loop >= 0 && loop != parent; loop = tree_.at(loop).parent) {
         const For& node = *tree_.at(loop).node;
         reduced |= node.reduction && uses(access.index, node.var);
-        contiguous |= step(access, node.var) == 1;
+        contiguous |= LoopTree::constant_stride(access.index, node.var) == 1;
         trips *= trips_of(loop);
       }
       if (loop < 0 || !reduced || access.is_store) continue;
-      along_columns += step(access, around.var) == 1;
+      along_columns += LoopTree::constant_stride(access.index, around.var) == 1;
       along_rows += contiguous;
       rows = std::max(rows, trips);
     }
@@ -119,11 +113,6 @@ class Distributor {
   double trips_of(int loop) const {  // a symbol may be large
     const auto extent = tree_.extent(loop);
     return extent ? static_cast<double>(*extent) : kLeastElements;
-  }
-
-  static std::optional<int64_t> step(const LoopTree::Access& access, const std::string& var) {
-    const auto stride = LoopTree::stride(access.index, var);
-    return stride ? as_const_int(*stride) : std::nullopt;
   }
 
   // `second` with what it uses of `first` read from arrays over the kept loops, which `first` is made to

@@ -48,6 +48,11 @@ class LoopTree {
 
   const std::vector<Loop>& loops() const { return loops_; }
   const Loop& at(int loop) const { return loops_[loop]; }
+  int id_of(const For& loop) const {  // a loop of the function itself, not of a copy
+    int id = 0;
+    while (loops_[id].node != &loop) ++id;
+    return id;
+  }
   const std::vector<Access>& accesses() const { return accesses_; }
   const std::vector<int>& roots() const { return roots_; }
   bool writes(const std::string& buffer) const { return written_.count(buffer) > 0; }
@@ -63,6 +68,10 @@ class LoopTree {
 
   // What `index` grows by when `var` does: 0 when it does not occur, nullopt when not affine in it.
   static std::optional<Expr> stride(const Expr& index, const std::string& var);
+  static std::optional<int64_t> constant_stride(const Expr& index, const std::string& var) {
+    const auto found = stride(index, var);
+    return found ? as_const_int(*found) : std::nullopt;
+  }
   std::optional<int64_t> extent(int loop) const { return as_const_int(loops_[loop].extent); }
 
  private:
