@@ -75,7 +75,7 @@ void Compiler::place_outputs() {
     Node& node = g_.nodes[v.node];
     const Shape& shape = node.types[v.result].shape;
     if (node.op != Op::kGroup && node.op != Op::kMatMul && node.op != Op::kExtern && node.op != Op::kSort &&
-        node.op != Op::kSearch)
+        node.op != Op::kSearch && !is_attention(node))
       return;
     if (!laid_out_.insert(v).second || !is_dense(shape, strides)) return;
     node.layouts.resize(node.types.size());
@@ -288,7 +288,6 @@ void Compiler::emit(int32_t n) {
     case Op::kSearch:
       return add_library(n, {make_sort_step(node, g_.symbols, specs_of(node.operands), read_results(n))});
     case Op::kRandom:
-    case Op::kAttention:
     case Op::kPrepacked:
     case Op::kCopyInto:
       throw Unsupported(std::string(info(node.op).name) + " has no lowering; import it as an extern call");

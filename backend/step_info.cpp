@@ -34,6 +34,13 @@ int64_t lstm_flops(const Graph& g, const Node& node) {
   return 2 * hint(x[0], g) * hint(x[1], g) * weights;
 }
 
+// Queries meet keys, and what comes of it meets values: two products forwards, five backwards.
+int64_t attention_flops(const Graph& g, const Node& node, int q, int products) {
+  const int64_t keys = hint(g.type(node.operands[q + 1]).shape[2], g);
+  return 2 * products * elements(g, g.type(node.operands[q]).shape) * keys /
+         (node.attr<bool>("causal") ? 2 : 1);
+}
+
 // What a node reads of an operand: all of it, or, where a kernel only picks elements, what it picks.
 int64_t read_bytes(const Graph& g, const Node& node, size_t operand) {
   const int64_t whole = bytes_hint(g, node.operands[operand]);
@@ -74,6 +81,8 @@ void describe(Step& step, const Graph& g, int32_t n) {
   if (node.op == Op::kMatMul)
     step.info.flops = 2 * elements(g, node.types[0].shape) * hint(g.type(node.operands[0]).shape.back(), g);
   if (node.op == Op::kConv || node.op == Op::kConvBackward) step.info.flops = conv_flops(g, node);
+  if (node.op == Op::kAttention) step.info.flops = attention_flops(g, node, 0, 2);
+  if (node.op == Op::kAttentionBackward) step.info.flops = attention_flops(g, node, 1, 5);
   if (node.op == Op::kLstm) step.info.flops = lstm_flops(g, node);
   if (step.info.kind == StepKind::kLibrary && step.info.flops > 0)
     step.info.multiplies = g.type(node.operands[0]).dtype;

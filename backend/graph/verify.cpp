@@ -285,6 +285,51 @@ class NodeVerifier {
             "gives [T, N, H] and the states' types");
   }
 
+  // q and what is computed per query, then k and v; all of four dims, heads of k and v dividing those of q.
+  void attention_operands(const Type& q, const Type& k, const Type& v) const {
+    for (const Type* x : {&q, &k, &v})
+      require(rank(*x) == 4 && x->dtype == q.dtype, "q, k and v are 4-d and of one dtype");
+    require(loop::as_const_int(q.shape[3]) && equal(Shape{q.shape[3]}, Shape{k.shape[3]}) && equal(k, v),
+            "q, k and v have one static number of columns, k and v one type");
+    require(equal(Shape{q.shape[0]}, Shape{k.shape[0]}), "batches agree");
+    const auto heads = loop::as_const_int(q.shape[1]), shared = loop::as_const_int(k.shape[1]);
+    require(equal(Shape{q.shape[1]}, Shape{k.shape[1]}) ||
+                (heads && shared && *shared > 0 && *heads % *shared == 0),
+            "the heads of k and v divide those of q");
+    node_.attr<bool>("causal");
+    node_.attr<double>("scale");
+  }
+
+  void attention_mask(size_t first, const Type& q, const Type& k) const {
+    if (node_.operands.size() == first) return;
+    operands(first + 1);
+    require(equal(operand(first).shape, {q.shape[0], q.shape[1], q.shape[2], k.shape[2]}) &&
+                is_float(operand(first).dtype),
+            "the mask is floating point, [batch, heads, queries, keys]");
+  }
+
+  void attention() const {
+    require(node_.operands.size() >= 3, "has q, k and v");
+    const Type &q = operand(0), &k = operand(1);
+    attention_operands(q, k, operand(2));
+    attention_mask(3, q, k);
+    require(!node_.types.empty() && node_.types.size() <= 2 && equal(result(0), q), "gives q's type");
+    require(node_.types.size() == 1 || equal(result(1), logsumexp_of(q)), "gives a logarithm a query");
+  }
+
+  void attention_backward() const {
+    require(node_.operands.size() >= 6, "has grad, q, k, v, out and logsumexp");
+    const Type &q = operand(1), &k = operand(2);
+    attention_operands(q, k, operand(3));
+    attention_mask(6, q, k);
+    require(equal(operand(0), q) && equal(operand(4), q) && equal(operand(5), logsumexp_of(q)),
+            "grad and out have q's type, logsumexp a value a query");
+    require(node_.types.size() == 3 && equal(result(0), q) && equal(result(1), k) && equal(result(2), k),
+            "gives the types of q, k and v");
+  }
+
+  static Type logsumexp_of(const Type& q) { return {opmath(q.dtype), {q.shape[0], q.shape[1], q.shape[2]}}; }
+
   void search() const {
     require(node_.operands.size() == 2 || node_.operands.size() == 3,
             "takes sorted, values and perhaps sorter");
@@ -440,7 +485,8 @@ class NodeVerifier {
                   "result types match");
         for (const Node& inner : node_.body->nodes)
           require(inner.op != Op::kMatMul && inner.op != Op::kConv && inner.op != Op::kConvBackward &&
-                      inner.op != Op::kLstm && inner.op != Op::kExtern && inner.op != Op::kGroup,
+                      inner.op != Op::kLstm && inner.op != Op::kAttention &&
+                      inner.op != Op::kAttentionBackward && inner.op != Op::kExtern && inner.op != Op::kGroup,
                   "holds what one kernel computes");
         verify(*node_.body);
         return;
@@ -461,6 +507,10 @@ class NodeVerifier {
       }
       case Op::kLstm:
         return lstm();
+      case Op::kAttention:
+        return attention();
+      case Op::kAttentionBackward:
+        return attention_backward();
       case Op::kSegment:
         return segment();
       case Op::kPool:
@@ -469,7 +519,6 @@ class NodeVerifier {
         require(!node_.name.empty() && node_.has_attr("args"), "names an overload and its args");
         return;
       case Op::kRandom:
-      case Op::kAttention:
       case Op::kPrepacked:
       case Op::kCopyInto:
         fail("is reserved: it has no lowering yet");

@@ -66,7 +66,10 @@ class Evaluator {
       results.emplace_back(bytes_of(type));
     }
     for (HostTensor& result : results) buffers.push_back(result.data());
-    loop::eval(lower_group(body, inputs, outputs, std::string(info(node.op).name)), buffers, symbols_);
+    const std::string name(info(node.op).name);
+    loop::eval(is_attention(node) ? lower_attention(body, inputs, outputs, name, loop::target_for(Isa::kAvx2))
+                                  : lower_group(body, inputs, outputs, name),
+               buffers, symbols_);
     return results;
   }
 

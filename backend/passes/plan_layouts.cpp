@@ -1,7 +1,9 @@
 // Channels_last through convolution chains. oneDNN's convolutions are fastest on it for every ISA, it needs
 // no reorder between layers, and our own kernels vectorise along channels. A value is channels_last when a
 // convolution makes it, or when it is computed element by element from one that is; a Reorder is placed only
-// where a convolution would read something else. Operands of an LSTM are row-major.
+// where a convolution would read something else. Operands of an LSTM are row-major. Results of attention have
+// the heads of a row side by side: the product that follows takes them as one row.
+#include "backend/lower/lower.h"
 #include "backend/passes/passes.h"
 #include "backend/views.h"
 #include "codegen/loop/simplify.h"
@@ -41,7 +43,8 @@ class LayoutPlanner {
   Graph run() {
     bool any = false;
     for (const Node& node : old_.nodes)
-      any |= node.op == Op::kConv || node.op == Op::kConvBackward || node.op == Op::kLstm;
+      any |=
+          node.op == Op::kConv || node.op == Op::kConvBackward || node.op == Op::kLstm || is_attention(node);
     if (!any) return std::move(old_);
     new_ = old_.without_nodes();
     for (int32_t i = 0; i < static_cast<int32_t>(old_.nodes.size()); ++i) {
@@ -74,6 +77,14 @@ class LayoutPlanner {
   Value as_channels_last(Value v) {
     const Strides strides = channels_last_strides(new_.type(v).shape);
     return in_layout(v, strides, {strides}, channels_last_);
+  }
+
+  // [batch, heads, rows, columns] as rows of all heads.
+  static void set_heads_inside(Node& node, size_t result) {
+    const Shape& shape = node.types[result].shape;
+    const Dim row = loop::simplify(shape[1] * shape[3]);
+    node.layouts.resize(node.types.size());
+    node.layouts[result] = {loop::simplify(shape[2] * row), shape[3], row, index_const(1)};
   }
 
   // A sequence may repeat elements or overlap itself, which the library's memory cannot.
@@ -118,6 +129,12 @@ class LayoutPlanner {
       }
       case Op::kLstm:
         for (Value& v : node.operands) v = as_row_major(v);
+        return;
+      case Op::kAttention:
+        set_heads_inside(node, 0);
+        return;
+      case Op::kAttentionBackward:
+        for (size_t r = 0; r < node.types.size(); ++r) set_heads_inside(node, r);
         return;
       case Op::kPointwise:
       case Op::kPool:

@@ -23,18 +23,17 @@
 #include "codegen/passes/loop_nest.h"
 #include "codegen/passes/loop_tree.h"
 #include "codegen/passes/passes.h"
+#include "codegen/product_tile.h"
 
 namespace ipex::loop {
 
 namespace {
 
-constexpr int64_t kVectors = 2, kPanels = 4;  // vectors in a panel, panels in a block
-constexpr int64_t kPanelBytes = 12 << 10;     // of a panel: with the rows that pass it, in L1
-constexpr int64_t kBlockRows = 240;           // their sums beside the panels, in L2
+constexpr int64_t kPanels = 4;             // in a block
+constexpr int64_t kPanelBytes = 12 << 10;  // of a panel: with the rows that pass it, in L1
+constexpr int64_t kBlockRows = 240;        // their sums beside the panels, in L2
 constexpr int64_t kLeastRows = 8, kLeastTerms = 16;
 constexpr int64_t kGrainTerms = 128 << 10;  // multiply-adds worth waking a thread for
-// A row in flight takes its address in one of 16 general registers.
-constexpr int64_t kMostTileRows = 13;
 
 // A nest that is a product, taken apart.
 struct Product {
@@ -174,9 +173,7 @@ class ProductBlocker {
   // ---- the blocks ----
 
   int lanes(const Product& p) const { return target_.lanes(p.a->type.dtype); }
-  int64_t width(const Product& p) const { return kVectors * lanes(p); }
-  // Two vectors of b and two registers to spare beside the states.
-  int64_t tile_rows() const { return std::min((target_.vector_registers - 4) / kVectors, kMostTileRows); }
+  int64_t width(const Product& p) const { return kTileVectors * lanes(p); }
 
   // What one block works on, as expressions over the variables bound at its start.
   struct Shape {
@@ -196,7 +193,7 @@ class ProductBlocker {
   For blocked(const Product& p) {
     const For &rows = p.levels[p.row], &columns = p.levels[p.column];
     const int64_t item = itemsize(p.a->type.dtype);
-    Shape s{.width = width(p), .tile = tile_rows()};
+    Shape s{.width = width(p), .tile = tile_rows(target_)};
     s.columns = *extent(columns);
     const int64_t all_terms = *as_const_int(p.terms.end);
     s.pieces = (all_terms * s.width * item + kPanelBytes - 1) / kPanelBytes;
@@ -331,12 +328,11 @@ class ProductBlocker {
     For tile = loop("tile", ceildiv(s.rows, tile_size)), panel = loop("panel", s.panels),
         term = loop("term", terms);
     const Dtype dtype = p.a->type.dtype;
-    const Type type{dtype, lanes(p)};
-    const Expr zero = make_broadcast(make_const({dtype}, 0), type.lanes), k = make_var(term.var);
+    const Expr k = make_var(term.var);
     const Expr a_step = *LoopTree::stride(index_of(p.a), p.terms.var);
 
-    std::vector<Stmt> rows, body, inner;
-    std::vector<Expr> a_values, b_values;
+    std::vector<Stmt> rows, body;
+    ProductTile product{.term = term};
     const auto a_row = [&](const Expr& r) {
       const Expr row = min(make_var(tile.var) * tile_size + r, s.rows - index_const(1));
       return substitute(index_of(p.a), {{p.levels[p.row].var, s.first_row + row}, {p.terms.var, begin}});
@@ -356,33 +352,24 @@ class ProductBlocker {
       const Expr value = copies ? make_load(s.tile_a, dtype, k + index_const(r * s.terms))
                                 : make_load(p.a->name, dtype,
                                             simplify(let(rows, "a_row", a_row(index_const(r))) + k * a_step));
-      a_values.push_back(make_broadcast(value, type.lanes));
+      product.a.push_back(value);
     }
     const auto vector_at = [&](const Expr& first, int64_t v) {
-      return make_ramp(simplify(first + index_const(v * type.lanes)), index_const(1), type.lanes);
+      return make_ramp(simplify(first + index_const(v * lanes(p))), index_const(1), lanes(p));
     };
     const Expr packed = (make_var(panel.var) * index_const(s.terms) + k) * index_const(s.width);
-    for (int64_t v = 0; v < kVectors; ++v)
-      b_values.push_back(let(inner, "b_vector", make_load(s.packed, dtype, vector_at(packed, v))));
-
-    term.reduction.emplace();
-    std::vector<Stmt> stores;
+    for (int64_t v = 0; v < kTileVectors; ++v)
+      product.b.push_back(make_load(s.packed, dtype, vector_at(packed, v)));
+    std::vector<Expr> places;
     for (int64_t r = 0; r < s.tile; ++r) {
       const Expr row = make_var(tile.var) * tile_size + index_const(r);
-      for (int64_t v = 0; v < kVectors; ++v) {
-        const Expr index = vector_at(sum_at(s, row, make_var(panel.var)), v);
-        const std::string name = names_.fresh("sum");
-        const Expr state = make_var(name, type);
-        term.reduction->states.push_back(
-            {name, type, s.pieces > 1 ? make_load(s.sums, dtype, index) : zero, zero});
-        term.reduction->yield.push_back(make_apply(ScalarOp::fma_, {a_values[r], b_values[v], state}));
-        term.reduction->merge.push_back(make_apply(ScalarOp::add_, {state, make_var(name + ".other", type)}));
-        stores.push_back(Store{s.sums, index, state, nullptr});
+      for (int64_t v = 0; v < kTileVectors; ++v) {
+        places.push_back(vector_at(sum_at(s, row, make_var(panel.var)), v));
+        if (s.pieces > 1) product.start.push_back(make_load(s.sums, dtype, places.back()));
       }
     }
-    term.body = make_block(std::move(inner));
-    body.emplace_back(std::move(term));
-    body.insert(body.end(), stores.begin(), stores.end());
+    const std::vector<Expr> sums = loop::multiply(product, names_, body);
+    for (size_t i = 0; i < sums.size(); ++i) body.push_back(Store{s.sums, places[i], sums[i], nullptr});
     panel.body = make_block(std::move(body));
     rows.emplace_back(std::move(panel));
     tile.body = make_block(std::move(rows));

@@ -23,11 +23,9 @@ from .errors import GraphFallback, Unsupported
 log = logging.getLogger("ipex")
 
 # Ops that are ATen's even where everything else is claimed to be native: random numbers come from eager's own generator
-# code, fused attention is ATen's kernel. IPEX_STRICT=1 refuses every other Extern op, but for our own (`ipex::`).
+# code. IPEX_STRICT=1 refuses every other Extern op, but for our own (`ipex::`).
 EXPECTED = frozenset(
     {
-        "_scaled_dot_product_flash_attention_for_cpu",
-        "_scaled_dot_product_flash_attention_for_cpu_backward",
         "bernoulli",
         "exponential",
         "geometric",

@@ -1,4 +1,4 @@
-"""Import rules of matrix products, convolutions and LSTM layers: ops that a library computes."""
+"""Import rules of matrix products, attention, convolutions and LSTM layers."""
 
 from __future__ import annotations
 
@@ -46,6 +46,60 @@ def _addmm(im: Importer, node: Any, bias: Ref, a: Ref, b: Ref, *, beta: Any = 1,
             bias = im.pointwise_node("mul", [bias, im.scalar(beta, wide)], wide, bias.shape)
         product = im.pointwise_node("add", [product, bias], wide, product.shape)
     return im.cast(product, a.dtype)
+
+
+# ---- attention ----
+
+
+def _attention_operands(im: Importer, q: Ref, k: Ref, v: Ref, dropout: float, mask: Ref | None) -> list[Ref]:
+    """q, k, v and the mask as the graph takes them: [batch, heads, rows, columns]."""
+    if dropout != 0:
+        raise Unsupported("attention with dropout in one operator")
+    if not q.dtype.is_floating_point or any(r.dtype is not q.dtype for r in (k, v)):
+        raise Unsupported(f"attention of {q.dtype}, {k.dtype} and {v.dtype}")
+    if any(len(r.shape) != 4 or 0 in r.shape for r in (q, k, v)):
+        raise Unsupported("attention of tensors that are not 4-d, or without elements")
+    if not isinstance(q.shape[3], int) or any(not isinstance(r.shape[1], int) for r in (q, k, v)):
+        raise Unsupported("attention with heads or columns of a size known only when it runs")
+    if q.shape[1] % k.shape[1] or k.shape[1] != v.shape[1]:
+        raise Unsupported(f"attention of {q.shape[1]} heads to {k.shape[1]} and {v.shape[1]}")
+    if mask is None:
+        return [q, k, v]
+    if not mask.dtype.is_floating_point:
+        raise Unsupported(f"attention with a mask of {mask.dtype}")
+    return [q, k, v, im.expand(mask, (*q.shape[:3], k.shape[2]))]
+
+
+def _attention_scale(q: Ref, scale: float | None) -> float:
+    return q.shape[3] ** -0.5 if scale is None else float(scale)
+
+
+@rule("_scaled_dot_product_flash_attention_for_cpu.default")
+def _attention(
+    im: Importer, node: Any, q: Ref, k: Ref, v: Ref, dropout_p: float = 0.0, is_causal: bool = False, *,
+    attn_mask: Ref | None = None, scale: float | None = None,
+) -> list[Ref | None]:  # fmt: skip
+    operands = _attention_operands(im, q, k, v, dropout_p, attn_mask)
+    types = [(q.dtype, q.shape)]
+    if any(user.args[1] == 1 and user.users for user in node.users):
+        types.append((opmath(q.dtype), q.shape[:3]))
+    attrs = {"causal": bool(is_causal), "scale": _attention_scale(q, scale)}
+    results = im.emit_many("attention", "", operands, types, **attrs)
+    return [*results, *[None] * (2 - len(results))]
+
+
+@rule("_scaled_dot_product_flash_attention_for_cpu_backward.default")
+def _attention_backward(
+    im: Importer, node: Any, grad: Ref, q: Ref, k: Ref, v: Ref, out: Ref, logsumexp: Ref, dropout_p: float,
+    is_causal: bool, *, attn_mask: Ref | None = None, scale: float | None = None,
+) -> list[Ref]:  # fmt: skip
+    operands = _attention_operands(im, q, k, v, dropout_p, attn_mask)
+    if grad.dtype is not q.dtype or out.dtype is not q.dtype or logsumexp.dtype is not opmath(q.dtype):
+        raise Unsupported(f"the gradient of attention of {q.dtype} from {grad.dtype}, {out.dtype}, {logsumexp.dtype}")
+    operands = [grad, *operands[:3], out, logsumexp, *operands[3:]]
+    types = [(r.dtype, r.shape) for r in (q, k, v)]
+    attrs = {"causal": bool(is_causal), "scale": _attention_scale(q, scale)}
+    return im.emit_many("attention_backward", "", operands, types, **attrs)
 
 
 # ---- convolution ----

@@ -202,6 +202,36 @@ TEST(Compile, IntegerMatMulFallsBackToANest) {
   EXPECT_EQ(count(compiled, StepKind::kKernel), 1);
 }
 
+// The kernel beside what it stands for, compiled and interpreted.
+TEST(Compile, AttentionIsASoftmaxBetweenProducts) {
+  const std::string text = R"(graph main(%q: f32[2,4,21,24], %k: f32[2,2,150,24]) {
+    %y, %l = attention(%q, %k, %k) causal=false scale=0.25 : f32[2,4,21,24], f32[2,4,21]
+    %r = reshape(%k) : f32[2,2,1,150,24]
+    %e = expand(%r) dims=[0,1,2,3,4] : f32[2,2,2,150,24]
+    %h = reshape(%e) : f32[2,4,150,24]
+    %t = permute(%h) dims=[0,1,3,2] : f32[2,4,24,150]
+    %p = matmul(%q, %t) : f32[2,4,21,150]
+    %quarter = constant value=0.25 : f32[]
+    %c = expand(%quarter) dims=[] : f32[2,4,21,150]
+    %x = pointwise.mul(%p, %c) : f32[2,4,21,150]
+    %w = pointwise.exp(%x) : f32[2,4,21,150]
+    %n = reduce.sum(%w) axes=[3] keepdim=true : f32[2,4,21,1]
+    %f = expand(%n) dims=[0,1,2,3] : f32[2,4,21,150]
+    %a = pointwise.div(%w, %f) : f32[2,4,21,150]
+    %z = matmul(%a, %h) : f32[2,4,21,24]
+    %j = reshape(%n) : f32[2,4,21]
+    %g = pointwise.log(%j) : f32[2,4,21]
+    return %y, %z, %l, %g
+  })";
+  const std::vector<HostTensor> inputs = {tensor(ramp(2 * 4 * 21 * 24, 0.125f)),
+                                          tensor(ramp(2 * 2 * 150 * 24, 0.125f))};
+  const CompiledGraph compiled = check(text, inputs);
+  EXPECT_NE(compiled.report.loop_text.find("_attention"), std::string::npos);
+  const auto all = graph::eval(graph::parse(text), inputs);
+  expect_near(values<float>(all[0]), values<float>(all[1]), 1e-5, "results");
+  expect_near(values<float>(all[2]), values<float>(all[3]), 1e-5, "logarithms of sums");
+}
+
 TEST(Compile, ConvolutionChain) {
   check(R"(graph main(%x: f32[2,3,9,9], %w: f32[8,3,3,3], %v: f32[4,8,1,1]) {
     %0 = conv(%x, %w) stride=[2,2] padding=[1,1] dilation=[1,1] groups=1 transposed=false output_padding=[0,0] bias=false : f32[2,8,5,5]

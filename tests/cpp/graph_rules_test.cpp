@@ -95,7 +95,8 @@ constexpr Wrong kWrong[] = {
     {"SearchTypes", "have one dtype", "%y = search(%x, %i) right=false : i64[4,6]"},
     {"SearchRows", "leading dims", "%y = search(%w, %im) right=false : i64[2,4,8,8]"},
     {"SearchResult", "i64 or i32", "%y = search(%x, %x) right=false : f32[4,6]"},
-    {"Reserved", "no lowering yet", "%y = attention(%x, %x, %x) causal=true : f32[4,6]"},
+    {"Reserved", "no lowering yet", "%y = prepacked(%x) : f32[4,6]"},
+    {"AttentionRank", "q, k and v are 4-d", "%y = attention(%x, %x, %x) causal=true scale=0.5 : f32[4,6]"},
 };
 
 INSTANTIATE_TEST_SUITE_P(Rules, Refused, ::testing::ValuesIn(kWrong),
@@ -113,6 +114,24 @@ TEST(GraphVerifier, AnLstmHasTypesThatFit) {
   EXPECT_THROW(check("12,7", "bf16[2,3]", results), InternalError);
   EXPECT_THROW(check("12,7", "f32[3,3]", results), InternalError);
   EXPECT_THROW(check("12,7", "f32[2,3]", "f32[2,5,3], f32[2,3], f32[2,3]"), InternalError);
+}
+
+TEST(GraphVerifier, AttentionHasTypesThatFit) {
+  const auto check = [](const std::string& k, const std::string& mask, const std::string& results) {
+    parse("graph main(%q: bf16[2,6,5,16], %k: bf16[" + k + "], %m: " + mask +
+          ") {\n%y, %l = attention(%q, %k, %k, %m) causal=false scale=0.25 : " + results +
+          "\n%dq, %dk, %dv = attention_backward(%y, %q, %k, %k, %y, %l, %m) causal=false scale=0.25 : "
+          "bf16[2,6,5,16], bf16[" +
+          k + "], bf16[" + k + "]\nreturn %dq, %dk, %dv }");
+  };
+  const std::string mask = "f32[2,6,5,7]", results = "bf16[2,6,5,16], f32[2,6,5]";
+  EXPECT_NO_THROW(check("2,6,7,16", mask, results));
+  EXPECT_NO_THROW(check("2,3,7,16", mask, results));
+  EXPECT_THROW(check("2,4,7,16", mask, results), InternalError);
+  EXPECT_THROW(check("2,6,7,8", mask, results), InternalError);
+  EXPECT_THROW(check("2,6,7,16", "f32[1,6,5,7]", results), InternalError);
+  EXPECT_THROW(check("2,6,7,16", "b1[2,6,5,7]", results), InternalError);
+  EXPECT_THROW(check("2,6,7,16", mask, "bf16[2,6,5,16], bf16[2,6,5]"), InternalError);
 }
 
 TEST(GraphVerifier, MutationsKeepTheType) {

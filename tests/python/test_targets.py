@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
-SUITES = ("test_special_values.py", "test_op_matrix.py")
-CASES = "epilogues or gelu or cumsum"
+SUITES = ("test_special_values.py", "test_op_matrix.py", "test_attention.py")
+CASES = "epilogues or gelu or cumsum or 197 or few"
 
 
 @pytest.mark.needs_ipex

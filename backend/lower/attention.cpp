@@ -1,0 +1,258 @@
+// Attention forwards: out = softmax(q k^T * scale + mask) v, one block of queries a task, block by block of
+// keys with a running maximum and sum (Milakov and Gimelshein, Online normalizer calculation for softmax,
+// 2018; Dao et al., FlashAttention, 2022). The scores of a block stay in L2.
+//
+// A few queries, as in decoding, leave most lanes of a block empty: they go one by one, with the columns of
+// keys and values in lanes.
+#include "backend/lower/attention.h"
+
+#include <algorithm>
+
+#include "backend/lower/index.h"
+#include "codegen/loop/simplify.h"
+
+namespace ipex::graph {
+
+using loop::Expr;
+using loop::index_const;
+using loop::make_apply;
+using loop::make_cast;
+using loop::ScalarOp;
+using loop::simplify;
+
+namespace {
+
+class AttentionForward : AttentionBuilder {
+ public:
+  AttentionForward(const Graph& body, const std::vector<OperandLayout>& inputs,
+                   const std::vector<OperandLayout>& outputs, const loop::Target& target)
+      : AttentionBuilder(body, inputs, outputs, target),
+        q_(inputs_[0]),
+        k_(inputs_[1]),
+        v_(inputs_[2]),
+        out_(outputs_[0]),
+        lse_(outputs_.size() > 1 ? &outputs_[1] : nullptr) {
+    if (inputs_.size() > 3) mask_ = &inputs_[3];
+  }
+
+  loop::Function run(const std::string& name) {
+    Body body;
+    const int64_t queries = hint(q_.shape[2], graph_);
+    if (queries * 4 < panel())
+      by_query(body);
+    else
+      by_block(body);
+    return function(name, std::move(body));
+  }
+
+ private:
+  Expr terms() const { return q_.shape[3] * k_.shape[2]; }
+
+  // ---- a block of queries ----
+
+  void by_block(Body& out) {
+    const QueryBlocks blocks = query_blocks(q_.shape[2]);
+    const int64_t key_block_size = key_block(k_.shape[2]), columns = in_panels(v_.shape[3]);
+    const Expr size = index_const(blocks.size), key_size = index_const(key_block_size);
+    parallel(out, q_.shape[1], blocks.count, terms() * size, [&](const Expr& block, Body& body) {
+      const Queries q = queries_of(body, blocks, block, q_.shape[2]);
+      const std::string packed = alloc(body, "queries", q_.shape[3] * size),
+                        scores = alloc(body, "scores", key_size * size),
+                        sums = alloc(body, "sums", index_const(in_tiles(blocks.size) * columns)),
+                        most = alloc(body, "most", size), total = alloc(body, "total", size),
+                        factor = alloc(body, "factor", size);
+      const std::string keys_copy = needs_copy(k_, false) ? alloc(body, "keys", key_size * k_.shape[3]) : "",
+                        values_copy = needs_copy(v_, true)
+                                          ? alloc(body, "values", key_size * index_const(columns))
+                                          : "";
+      pack_queries(body, q_, q, blocks, packed, scale_);
+      vectors(body, "lane", size, [&](const Expr& lane, Body& inner) {
+        store(inner, most, lane, lowest());
+        store(inner, total, lane, number(0));
+      });
+      vectors(body, "cleared", index_const(blocks.size * columns),
+              [&](const Expr& at, Body& inner) { store(inner, sums, at, number(0)); });
+      const Expr all_keys =
+          causal_ ? let(body, "key_end", make_apply(ScalarOp::min_, {k_.shape[2], q.first + q.rows}))
+                  : k_.shape[2];
+      serial(body, "key_block", index_const(0),
+             floordiv(all_keys + index_const(key_block_size - 1), key_size),
+             [&](const Expr& key_block, Body& inner) {
+               const Expr first = let(inner, "first_key", key_block * key_size);
+               const Expr keys =
+                   let(inner, "key_count", make_apply(ScalarOp::min_, {key_size, all_keys - first}));
+               const Matrix k = rows_of(inner, k_, first, keys, keys_copy, false),
+                            v = rows_of(inner, v_, first, keys, values_copy, true);
+               multiply(inner, {.rows = keys,
+                                .columns = blocks.size,
+                                .terms = q_.shape[3],
+                                .a = k.buffer,
+                                .a_origin = k.origin,
+                                .a_row_stride = k.row_stride,
+                                .a_term_stride = index_const(1),
+                                .b = {packed, dtype_, index_const(0), size},
+                                .dst = scores});
+               add_mask(inner, scores, first, keys, q, blocks);
+               softmax(inner, scores, first, keys, q, size, most, total, factor);
+               multiply(inner, {.rows = size,
+                                .columns = columns,
+                                .terms = keys,
+                                .a = scores,
+                                .a_origin = index_const(0),
+                                .a_row_stride = index_const(1),
+                                .a_term_stride = size,
+                                .b = v,
+                                .dst = sums,
+                                .start = Product::Start::kScaled,
+                                .factors = factor});
+             });
+      finish(body, q, sums, columns, most, total);
+    });
+  }
+
+  // Scores become exp(score - most), `most` and `total` take them in, `factor` is what brings earlier sums to
+  // the new maximum. Where every score so far is -inf, 0 stands for the maximum: exp gives 0, not NaN.
+  void softmax(Body& out, const std::string& scores, const Expr& first_key, const Expr& keys,
+               const Queries& q, const Expr& size, const std::string& most, const std::string& total,
+               const std::string& factor) {
+    constexpr int kUnroll = 2;
+    constexpr int64_t kRun = 16;  // keys summed by themselves: one long sum would lose digits
+    vectors(
+        out, "lane", size,
+        [&](const Expr& lane, Body& body) {
+          const Expr old = let(body, "old", load(most, lane));
+          const Expr highest =
+              reduce(body, "key", keys, ScalarOp::max_, old, [&](const Expr& key, Body& inner) {
+                const Expr at = key * size + lane;
+                Expr score = load(scores, at);
+                if (!causal_) return score;
+                const Expr later = is_later(first_key + key - q.first, lane);
+                score = let(inner, "score", make_apply(ScalarOp::select_, {later, lowest(), score}));
+                store(inner, scores, at, score);
+                return score;
+              });
+          const Expr none = make_apply(ScalarOp::eq_, {highest, lowest()});
+          const Expr origin = let(body, "origin", make_apply(ScalarOp::select_, {none, number(0), highest}));
+          const Expr scaled =
+              let(body, "scaled", make_apply(ScalarOp::exp_, {apply(ScalarOp::sub_, old, origin)}));
+          const auto exponential = [&](const Expr& key, Body& inner) {
+            const Expr at = key * size + lane;
+            const Expr e = let(inner, "e",
+                               make_apply(ScalarOp::exp_, {apply(ScalarOp::sub_, load(scores, at), origin)}));
+            store(inner, scores, at, e);
+            return e;
+          };
+          const Expr run = index_const(kRun);
+          const Expr sum = reduce(
+              body, "run", floordiv(keys + index_const(kRun - 1), run), ScalarOp::add_,
+              apply(ScalarOp::mul_, load(total, lane), scaled), [&](const Expr& r, Body& inner) {
+                const Expr first = let(inner, "first", r * run);
+                const Expr count = simplify(make_apply(ScalarOp::min_, {run, keys - first}));
+                return reduce(
+                    inner, "key", count, ScalarOp::add_, number(0),
+                    [&](const Expr& key, Body& innermost) { return exponential(first + key, innermost); });
+              });
+          store(body, most, lane, highest);
+          store(body, total, lane, sum);
+          store(body, factor, lane, scaled);
+        },
+        kUnroll);
+  }
+
+  // A query that nothing is visible to gives 0, and 0 as its logsumexp, as ATen's kernel does.
+  void finish(Body& out, const Queries& q, const std::string& sums, int64_t columns, const std::string& most,
+              const std::string& total) {
+    serial(out, "row", q.fresh, q.rows, [&](const Expr& row, Body& body) {
+      const Expr all = let(body, "all", load(total, row));
+      const Expr nothing = let(body, "nothing", make_apply(ScalarOp::eq_, {all, number(0)}));
+      const Expr share =
+          let(body, "share",
+              make_apply(ScalarOp::select_, {nothing, number(0), apply(ScalarOp::div_, number(1), all)}));
+      vectors(body, "column", out_.shape[3], [&](const Expr& column, Body& inner) {
+        const Expr value = apply(ScalarOp::mul_, load(sums, row * index_const(columns) + column), share);
+        store(inner, out_.buffer, position(out_, q.first + row, column), make_cast(out_.dtype, value));
+      });
+      if (!lse_) return;
+      store_lse(body, q.first + row, nothing, load(most, row), all);
+    });
+  }
+
+  void store_lse(Body& out, const Expr& row, const Expr& nothing, const Expr& most, const Expr& all) {
+    const Expr value = apply(ScalarOp::add_, most, make_apply(ScalarOp::log_, {all}));
+    store(out, lse_->buffer, position(*lse_, row, nullptr),
+          make_cast(lse_->dtype, make_apply(ScalarOp::select_, {nothing, number(0), value})));
+  }
+
+  // ---- one query ----
+
+  void by_query(Body& out) {
+    parallel(out, q_.shape[1], q_.shape[2], terms(), [&](const Expr& row, Body& body) {
+      const std::string scores = alloc(body, "scores", k_.shape[2]),
+                        query = alloc(body, "query", q_.shape[3]);
+      vectors(body, "column", q_.shape[3], [&](const Expr& column, Body& inner) {
+        store(inner, query, column, apply(ScalarOp::mul_, element(q_, row, column), number(scale_)));
+      });
+      const Expr keys =
+          causal_ ? let(body, "key_end", make_apply(ScalarOp::min_, {k_.shape[2], row + index_const(1)}))
+                  : k_.shape[2];
+      serial(body, "key", index_const(0), keys, [&](const Expr& key, Body& inner) {
+        Expr score = reduce(
+            inner, "column", k_.shape[3], ScalarOp::add_, number(0),
+            [&](const Expr& column, Body&) {
+              return apply(ScalarOp::mul_, load(query, column), element(k_, key, column));
+            },
+            true);
+        if (mask_) score = apply(ScalarOp::add_, score, element(*mask_, row, key));
+        store(inner, scores, key, score);
+      });
+      const Expr most = reduce(
+          body, "key", keys, ScalarOp::max_, lowest(),
+          [&](const Expr& key, Body&) { return load(scores, key); }, true);
+      const Expr none = make_apply(ScalarOp::eq_, {most, lowest()});
+      const Expr origin = let(body, "origin", make_apply(ScalarOp::select_, {none, number(0), most}));
+      const Expr all = reduce(
+          body, "key", keys, ScalarOp::add_, number(0),
+          [&](const Expr& key, Body& inner) {
+            const Expr e = let(
+                inner, "e", make_apply(ScalarOp::exp_, {apply(ScalarOp::sub_, load(scores, key), origin)}));
+            store(inner, scores, key, e);
+            return e;
+          },
+          true);
+      const Expr nothing = let(body, "nothing", make_apply(ScalarOp::eq_, {all, number(0)}));
+      const Expr share =
+          let(body, "share",
+              make_apply(ScalarOp::select_, {nothing, number(0), apply(ScalarOp::div_, number(1), all)}));
+      constexpr int kUnroll = 4;
+      vectors(
+          body, "column", v_.shape[3],
+          [&](const Expr& column, Body& inner) {
+            const Expr sum =
+                reduce(inner, "key", keys, ScalarOp::add_, number(0), [&](const Expr& key, Body&) {
+                  return apply(ScalarOp::mul_, load(scores, key), element(v_, key, column));
+                });
+            store(inner, out_.buffer, position(out_, row, column),
+                  make_cast(out_.dtype, apply(ScalarOp::mul_, sum, share)));
+          },
+          kUnroll);
+      if (lse_) store_lse(body, row, nothing, most, all);
+    });
+  }
+
+  const Tensor &q_, &k_, &v_, &out_;
+  const Tensor* lse_;
+};
+
+}  // namespace
+
+bool is_attention(const Node& node) { return node.op == Op::kAttention || node.op == Op::kAttentionBackward; }
+
+loop::Function lower_attention(const Graph& body, const std::vector<OperandLayout>& inputs,
+                               const std::vector<OperandLayout>& outputs, const std::string& name,
+                               const loop::Target& target) {
+  if (body.nodes.back().op == Op::kAttentionBackward)
+    return lower_attention_backward(body, inputs, outputs, name, target);
+  return AttentionForward(body, inputs, outputs, target).run(name);
+}
+
+}  // namespace ipex::graph

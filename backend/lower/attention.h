@@ -1,0 +1,140 @@
+// Scaled dot-product attention as one kernel, forwards and backwards: what both are written with.
+//
+// A block of queries lies in lanes: scores are computed transposed, keys down and queries across, so that the
+// softmax runs down columns without a horizontal step, keys and values are read row by row where they lie,
+// and the same micro-kernel (codegen/product_tile.h) does every product.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "backend/lower/lower.h"
+#include "codegen/loop/rewrite.h"
+#include "codegen/product_tile.h"
+
+namespace ipex::graph {
+
+class AttentionBuilder {
+ public:
+  using Body = std::vector<loop::Stmt>;
+  using Each = std::function<void(const loop::Expr& var, Body& body)>;
+
+  AttentionBuilder(const Graph& body, const std::vector<OperandLayout>& inputs,
+                   const std::vector<OperandLayout>& outputs, const loop::Target& target);
+
+ protected:
+  // An operand or a result: [batch, heads, rows, columns], of logsumexp without columns.
+  struct Tensor {
+    std::string buffer;
+    Dtype dtype;
+    Shape shape;
+    OperandLayout layout;
+  };
+  // Rows of one head, columns side by side: of an operand, or of scratch.
+  struct Matrix {
+    std::string buffer;
+    Dtype dtype;
+    loop::Expr origin, row_stride;
+  };
+
+  loop::Function function(const std::string& name, Body body) const;
+
+  // ---- statements ----
+
+  loop::Expr let(Body& out, std::string_view base, const loop::Expr& value);
+  std::string alloc(Body& out, std::string_view base, const loop::Expr& extent);  // of the type computed in
+  void store(Body& out, const std::string& buffer, const loop::Expr& index, const loop::Expr& value) const;
+  loop::Expr load(const std::string& buffer, const loop::Expr& index) const;  // from such scratch
+  void serial(Body& out, std::string_view base, const loop::Expr& begin, const loop::Expr& end,
+              const Each& each);
+  void vectors(Body& out, std::string_view base, const loop::Expr& end, const Each& each, int unroll = 1);
+  // s = op(s, each(..)) over [0, end), serial or in vectors; returns what s is at the end.
+  loop::Expr reduce(Body& out, std::string_view base, const loop::Expr& end, loop::ScalarOp op,
+                    const loop::Expr& init,
+                    const std::function<loop::Expr(const loop::Expr& var, Body& body)>& each,
+                    bool in_vectors = false);
+  // for parallel over `heads` of each batch and `blocks` of each head; sets batch_ and head_.
+  void parallel(Body& out, const Dim& heads, const loop::Expr& blocks, const loop::Expr& cost_of_block,
+                const std::function<void(const loop::Expr& block, Body& body)>& each);
+
+  // ---- tensors ----
+
+  loop::Expr number(double value) const { return loop::make_const({dtype_}, value); }
+  loop::Expr lowest() const;
+  loop::Expr apply(loop::ScalarOp op, loop::Expr a, loop::Expr b) const;
+  loop::Expr position(const Tensor& x, const loop::Expr& row, const loop::Expr& column) const;
+  loop::Expr element(const Tensor& x, const loop::Expr& row, const loop::Expr& column) const;  // as dtype_
+  loop::Expr head_of(const Tensor& x) const;  // x's, for the queries' head_: heads of keys may serve several
+
+  // ---- blocks of queries ----
+
+  // Lanes hold whole vectors of queries. Where queries fill a block, the last block ends with the last query
+  // and shares some with the one before it; where they do not, or nobody knows, the last query repeats.
+  struct QueryBlocks {
+    int64_t size = 0;
+    bool shifted = false;
+    loop::Expr count;
+  };
+  QueryBlocks query_blocks(const Dim& queries) const;
+  struct Queries {
+    loop::Expr first;  // row of lane 0
+    loop::Expr rows;   // lanes that are rows
+    loop::Expr fresh;  // lanes before it belong to the block before
+  };
+  Queries queries_of(Body& out, const QueryBlocks& blocks, const loop::Expr& block, const Dim& all);
+  int64_t key_block(const Dim& keys) const;
+
+  // dst[column * block + lane] = x[lane's row, column] * factor
+  void pack_queries(Body& out, const Tensor& x, const Queries& q, const QueryBlocks& blocks,
+                    const std::string& dst, double factor);
+  // Rows first.. of x. Columns beyond the last are 0 when they are read in whole panels. A copy goes to
+  // `scratch` where x's own memory will not do.
+  bool needs_copy(const Tensor& x, bool in_panels) const;
+  Matrix rows_of(Body& out, const Tensor& x, const loop::Expr& first, const loop::Expr& rows,
+                 const std::string& scratch, bool in_panels);
+
+  // Adds (mask) to the scores of keys down and queries across.
+  void add_mask(Body& out, const std::string& scores, const loop::Expr& first_key, const loop::Expr& keys,
+                const Queries& q, const QueryBlocks& blocks);
+  loop::Expr is_later(const loop::Expr& key, const loop::Expr& row) const;
+
+  // dst[row, column] = start + sum over terms of a[row, term] * b[term, column]
+  struct Product {
+    loop::Expr rows;  // constant: exactly these; else in whole tiles, and dst has padding for the last
+    int64_t columns;  // whole panels, also the stride of dst's rows
+    loop::Expr terms;
+    std::string a;
+    loop::Expr a_origin, a_row_stride, a_term_stride;
+    Matrix b;
+    std::string dst;
+    loop::Expr dst_origin = loop::index_const(0);
+    enum class Start : uint8_t { kZero, kAdd, kScaled } start = Start::kZero;
+    std::string factors = {};  // kScaled: one a row
+    bool padded = false;       // a has rows for the last tile, too; else its last row repeats
+  };
+  void multiply(Body& out, const Product& p);
+  void multiply_tile(Body& out, const Product& p, const loop::Expr& first, int64_t rows, bool clamped);
+
+  int64_t lanes() const { return target_.lanes(dtype_); }
+  int64_t panel() const { return loop::kTileVectors * lanes(); }
+  int64_t in_panels(const Dim& columns) const;
+  int64_t in_tiles(int64_t rows) const;  // rounded up
+
+  const Graph& graph_;
+  const Node& node_;
+  loop::Target target_;
+  Dtype dtype_;  // of arithmetic
+  loop::Names names_;
+  std::vector<Tensor> inputs_, outputs_;
+  const Tensor* mask_ = nullptr;
+  bool causal_ = false;
+  double scale_ = 1;
+  loop::Expr batch_, head_;  // what the statements being written are about
+};
+
+loop::Function lower_attention_backward(const Graph& body, const std::vector<OperandLayout>& inputs,
+                                        const std::vector<OperandLayout>& outputs, const std::string& name,
+                                        const loop::Target& target);
+
+}  // namespace ipex::graph

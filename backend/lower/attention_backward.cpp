@@ -1,0 +1,271 @@
+// Attention backwards: the gradients of q, k and v from that of the result, one head of keys a task, with all
+// heads of queries that it serves (Dao et al., FlashAttention, 2022, algorithm 4: keys outside, queries
+// inside).
+//
+//   p = exp(q k^T * scale + mask - logsumexp)         dv = p^T grad
+//   ds = p * (grad v^T - rowsum(grad * out))          dq = ds k * scale       dk = ds^T q * scale
+//
+// Probabilities are computed again rather than kept. Everything transposed, as forwards: p^T and ds^T have
+// keys down and queries across.
+#include <algorithm>
+
+#include "backend/lower/attention.h"
+#include "backend/lower/index.h"
+#include "codegen/loop/simplify.h"
+
+namespace ipex::graph {
+
+using loop::as_const_int;
+using loop::Expr;
+using loop::index_const;
+using loop::make_apply;
+using loop::make_cast;
+using loop::ScalarOp;
+using loop::simplify;
+
+namespace {
+
+class AttentionBackward : AttentionBuilder {
+ public:
+  AttentionBackward(const Graph& body, const std::vector<OperandLayout>& inputs,
+                    const std::vector<OperandLayout>& outputs, const loop::Target& target)
+      : AttentionBuilder(body, inputs, outputs, target),
+        grad_(inputs_[0]),
+        q_(inputs_[1]),
+        k_(inputs_[2]),
+        v_(inputs_[3]),
+        out_(inputs_[4]),
+        lse_(inputs_[5]) {
+    if (inputs_.size() > 6) mask_ = &inputs_[6];
+    blocks_ = query_blocks(q_.shape[2]);
+    columns_ = in_panels(q_.shape[3]);
+    key_size_ = key_block(k_.shape[2]);
+    served_ =
+        same_extent(q_.shape[1], k_.shape[1]) ? 1 : *as_const_int(q_.shape[1]) / *as_const_int(k_.shape[1]);
+    rows_ = blocks_.shifted ? q_.shape[2] : simplify(blocks_.count * size());
+  }
+
+  loop::Function run(const std::string& name) {
+    Body body;
+    constexpr int64_t kProducts = 3;  // in two, as costs are counted
+    const Expr cost = q_.shape[2] * q_.shape[3] * k_.shape[2] * index_const(kProducts * served_);
+    parallel(body, k_.shape[1], index_const(1), cost, [&](const Expr&, Body& inner) { head_of_keys(inner); });
+    return function(name, std::move(body));
+  }
+
+ private:
+  Expr size() const { return index_const(blocks_.size); }
+  Expr columns() const { return index_const(columns_); }
+
+  // Writes `each` for every head of queries that the task's head of keys serves.
+  void for_served(Body& out, const std::function<void(Body& body)>& each) {
+    if (served_ == 1) {
+      member_ = index_const(0);
+      head_ = key_head_;
+      return each(out);
+    }
+    const Expr first = simplify(key_head_ * index_const(served_));
+    serial(out, "member", index_const(0), index_const(served_), [&](const Expr& member, Body& body) {
+      member_ = member;
+      head_ = let(body, "head", first + member);
+      each(body);
+    });
+    head_ = first;
+  }
+
+  void head_of_keys(Body& out) {
+    const Expr key_size = index_const(key_size_), served = index_const(served_);
+    key_head_ = head_;
+    head_ = simplify(key_head_ * served);
+    packed_q_ = alloc(out, "queries", q_.shape[3] * size());
+    packed_grad_ = alloc(out, "grads", q_.shape[3] * size());
+    p_ = alloc(out, "p", key_size * size());
+    ds_ = alloc(out, "ds", key_size * size());
+    dq_ = alloc(out, "dq", served * rows_ * columns());
+    dk_ = alloc(out, "dk", key_size * columns());
+    dv_ = alloc(out, "dv", key_size * columns());
+    lse_rows_ = alloc(out, "lse", served * q_.shape[2]);
+    delta_ = alloc(out, "delta", served * q_.shape[2]);
+    const auto copy_of = [&](const Tensor& x, std::string_view base, bool whole_panels, const Expr& rows) {
+      if (!needs_copy(x, whole_panels)) return std::string();
+      return alloc(out, base, rows * (whole_panels ? columns() : x.shape[3]));
+    };
+    q_copy_ = copy_of(q_, "q_rows", true, size());
+    grad_copy_ = copy_of(grad_, "grad_rows", true, size());
+    const std::string k_copy = copy_of(k_, "k_rows", true, key_size),
+                      v_copy = copy_of(v_, "v_rows", false, key_size);
+
+    for_served(out, [&](Body& body) { sum_rows(body); });
+    clear(out, dq_, served * rows_ * columns());
+    serial(out, "key_block", index_const(0), floordiv(k_.shape[2] + index_const(key_size_ - 1), key_size),
+           [&](const Expr& block, Body& body) {
+             const Expr first = let(body, "first_key", block * key_size);
+             const Expr keys =
+                 let(body, "key_count", make_apply(ScalarOp::min_, {key_size, k_.shape[2] - first}));
+             const Matrix k = rows_of(body, k_, first, keys, k_copy, true),
+                          v = rows_of(body, v_, first, keys, v_copy, false);
+             clear(body, dk_, key_size * columns());
+             clear(body, dv_, key_size * columns());
+             const Expr begin = causal_ ? floordiv(first, size()) : index_const(0);
+             for_served(body, [&](Body& inner) {
+               serial(inner, "query_block", simplify(begin), blocks_.count,
+                      [&](const Expr& query_block, Body& innermost) {
+                        meet(innermost, query_block, first, keys, k, v);
+                      });
+             });
+             write(body, dk_, outputs_[1], first, keys, scale_);
+             write(body, dv_, outputs_[2], first, keys, 1);
+           });
+    for_served(out, [&](Body& body) {
+      write(body, dq_, outputs_[0], index_const(0), q_.shape[2], scale_, member_ * rows_);
+    });
+  }
+
+  // What the probabilities of a row need: its logsumexp, and the sum of grad * out.
+  void sum_rows(Body& out) {
+    const Expr queries = q_.shape[2];
+    vectors(out, "row", queries, [&](const Expr& row, Body& body) {
+      store(body, lse_rows_, of_member(row), element(lse_, row, nullptr));
+    });
+    serial(out, "row", index_const(0), queries, [&](const Expr& row, Body& body) {
+      const Expr sum = reduce(
+          body, "column", q_.shape[3], ScalarOp::add_, number(0),
+          [&](const Expr& column, Body&) {
+            return apply(ScalarOp::mul_, element(grad_, row, column), element(out_, row, column));
+          },
+          true);
+      store(body, delta_, of_member(row), sum);
+    });
+  }
+
+  Expr of_member(const Expr& row) const { return member_ * q_.shape[2] + row; }
+
+  void clear(Body& out, const std::string& buffer, const Expr& extent) {
+    vectors(out, "cleared", extent, [&](const Expr& at, Body& body) { store(body, buffer, at, number(0)); });
+  }
+
+  // One block of queries and one of keys.
+  void meet(Body& out, const Expr& query_block, const Expr& first_key, const Expr& all_keys, const Matrix& k,
+            const Matrix& v) {
+    const Queries q = queries_of(out, blocks_, query_block, q_.shape[2]);
+    Expr keys = all_keys;
+    if (causal_)
+      keys = let(out, "key_end", make_apply(ScalarOp::min_, {all_keys, q.first + q.rows - first_key}));
+    pack_queries(out, q_, q, blocks_, packed_q_, scale_);
+    pack_queries(out, grad_, q, blocks_, packed_grad_, 1);
+    const Matrix q_rows = rows_of(out, q_, q.first, q.rows, q_copy_, true),
+                 grad_rows = rows_of(out, grad_, q.first, q.rows, grad_copy_, true);
+    const auto by_key = [&](const Matrix& a, const std::string& packed, const std::string& dst) {
+      multiply(out, {.rows = keys,
+                     .columns = blocks_.size,
+                     .terms = q_.shape[3],
+                     .a = a.buffer,
+                     .a_origin = a.origin,
+                     .a_row_stride = a.row_stride,
+                     .a_term_stride = index_const(1),
+                     .b = {packed, dtype_, index_const(0), size()},
+                     .dst = dst});
+    };
+    by_key(k, packed_q_, p_);
+    by_key(v, packed_grad_, ds_);
+    add_mask(out, p_, first_key, keys, q, blocks_);
+    probabilities(out, first_key, keys, q);
+    const auto over_queries = [&](const std::string& a, const Matrix& b, const std::string& dst) {
+      multiply(out, {.rows = keys,
+                     .columns = columns_,
+                     .terms = q.rows,
+                     .a = a,
+                     .a_origin = index_const(0),
+                     .a_row_stride = size(),
+                     .a_term_stride = index_const(1),
+                     .b = b,
+                     .dst = dst,
+                     .start = Product::Start::kAdd,
+                     .padded = true});
+    };
+    over_queries(p_, grad_rows, dv_);
+    over_queries(ds_, q_rows, dk_);
+    multiply(out, {.rows = size(),
+                   .columns = columns_,
+                   .terms = keys,
+                   .a = ds_,
+                   .a_origin = index_const(0),
+                   .a_row_stride = index_const(1),
+                   .a_term_stride = size(),
+                   .b = k,
+                   .dst = dq_,
+                   .dst_origin = simplify((member_ * rows_ + q.first) * columns()),
+                   .start = Product::Start::kAdd});
+  }
+
+  // Scores and grad v^T become p and ds; 0 for lanes that are no query of this block, and in the rows that
+  // fill the last tile.
+  void probabilities(Body& out, const Expr& first_key, const Expr& keys, const Queries& q) {
+    constexpr int kUnroll = 2;
+    vectors(
+        out, "lane", size(),
+        [&](const Expr& lane, Body& body) {
+          Expr row = q.first + lane;
+          if (!blocks_.shifted)
+            row = q.first + make_apply(ScalarOp::min_, {lane, simplify(q.rows - index_const(1))});
+          const Expr lse = let(body, "lse_lane", load(lse_rows_, of_member(row))),
+                     delta = let(body, "delta_lane", load(delta_, of_member(row)));
+          const Expr none = let(body, "none", foreign(lane, q));
+          serial(body, "key", index_const(0), keys, [&](const Expr& key, Body& inner) {
+            const Expr at = key * size() + lane;
+            Expr p = make_apply(ScalarOp::exp_, {apply(ScalarOp::sub_, load(p_, at), lse)});
+            Expr dropped = none;
+            if (causal_) {
+              const Expr later = is_later(first_key + key - q.first, lane);
+              dropped = as_const_int(none) ? later : make_apply(ScalarOp::bitor_, {none, later});
+            }
+            if (!as_const_int(dropped)) p = make_apply(ScalarOp::select_, {dropped, number(0), p});
+            p = let(inner, "p_lane", p);
+            store(inner, p_, at, p);
+            store(inner, ds_, at, apply(ScalarOp::mul_, p, apply(ScalarOp::sub_, load(ds_, at), delta)));
+          });
+        },
+        kUnroll);
+    if (as_const_int(keys)) return;
+    const Expr tile = index_const(in_tiles(1));
+    const Expr whole = floordiv(keys + tile - index_const(1), tile) * tile;
+    for (const std::string& buffer : {p_, ds_})
+      vectors(out, "filled", (whole - keys) * size(),
+              [&](const Expr& at, Body& body) { store(body, buffer, keys * size() + at, number(0)); });
+  }
+
+  // Is this lane a query of another block, or none? A constant where no lane is.
+  Expr foreign(const Expr& lane, const Queries& q) const {
+    if (!blocks_.shifted) return make_apply(ScalarOp::ge_, {lane, q.rows});
+    if (as_const_int(q.fresh) == 0) return loop::make_int(loop::kBool1, 0);
+    return make_apply(ScalarOp::lt_, {lane, q.fresh});
+  }
+
+  void write(Body& out, const std::string& sums, const Tensor& to, const Expr& first, const Expr& rows,
+             double factor, const Expr& first_sum = index_const(0)) {
+    serial(out, "row", index_const(0), rows, [&](const Expr& row, Body& body) {
+      vectors(body, "column", to.shape[3], [&](const Expr& column, Body& inner) {
+        Expr value = load(sums, (first_sum + row) * columns() + column);
+        if (factor != 1) value = apply(ScalarOp::mul_, value, number(factor));
+        store(inner, to.buffer, position(to, first + row, column), make_cast(to.dtype, value));
+      });
+    });
+  }
+
+  const Tensor &grad_, &q_, &k_, &v_, &out_, &lse_;
+  QueryBlocks blocks_;
+  int64_t columns_ = 0, key_size_ = 0, served_ = 1;
+  Expr rows_;               // of dq, a head
+  Expr key_head_, member_;  // the task's head of keys; which of the heads of queries that it serves
+  std::string packed_q_, packed_grad_, p_, ds_, dq_, dk_, dv_, lse_rows_, delta_, q_copy_, grad_copy_;
+};
+
+}  // namespace
+
+loop::Function lower_attention_backward(const Graph& body, const std::vector<OperandLayout>& inputs,
+                                        const std::vector<OperandLayout>& outputs, const std::string& name,
+                                        const loop::Target& target) {
+  return AttentionBackward(body, inputs, outputs, target).run(name);
+}
+
+}  // namespace ipex::graph

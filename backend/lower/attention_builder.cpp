@@ -1,0 +1,343 @@
+#include <algorithm>
+#include <limits>
+
+#include "backend/lower/attention.h"
+#include "backend/lower/index.h"
+#include "codegen/loop/simplify.h"
+
+namespace ipex::graph {
+
+using loop::as_const_int;
+using loop::Expr;
+using loop::For;
+using loop::ForKind;
+using loop::index_const;
+using loop::Let;
+using loop::make_apply;
+using loop::make_block;
+using loop::make_cast;
+using loop::make_load;
+using loop::make_ramp;
+using loop::make_var;
+using loop::ScalarOp;
+using loop::simplify;
+using loop::Store;
+
+namespace {
+
+constexpr int64_t kMostQueries = 64,
+                  kMostKeys = 128;          // of a block: scores of 32 KB, beside keys and values in L2
+constexpr int64_t kGrainTerms = 128 << 10;  // multiply-adds worth waking a thread for
+
+Expr least(const Expr& a, const Expr& b) { return simplify(make_apply(ScalarOp::min_, {a, b})); }
+Expr ceildiv(const Expr& a, int64_t b) { return floordiv(a + index_const(b - 1), index_const(b)); }
+
+}  // namespace
+
+AttentionBuilder::AttentionBuilder(const Graph& body, const std::vector<OperandLayout>& inputs,
+                                   const std::vector<OperandLayout>& outputs, const loop::Target& target)
+    : graph_(body), node_(body.nodes.back()), target_(target) {
+  for (size_t k = 0; k < inputs.size(); ++k) {
+    const Type& type = body.nodes[body.inputs[k]].types[0];
+    inputs_.push_back({"in" + std::to_string(k), type.dtype, type.shape, inputs[k]});
+  }
+  for (size_t k = 0; k < outputs.size(); ++k) {
+    const Type& type = body.type(body.outputs[k].value);
+    outputs_.push_back({"out" + std::to_string(k), type.dtype, type.shape, outputs[k]});
+  }
+  for (const std::vector<Tensor>* tensors : {&inputs_, &outputs_})
+    for (const Tensor& x : *tensors) names_.reserve(x.buffer);
+  for (const std::string& symbol : body.symbols) names_.reserve(symbol);
+  dtype_ = opmath(outputs_[0].dtype);
+  causal_ = node_.attr<bool>("causal");
+  scale_ = node_.attr<double>("scale");
+}
+
+loop::Function AttentionBuilder::function(const std::string& name, Body body) const {
+  loop::Function f;
+  f.name = name;
+  f.symbols = graph_.symbols;
+  f.symbol_lows = graph_.symbol_lows;
+  for (const Tensor& x : inputs_)
+    f.buffers.push_back({x.buffer, x.dtype, loop::Access::kIn, x.layout.extent});
+  for (const Tensor& x : outputs_)
+    f.buffers.push_back({x.buffer, x.dtype, loop::Access::kOut, x.layout.extent});
+  f.body = make_block(std::move(body));
+  return f;
+}
+
+// ---- statements ----
+
+Expr AttentionBuilder::let(Body& out, std::string_view base, const Expr& value) {
+  const Expr simple = simplify(value);
+  if (simple->is(loop::ExprKind::kConst) || simple->is(loop::ExprKind::kVar)) return simple;
+  out.push_back(Let{names_.fresh(base), simple});
+  return make_var(std::get<Let>(out.back()).name, simple->type);
+}
+
+std::string AttentionBuilder::alloc(Body& out, std::string_view base, const Expr& extent) {
+  out.push_back(loop::Alloc{names_.fresh(base), dtype_, simplify(extent)});
+  return std::get<loop::Alloc>(out.back()).buffer;
+}
+
+void AttentionBuilder::store(Body& out, const std::string& buffer, const Expr& index,
+                             const Expr& value) const {
+  out.push_back(Store{buffer, simplify(index), value, nullptr});
+}
+
+Expr AttentionBuilder::load(const std::string& buffer, const Expr& index) const {
+  return make_load(buffer, dtype_, simplify(index));
+}
+
+void AttentionBuilder::serial(Body& out, std::string_view base, const Expr& begin, const Expr& end,
+                              const Each& each) {
+  For loop{.var = names_.fresh(base), .begin = begin, .end = simplify(end)};
+  Body body;
+  each(make_var(loop.var), body);
+  loop.body = make_block(std::move(body));
+  out.emplace_back(std::move(loop));
+}
+
+void AttentionBuilder::vectors(Body& out, std::string_view base, const Expr& end, const Each& each,
+                               int unroll) {
+  serial(out, base, index_const(0), end, each);
+  auto& loop = std::get<For>(out.back());
+  loop.kind = ForKind::kVector;
+  loop.lanes = static_cast<int>(lanes());
+  loop.unroll = unroll;
+}
+
+Expr AttentionBuilder::reduce(Body& out, std::string_view base, const Expr& end, ScalarOp op,
+                              const Expr& init, const std::function<Expr(const Expr& var, Body& body)>& each,
+                              bool in_vectors) {
+  const std::string name = names_.fresh(op == ScalarOp::max_ ? "most" : "sum");
+  const loop::Type type{dtype_};
+  const Expr state = make_var(name, type), identity = op == ScalarOp::max_ ? lowest() : number(0);
+  Expr next;
+  const Each body = [&](const Expr& var, Body& inner) { next = apply(op, state, each(var, inner)); };
+  if (in_vectors)
+    vectors(out, base, end, body);
+  else
+    serial(out, base, index_const(0), end, body);
+  auto& loop = std::get<For>(out.back());
+  loop.reduction.emplace();
+  loop.reduction->states = {{name, type, init, identity}};
+  loop.reduction->yield = {next};
+  loop.reduction->merge = {apply(op, state, make_var(name + ".other", type))};
+  return state;
+}
+
+void AttentionBuilder::parallel(Body& out, const Dim& heads, const Expr& blocks, const Expr& cost_of_block,
+                                const std::function<void(const Expr& block, Body& body)>& each) {
+  For loop{.var = names_.fresh("part"), .kind = ForKind::kParallel};
+  loop.begin = index_const(0);
+  loop.end = simplify(outputs_[0].shape[0] * heads * blocks);
+  loop.grain = std::max<int64_t>(kGrainTerms / std::max<int64_t>(hint(cost_of_block, graph_), 1), 1);
+  Body body;
+  const Expr part = make_var(loop.var);
+  const Expr left = let(body, "left", floordiv(part, blocks));
+  batch_ = let(body, "batch", floordiv(left, heads));
+  head_ = let(body, "head", floormod(left, heads));
+  each(let(body, "block", floormod(part, blocks)), body);
+  loop.body = make_block(std::move(body));
+  out.emplace_back(std::move(loop));
+}
+
+// ---- tensors ----
+
+Expr AttentionBuilder::lowest() const { return number(-std::numeric_limits<double>::infinity()); }
+
+Expr AttentionBuilder::apply(ScalarOp op, Expr a, Expr b) const {
+  return make_apply(op, {std::move(a), std::move(b)});
+}
+
+Expr AttentionBuilder::head_of(const Tensor& x) const {
+  const Shape& q = outputs_[0].shape;
+  if (same_extent(x.shape[1], q[1])) return head_;
+  return floordiv(head_, floordiv(q[1], x.shape[1]));
+}
+
+Expr AttentionBuilder::position(const Tensor& x, const Expr& row, const Expr& column) const {
+  const Strides& strides = x.layout.strides;
+  Expr at = x.layout.offset + batch_ * strides[0] + head_of(x) * strides[1] + row * strides[2];
+  if (column) at = at + column * strides[3];
+  return simplify(at);
+}
+
+Expr AttentionBuilder::element(const Tensor& x, const Expr& row, const Expr& column) const {
+  return make_cast(dtype_, make_load(x.buffer, x.dtype, position(x, row, column)));
+}
+
+// ---- blocks of queries ----
+
+int64_t AttentionBuilder::in_panels(const Dim& columns) const {
+  const int64_t n = *as_const_int(columns);
+  return (n + panel() - 1) / panel() * panel();
+}
+
+int64_t AttentionBuilder::in_tiles(int64_t rows) const {
+  const int64_t tile = loop::tile_rows(target_);
+  return (rows + tile - 1) / tile * tile;
+}
+
+AttentionBuilder::QueryBlocks AttentionBuilder::query_blocks(const Dim& queries) const {
+  QueryBlocks out;
+  const auto all = as_const_int(queries);
+  const int64_t expected = all ? *all : hint(queries, graph_);
+  int64_t least_lanes = std::numeric_limits<int64_t>::max();
+  for (int64_t size = panel(); size <= std::max(kMostQueries, panel()); size += panel()) {
+    const int64_t needed = (expected + size - 1) / size * size;
+    if (needed > least_lanes) continue;  // of equals, the largest
+    least_lanes = needed;
+    out.size = size;
+  }
+  out.shifted = all && *all >= out.size;
+  out.count = simplify(ceildiv(queries, out.size));
+  return out;
+}
+
+AttentionBuilder::Queries AttentionBuilder::queries_of(Body& out, const QueryBlocks& blocks,
+                                                       const Expr& block, const Dim& all) {
+  const Expr size = index_const(blocks.size), begin = block * size;
+  Queries q;
+  if (!blocks.shifted) {
+    q.first = let(out, "first_query", begin);
+    q.rows = let(out, "query_count", least(size, all - q.first));
+    q.fresh = index_const(0);
+  } else if (*as_const_int(all) % blocks.size == 0) {
+    q = {let(out, "first_query", begin), size, index_const(0)};
+  } else {
+    q.first = let(out, "first_query", least(begin, all - size));
+    q.rows = size;
+    q.fresh = let(out, "repeated", begin - q.first);
+  }
+  return q;
+}
+
+int64_t AttentionBuilder::key_block(const Dim& keys) const {
+  const auto all = as_const_int(keys);
+  if (!all) return in_tiles(kMostKeys);
+  const int64_t blocks = (*all + kMostKeys - 1) / kMostKeys;
+  return in_tiles((*all + blocks - 1) / blocks);
+}
+
+void AttentionBuilder::pack_queries(Body& out, const Tensor& x, const Queries& q, const QueryBlocks& blocks,
+                                    const std::string& dst, double factor) {
+  const Expr size = index_const(blocks.size), columns = x.shape[3];
+  serial(out, "column", index_const(0), columns, [&](const Expr& column, Body& body) {
+    vectors(body, "lane", size, [&](const Expr& lane, Body& inner) {
+      Expr row = q.first + lane;
+      if (!blocks.shifted)
+        row = q.first + make_apply(ScalarOp::min_, {lane, simplify(q.rows - index_const(1))});
+      store(inner, dst, column * size + lane, element(x, row, column));
+    });
+  });
+  if (factor == 1) return;
+  vectors(out, "lane", columns * size, [&](const Expr& lane, Body& body) {
+    store(body, dst, lane, apply(ScalarOp::mul_, load(dst, lane), number(factor)));
+  });
+}
+
+bool AttentionBuilder::needs_copy(const Tensor& x, bool whole_panels) const {
+  // Rows this far apart, or a multiple of it, share a few sets of L1 and drive each other out.
+  constexpr int64_t kApart = 2048;
+  const auto apart = as_const_int(x.layout.strides[2]);
+  return x.dtype != dtype_ || as_const_int(x.layout.strides[3]) != 1 || !apart ||
+         *apart * itemsize(dtype_) % kApart == 0 ||
+         (whole_panels && *as_const_int(x.shape[3]) % panel() != 0);
+}
+
+AttentionBuilder::Matrix AttentionBuilder::rows_of(Body& out, const Tensor& x, const Expr& first,
+                                                   const Expr& rows, const std::string& scratch,
+                                                   bool whole_panels) {
+  if (scratch.empty())
+    return {x.buffer, x.dtype, let(out, "rows_at", position(x, first, index_const(0))), x.layout.strides[2]};
+  const Expr width = whole_panels ? index_const(in_panels(x.shape[3])) : x.shape[3];
+  serial(out, "row", index_const(0), rows, [&](const Expr& row, Body& body) {
+    vectors(body, "column", x.shape[3], [&](const Expr& column, Body& inner) {
+      store(inner, scratch, row * width + column, element(x, first + row, column));
+    });
+    const Expr beyond = simplify(width - x.shape[3]);
+    if (as_const_int(beyond) != 0)
+      vectors(body, "beyond", beyond, [&](const Expr& column, Body& inner) {
+        store(inner, scratch, row * width + x.shape[3] + column, number(0));
+      });
+  });
+  return {scratch, dtype_, index_const(0), width};
+}
+
+void AttentionBuilder::add_mask(Body& out, const std::string& scores, const Expr& first_key, const Expr& keys,
+                                const Queries& q, const QueryBlocks& blocks) {
+  if (!mask_) return;
+  const Expr size = index_const(blocks.size);
+  serial(out, "key", index_const(0), keys, [&](const Expr& key, Body& body) {
+    vectors(body, "lane", size, [&](const Expr& lane, Body& inner) {
+      Expr row = q.first + lane;
+      if (!blocks.shifted)
+        row = q.first + make_apply(ScalarOp::min_, {lane, simplify(q.rows - index_const(1))});
+      const Expr at = key * size + lane;
+      store(inner, scores, at,
+            apply(ScalarOp::add_, load(scores, at), element(*mask_, row, first_key + key)));
+    });
+  });
+}
+
+// In 32 bits, so that a vector of rows is as wide as one of scores.
+Expr AttentionBuilder::is_later(const Expr& key, const Expr& row) const {
+  return make_apply(ScalarOp::gt_, {make_cast(Dtype::kI32, key), make_cast(Dtype::kI32, row)});
+}
+
+// ---- products ----
+
+void AttentionBuilder::multiply(Body& out, const Product& p) {
+  const int64_t tile = loop::tile_rows(target_);
+  const auto known = as_const_int(p.rows);
+  const Expr tiles = known ? index_const(*known / tile) : ceildiv(p.rows, tile);
+  if (as_const_int(tiles) != 0)
+    serial(out, "tile", index_const(0), tiles, [&](const Expr& t, Body& body) {
+      multiply_tile(body, p, t * index_const(tile), tile, !known && !p.padded);
+    });
+  if (known && *known % tile != 0)
+    multiply_tile(out, p, index_const(*known / tile * tile), *known % tile, false);
+}
+
+void AttentionBuilder::multiply_tile(Body& out, const Product& p, const Expr& first, int64_t rows,
+                                     bool clamped) {
+  std::vector<Expr> a_rows, factors;
+  for (int64_t r = 0; r < rows; ++r) {
+    Expr row = first + index_const(r);
+    if (clamped) row = least(row, p.rows - index_const(1));
+    a_rows.push_back(let(out, "a_row", p.a_origin + row * p.a_row_stride));
+    if (p.start == Product::Start::kScaled) factors.push_back(let(out, "factor", load(p.factors, row)));
+  }
+  const int width = static_cast<int>(lanes());
+  serial(
+      out, "panel", index_const(0), index_const(p.columns / panel()),
+      [&](const Expr& panel_index, Body& body) {
+        loop::ProductTile tile{.term = {.var = names_.fresh("term")}};
+        tile.term.begin = index_const(0);
+        tile.term.end = p.terms;
+        const Expr term = make_var(tile.term.var), column = panel_index * index_const(panel());
+        const auto vector_at = [&](const Expr& at, int64_t v) {
+          return make_ramp(simplify(at + column + index_const(v * width)), index_const(1), width);
+        };
+        for (const Expr& row : a_rows) tile.a.push_back(load(p.a, row + term * p.a_term_stride));
+        for (int64_t v = 0; v < loop::kTileVectors; ++v)
+          tile.b.push_back(
+              make_load(p.b.buffer, p.b.dtype, vector_at(p.b.origin + term * p.b.row_stride, v)));
+        std::vector<Expr> places;
+        for (int64_t r = 0; r < rows; ++r)
+          for (int64_t v = 0; v < loop::kTileVectors; ++v) {
+            places.push_back(vector_at(p.dst_origin + (first + index_const(r)) * index_const(p.columns), v));
+            if (p.start == Product::Start::kZero) continue;
+            Expr start = make_load(p.dst, dtype_, places.back());
+            if (p.start == Product::Start::kScaled)
+              start = make_apply(ScalarOp::mul_, {start, make_broadcast(factors[r], width)});
+            tile.start.push_back(start);
+          }
+        const std::vector<Expr> sums = loop::multiply(tile, names_, body);
+        for (size_t i = 0; i < sums.size(); ++i) body.push_back(Store{p.dst, places[i], sums[i], nullptr});
+      });
+}
+
+}  // namespace ipex::graph

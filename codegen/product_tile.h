@@ -1,0 +1,30 @@
+// A tile of a matrix product, the micro-kernel of every kernel that multiplies: rows by vectors of sums that
+// stay in registers while one loop runs over the terms.
+#pragma once
+
+#include <vector>
+
+#include "codegen/loop/ir.h"
+#include "codegen/loop/rewrite.h"
+#include "codegen/target.h"
+
+namespace ipex::loop {
+
+// Two vectors of b are loaded for as many rows as the registers have room for: two loads and a scalar a row
+// feed two multiply-adds a row.
+inline constexpr int64_t kTileVectors = 2;
+int64_t tile_rows(const Target& target);
+
+struct ProductTile {
+  For term;                 // the loop over the terms, without a body
+  std::vector<Expr> a;      // a scalar a row, at the term
+  std::vector<Expr> b;      // vectors of columns, at the term
+  std::vector<Expr> start;  // of the sums, row by row; empty: zeros
+};
+
+//   for term reduce(rows x vectors states) { let b } yield(fma(a[row], b[vector], state))
+//
+// appended to `out`. Returns the sums, row by row.
+std::vector<Expr> multiply(const ProductTile& tile, Names& names, std::vector<Stmt>& out);
+
+}  // namespace ipex::loop

@@ -1,0 +1,164 @@
+"""Scaled dot-product attention as a kernel of our own: forwards, backwards, masks, shared heads, sizes, dtypes.
+
+f32 against eager in its own tolerance; bf16 by its error against fp64 beside eager's.
+"""
+
+import pytest
+import torch
+from comparison import assert_close_to_eager, assert_error_within, assert_near_in_norm
+from torch.nn.functional import scaled_dot_product_attention as attention
+
+# batch, heads, queries, keys, columns: whole blocks; blocks that overlap; less than one; columns that fill no panel;
+# several blocks of keys; more queries than keys
+SIZES = [
+    (1, 2, 128, 128, 64),
+    (2, 3, 197, 197, 64),
+    (1, 2, 5, 7, 8),
+    (1, 2, 20, 300, 80),
+    (1, 1, 64, 600, 128),
+    (1, 1, 300, 40, 20),
+]
+DTYPES = [torch.float32, torch.bfloat16, torch.float64]
+MASKS = ["none", "causal", "per key", "full"]
+
+
+def tensors(sizes, dtype, heads_of_keys=None):
+    torch.manual_seed(3)
+    batch, heads, queries, keys, columns = sizes
+    shared = heads_of_keys or heads
+    q = torch.randn(batch, queries, heads, columns, dtype=dtype).transpose(1, 2)
+    k = torch.randn(batch, shared, keys, columns, dtype=dtype)
+    v = torch.randn(batch, keys, shared, columns, dtype=dtype).transpose(1, 2)
+    return q, k, v
+
+
+def options(kind, sizes, dtype):
+    batch, _, queries, keys, _ = sizes
+    if kind == "per key":  # what a padded batch gives: booleans, some keys of every row hidden
+        return {"attn_mask": torch.arange(keys) < keys - torch.arange(batch)[:, None, None, None] - 1}
+    if kind == "full":
+        return {"attn_mask": torch.randn(queries, keys, dtype=dtype)}
+    return {"is_causal": kind == "causal"}
+
+
+def doubled(values):
+    return {
+        name: value.double() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
+        for name, value in values.items()
+    }
+
+
+def gradients(fn, tensors, options, dtype):
+    leaves = [t.detach().to(dtype).requires_grad_() for t in tensors]
+    out = fn(*leaves, **options)
+    torch.manual_seed(4)
+    return [out, *torch.autograd.grad(out, leaves, torch.randn(out.shape, dtype=torch.float64).to(dtype))]
+
+
+def check(ours, eager, exact, dtype):
+    if dtype is torch.bfloat16:
+        for a, b, c in zip(ours, eager, exact, strict=True):
+            assert_error_within(a, b, c)
+    else:
+        assert_close_to_eager(ours, eager, strides=True)
+        assert_near_in_norm(ours, [e.to(dtype) for e in exact], 2e-6)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("sizes", SIZES, ids=str)
+def test_attention(compiled, strict, sizes, mask, dtype):
+    inputs, settings = tensors(sizes, dtype), options(mask, sizes, dtype)
+    with torch.no_grad():
+        ours, eager = compiled(attention)(*inputs, **settings), attention(*inputs, **settings)
+        exact = attention(*(t.double() for t in inputs), **doubled(settings))
+    check([ours], [eager], [exact], dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("sizes", [s for s in SIZES if s[2] != 5], ids=str)
+def test_gradients(compiled, strict, sizes, mask, dtype):
+    inputs, settings = tensors(sizes, dtype), options(mask, sizes, dtype)
+    ours = gradients(compiled(attention), inputs, settings, dtype)
+    eager = gradients(attention, inputs, settings, dtype)
+    check(ours, eager, gradients(attention, inputs, doubled(settings), torch.float64), dtype)
+
+
+@pytest.mark.parametrize("mask", ["none", "causal"])
+@pytest.mark.parametrize("queries", [1, 40])
+def test_shared_heads(compiled, strict, queries, mask):
+    sizes = (2, 6, queries, 40, 16)
+    inputs = tensors(sizes, torch.float32, heads_of_keys=2)
+    settings = {**options(mask, sizes, torch.float32), "enable_gqa": True}
+    ours = gradients(compiled(attention), inputs, settings, torch.float32)
+    assert_close_to_eager(ours, gradients(attention, inputs, settings, torch.float32), strides=True)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("mask", ["none", "per key", "full"])
+@pytest.mark.parametrize("queries", [1, 3])
+def test_few_queries(compiled, strict, queries, mask, dtype):
+    sizes = (2, 4, queries, 129, 48)
+    inputs, settings = tensors(sizes, dtype), options(mask, sizes, dtype)
+    with torch.no_grad():
+        ours, eager = compiled(attention)(*inputs, **settings), attention(*inputs, **settings)
+        exact = attention(*(t.double() for t in inputs), **doubled(settings))
+    check([ours], [eager], [exact], dtype)
+
+
+@pytest.mark.parametrize("queries", [2, 24])
+def test_rows_that_see_nothing(compiled, strict, queries):
+    inputs = tensors((1, 2, queries, 9, 8), torch.float32)
+    mask = torch.zeros(queries, 9)
+    mask[1] = -torch.inf
+    ours = gradients(compiled(attention), inputs, {"attn_mask": mask}, torch.float32)
+    assert (ours[0][:, :, 1] == 0).all() and (ours[1][:, :, 1] == 0).all()
+    assert_close_to_eager(ours, gradients(attention, inputs, {"attn_mask": mask}, torch.float32))
+
+
+def test_scores_far_apart(compiled, strict):
+    q, k, v = tensors((1, 1, 64, 300, 16), torch.float32)
+    q, k = q * 100, k * 100
+    with torch.no_grad():
+        exact = attention(q.double(), k.double(), v.double()).float()
+        assert_near_in_norm(compiled(attention)(q, k, v), exact, 1e-4)
+        k[0, 0, 5] = torch.nan
+        assert compiled(attention)(q, k, v).isnan().all()
+
+
+@pytest.mark.parametrize("scale", [0.3, 0.0, -1.0])
+def test_scale(compiled, strict, scale):
+    inputs = tensors((1, 2, 40, 40, 16), torch.float32)
+    ours = gradients(compiled(attention), inputs, {"scale": scale}, torch.float32)
+    assert_close_to_eager(ours, gradients(attention, inputs, {"scale": scale}, torch.float32))
+
+
+@pytest.mark.parametrize("mask", ["none", "causal"])
+def test_lengths_known_only_when_it_runs(compiled, strict, mask):
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    fn = compiled(attention)
+    for queries, keys in [(48, 60), (10, 200), (129, 128), (2, 5)]:
+        sizes = (2, 2, queries, keys, 32)
+        inputs, settings = tensors(sizes, torch.float32), options(mask, sizes, torch.float32)
+        leaves = [t.requires_grad_() for t in inputs]
+        for leaf in leaves:
+            torch._dynamo.mark_dynamic(leaf, 2)
+        out = fn(*leaves, **settings)
+        weights = torch.randn(out.shape)
+        ours = [out, *torch.autograd.grad(out, leaves, weights)]
+        out = attention(*leaves, **settings)
+        assert_close_to_eager(ours, [out, *torch.autograd.grad(out, leaves, weights)])
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
+
+
+@pytest.mark.needs_ipex
+def test_is_one_kernel():
+    import intel_extension_for_pytorch as ipex
+
+    q, k, v = tensors((1, 2, 64, 64, 32), torch.float32)
+    with torch.no_grad():
+        (report,) = ipex.explain(attention, q, k, v).to_dict()["graphs"]
+    (step,) = report["steps"]
+    assert step["kind"] == "kernel" and step["flops"] == 4 * 2 * 64 * 64 * 32
