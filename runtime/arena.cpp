@@ -1,8 +1,10 @@
 // Small blocks have size classes, powers of two with four steps between (at most 25 % waste), each with a
 // stack of free blocks; large ones are pages (page_heap.h). malloc would keep large ones for itself: it
 // raises the size from which it maps blocks with every mapped one that is freed. A block carries its size in
-// the 64 bytes before it. What is cached never exceeds what was live at the high-water mark, so a program
-// that shrinks gives memory back as it allocates other sizes.
+// the 64 bytes before it. What is cached and live together exceeds what was live at the high-water mark by a
+// little at most, so a program that shrinks gives memory back as it allocates other sizes. Without the
+// little, a program that repeats itself at its high-water mark would pay for every small block with pages of
+// a large one, and for the large one with fresh pages, forever.
 #include "runtime/arena.h"
 
 #include <algorithm>
@@ -25,6 +27,7 @@ constexpr size_t kPaged = size_t{1} << 20;    // from here on, blocks are pages
 constexpr int kClasses = 4 * (20 - 8) + 5;    // of 256 bytes to kPaged
 constexpr size_t kLargest = size_t{1} << 47;  // bytes of address space that a process has
 constexpr int kPages = -1;
+constexpr size_t kLeastSlack = size_t{8} << 20, kSlackShare = 16;  // of the high-water mark
 
 struct Header {
   int size_class;  // or kPages
@@ -80,6 +83,12 @@ struct CachingAllocator::Impl {
     return std::aligned_alloc(kAlignment, header.bytes);
   }
 
+  // How much may be cached beside this much that is live.
+  size_t room(size_t beside) const {
+    const size_t most = high_water + std::max(kLeastSlack, high_water / kSlackShare);
+    return most - std::min(most, beside);
+  }
+
   // Frees what is cached, pages and then the largest blocks first, until at most `limit` bytes stay so.
   void shrink(size_t limit) {
     if (cached() > limit) pages.unmap(std::min(cached() - limit, pages.free_bytes()));
@@ -108,8 +117,8 @@ void* CachingAllocator::allocate(size_t bytes) {
   const size_t live = impl_->live + header.bytes;
   void* block = impl_->take(header);
   if (!block) {
-    // A new block: let go of cached ones that would carry the process over its high-water mark.
-    impl_->shrink(impl_->high_water - std::min(impl_->high_water, live));
+    // A new block: let go of cached ones that would carry the process too far over its high-water mark.
+    impl_->shrink(impl_->room(live));
     block = Impl::make(header);
   }
   if (!block) {

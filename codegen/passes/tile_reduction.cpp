@@ -6,10 +6,14 @@
 //         for parallel t in chunks { for c in K { part[t*K + c] = y, from the identity } };
 //         for c in K { for t in chunks reduce(s) { s' = part[t*K + c] } yield(m(s, s')); rest }
 //
-// Chunks are outermost, so a chunk is read once for all of K. Where several reductions follow one another (a
+// Chunks are outermost, so a chunk is read once for all of K; one that is larger than L1 in pieces of a few
+// rows, each for all of K, with the sums in part[] meanwhile: in whole, every column would walk down it
+// again, a cache line here and there. Where several reductions follow one another (a
 // mean, then a variance about it), each gets its two stages and passes its results on through an array over
 // K. Chunks of a number known only at run time are merged in groups, and the groups then: a running sum over
 // thousands of partial ones would lose digits.
+#include <algorithm>
+
 #include "codegen/loop/rewrite.h"
 #include "codegen/loop/simplify.h"
 #include "codegen/passes/loop_nest.h"
@@ -114,6 +118,71 @@ class Splitter {
     }
   }
 
+  // The loops over the rows of a chunk, outermost first, when it is to be cut into pieces: `stmts` are lets
+  // and one reduction from the identity.
+  static std::vector<For> loops_over_rows(const std::vector<For>& kept, const std::vector<Stmt>& stmts,
+                                          const std::vector<Expr>& yield, const Expr& size) {
+    const auto columns = as_const_int(size);
+    const auto* root = stmts.empty() ? nullptr : std::get_if<For>(&stmts.back());
+    if (!columns || !root || !root->reduction || kept.empty() ||
+        *columns <= int64_t{kept.back().lanes} * kept.back().unroll)
+      return {};
+    for (size_t i = 0; i + 1 < stmts.size(); ++i)
+      if (!std::holds_alternative<Let>(stmts[i])) return {};
+    std::vector<For> rows = perfect_levels(*root);
+    for (const For& level : rows)
+      for (const For& column : kept)
+        if (level.kind != ForKind::kSerial || uses(level.begin, column.var) || uses(level.end, column.var))
+          return {};
+    for (size_t i = 0; i < yield.size(); ++i) {
+      const State &first = root->reduction->states[i], &last = rows.back().reduction->states[i];
+      if (!equal(first.init, first.identity) || !equal(yield[i], make_var(first.name, first.type)) ||
+          !equal(last.identity, first.identity))
+        return {};
+    }
+    return rows;
+  }
+
+  // Rows whose columns fill about half of L1; 0 where the innermost loop has no more than twice as many.
+  static int64_t rows_of_piece(const For& rows, int64_t columns) {
+    constexpr int64_t kPieceBytes = 16 << 10, kFewestRows = 8;
+    int64_t bytes = 0;
+    const auto count = [&](const ExprNode& e) {
+      if (e.is(ExprKind::kLoad)) bytes += columns * itemsize(e.type.dtype);
+    };
+    visit(rows.body, [](const Stmt&) {}, count);
+    for (const Expr& y : rows.reduction->yield) visit(y, count);
+    const int64_t piece = std::max(kPieceBytes / std::max<int64_t>(bytes, 1), kFewestRows);
+    const auto extent = as_const_int(simplify(rows.end - rows.begin));
+    return extent && *extent <= 2 * piece ? 0 : piece;
+  }
+
+  // for outer rows { for piece { for c in K { lets; s = part[..]; for r in piece reduce(s); part[..] = s } }
+  // }
+  std::vector<Stmt> in_pieces(const std::vector<For>& kept, std::vector<For> rows, std::vector<Stmt> lets,
+                              int64_t piece, const std::vector<std::string>& partial, const Expr& at) {
+    For inner = rows.back();
+    rows.pop_back();
+    For pieces{.var = names_.fresh(inner.var + "_piece")};
+    pieces.begin = index_const(0);
+    const Expr step = index_const(piece);
+    pieces.end = simplify(floordiv(inner.end - inner.begin + step - index_const(1), step));
+    const Expr begin = simplify(inner.begin + make_var(pieces.var) * step);
+    inner.end = make_apply(ScalarOp::min_, {simplify(begin + step), inner.end});
+    inner.begin = begin;
+    std::vector<Stmt> stores;
+    for (size_t i = 0; i < partial.size(); ++i) {
+      State& s = inner.reduction->states[i];
+      s.init = make_load(partial[i], s.type.dtype, at);
+      stores.push_back(Store{partial[i], at, make_var(s.name, s.type), nullptr});
+    }
+    lets.emplace_back(std::move(inner));
+    lets.insert(lets.end(), stores.begin(), stores.end());
+    rows.push_back(std::move(pieces));
+    for (For& level : rows) level.reduction.reset();
+    return around(rows, around(kept, std::move(lets)));
+  }
+
   // Emits the parallel loop over chunks; returns the scratch buffers of the partial results.
   std::vector<std::string> first_stage(const std::vector<For>& kept, const For& loop, std::vector<Stmt> body,
                                        const Expr& size, const Expr& position, std::vector<Stmt>& out) {
@@ -121,19 +190,33 @@ class Splitter {
     Substitution start;
     for (const State& s : r.states) start[s.name] = s.identity;
     const Block chunk = substitute(loop.body, start);
-    body.insert(body.end(), chunk->stmts.begin(), chunk->stmts.end());
-    const Expr number = make_var(loop.var) - loop.begin;
+    const Expr number = make_var(loop.var) - loop.begin, at = simplify(number * size + position);
     std::vector<std::string> partial;
+    std::vector<Expr> results;
+    std::vector<Stmt> stores, identities;
     for (size_t i = 0; i < r.states.size(); ++i) {
       const State& s = r.states[i];
       partial.push_back(names_.fresh(s.name + "_part"));
       out.push_back(Alloc{partial.back(), s.type.dtype, simplify((loop.end - loop.begin) * size)});
-      body.push_back(
-          Store{partial.back(), simplify(number * size + position), substitute(r.yield[i], start), nullptr});
+      results.push_back(substitute(r.yield[i], start));
+      stores.push_back(Store{partial.back(), at, results.back(), nullptr});
+      identities.push_back(Store{partial.back(), at, s.identity, nullptr});
     }
     For chunks = loop;
     chunks.reduction.reset();
-    chunks.body = make_block(around(kept, std::move(body)));
+    const std::vector<For> rows = loops_over_rows(kept, chunk->stmts, results, size);
+    const int64_t piece = rows.empty() ? 0 : rows_of_piece(rows.back(), *as_const_int(size));
+    if (piece > 0) {
+      body.insert(body.end(), chunk->stmts.begin(), chunk->stmts.end() - 1);
+      std::vector<Stmt> stmts;
+      append_copy(around(kept, std::move(identities)), stmts);
+      append_copy(in_pieces(kept, rows, std::move(body), piece, partial, at), stmts);
+      chunks.body = make_block(std::move(stmts));
+    } else {
+      body.insert(body.end(), chunk->stmts.begin(), chunk->stmts.end());
+      body.insert(body.end(), stores.begin(), stores.end());
+      chunks.body = make_block(around(kept, std::move(body)));
+    }
     append_copy({std::move(chunks)}, out);
     return partial;
   }
