@@ -6,14 +6,12 @@
 //         for parallel t in chunks { for c in K { part[t*K + c] = y, from the identity } };
 //         for c in K { for t in chunks reduce(s) { s' = part[t*K + c] } yield(m(s, s')); rest }
 //
-// Chunks are outermost, so a chunk is read once for all of K; one that is larger than L1 in pieces of a few
-// rows, each for all of K, with the sums in part[] meanwhile: in whole, every column would walk down it
-// again, a cache line here and there. Where several reductions follow one another (a
-// mean, then a variance about it), each gets its two stages and passes its results on through an array over
-// K. Chunks of a number known only at run time are merged in groups, and the groups then: a running sum over
-// thousands of partial ones would lose digits.
-#include <algorithm>
-
+// Chunks are outermost, so a chunk is read once for all of K. Where rows are long, it is read row by row,
+// with the sums in part[], in L1: a column at a time, it would be a cache line of each row, and memory is
+// several times slower at that. Where several reductions follow one another (a mean, then a variance about
+// it), each gets its two stages and passes its results on through an array over K. Chunks of a number known
+// only at run time are merged in groups, and the groups then: a running sum over thousands of partial ones
+// would lose digits.
 #include "codegen/loop/rewrite.h"
 #include "codegen/loop/simplify.h"
 #include "codegen/passes/loop_nest.h"
@@ -23,6 +21,7 @@ namespace ipex::loop {
 
 namespace {
 
+constexpr int64_t kLongRow = 512;      // bytes, of all tensors that a reduction reads
 constexpr int64_t kMergedInARow = 64;  // chunks; a reduction of constant length has no more
 
 const For* parallel_reduction(const Stmt& stmt) {
@@ -140,46 +139,39 @@ class Splitter {
           !equal(last.identity, first.identity))
         return {};
     }
-    return rows;
-  }
-
-  // Rows whose columns fill about half of L1; 0 where the innermost loop has no more than twice as many.
-  static int64_t rows_of_piece(const For& rows, int64_t columns) {
-    constexpr int64_t kPieceBytes = 16 << 10, kFewestRows = 8;
-    int64_t bytes = 0;
+    int64_t row_bytes = 0;
     const auto count = [&](const ExprNode& e) {
-      if (e.is(ExprKind::kLoad)) bytes += columns * itemsize(e.type.dtype);
+      if (e.is(ExprKind::kLoad)) row_bytes += *columns * itemsize(e.type.dtype);
     };
-    visit(rows.body, [](const Stmt&) {}, count);
-    for (const Expr& y : rows.reduction->yield) visit(y, count);
-    const int64_t piece = std::max(kPieceBytes / std::max<int64_t>(bytes, 1), kFewestRows);
-    const auto extent = as_const_int(simplify(rows.end - rows.begin));
-    return extent && *extent <= 2 * piece ? 0 : piece;
+    visit(rows.back().body, [](const Stmt&) {}, count);
+    for (const Expr& y : rows.back().reduction->yield) visit(y, count);
+    return row_bytes < kLongRow ? std::vector<For>{} : rows;
   }
 
-  // for outer rows { for piece { for c in K { lets; s = part[..]; for r in piece reduce(s); part[..] = s } }
-  // }
-  std::vector<Stmt> in_pieces(const std::vector<For>& kept, std::vector<For> rows, std::vector<Stmt> lets,
-                              int64_t piece, const std::vector<std::string>& partial, const Expr& at) {
-    For inner = rows.back();
-    rows.pop_back();
-    For pieces{.var = names_.fresh(inner.var + "_piece")};
-    pieces.begin = index_const(0);
-    const Expr step = index_const(piece);
-    pieces.end = simplify(floordiv(inner.end - inner.begin + step - index_const(1), step));
-    const Expr begin = simplify(inner.begin + make_var(pieces.var) * step);
-    inner.end = make_apply(ScalarOp::min_, {simplify(begin + step), inner.end});
-    inner.begin = begin;
+  // for rows { for c in K { lets; s = part[..], next; part[..] = s } }
+  static std::vector<Stmt> row_by_row(const std::vector<For>& kept, std::vector<For> rows,
+                                      std::vector<Stmt> lets, const std::vector<std::string>& partial,
+                                      const Expr& at) {
+    const For& last = rows.back();
+    Substitution sums;
     std::vector<Stmt> stores;
     for (size_t i = 0; i < partial.size(); ++i) {
-      State& s = inner.reduction->states[i];
-      s.init = make_load(partial[i], s.type.dtype, at);
-      stores.push_back(Store{partial[i], at, make_var(s.name, s.type), nullptr});
+      const State& s = last.reduction->states[i];
+      sums[s.name] = make_load(partial[i], s.type.dtype, at);
     }
-    lets.emplace_back(std::move(inner));
+    const Block body = substitute(last.body, sums);
+    lets.insert(lets.end(), body->stmts.begin(), body->stmts.end());
+    for (size_t i = 0; i < partial.size(); ++i) {
+      const State& s = last.reduction->states[i];
+      const std::string name = s.name + ".next";
+      lets.push_back(Let{name, substitute(last.reduction->yield[i], sums)});
+      stores.push_back(Store{partial[i], at, make_var(name, s.type), nullptr});
+    }
     lets.insert(lets.end(), stores.begin(), stores.end());
-    rows.push_back(std::move(pieces));
-    for (For& level : rows) level.reduction.reset();
+    for (For& level : rows) {
+      level.reduction.reset();
+      level.body = nullptr;
+    }
     return around(rows, around(kept, std::move(lets)));
   }
 
@@ -205,12 +197,11 @@ class Splitter {
     For chunks = loop;
     chunks.reduction.reset();
     const std::vector<For> rows = loops_over_rows(kept, chunk->stmts, results, size);
-    const int64_t piece = rows.empty() ? 0 : rows_of_piece(rows.back(), *as_const_int(size));
-    if (piece > 0) {
+    if (!rows.empty()) {
       body.insert(body.end(), chunk->stmts.begin(), chunk->stmts.end() - 1);
       std::vector<Stmt> stmts;
       append_copy(around(kept, std::move(identities)), stmts);
-      append_copy(in_pieces(kept, rows, std::move(body), piece, partial, at), stmts);
+      append_copy(row_by_row(kept, rows, std::move(body), partial, at), stmts);
       chunks.body = make_block(std::move(stmts));
     } else {
       body.insert(body.end(), chunk->stmts.begin(), chunk->stmts.end());
