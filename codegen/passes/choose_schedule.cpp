@@ -34,8 +34,10 @@ constexpr int64_t kMaxColumnChunks = 64;  // where each leaves a row of partial 
 constexpr int64_t kLongLane =
     4096;  // additions to one partial result: half of them no longer see its last digits
 constexpr double kLongColumn = 2048;  // rows; the merge of the chunks is then a few percent
-constexpr double kKeptBlocks = 16;    // this many vectors of results keep threads busy without splitting
-constexpr double kStridedCost = 8;    // a lane of a gather or scatter, against a lane of a contiguous access
+constexpr int64_t kChunkRows =
+    64;  // at least, where rows are many results: what is merged is 1/64 of what is read
+constexpr double kKeptBlocks = 16;  // this many vectors of results keep threads busy without splitting
+constexpr double kStridedCost = 8;  // a lane of a gather or scatter, against a lane of a contiguous access
 constexpr double kUniformCost = 0.25;
 constexpr double kPassCost = 8;  // finding out that a row is another thread's
 constexpr int64_t kOwnedBytes =
@@ -499,6 +501,26 @@ class Chooser {
     return found;
   }
 
+  // Does the one reduction in the chain read a matrix that no cache holds down its columns, with other pages
+  // at every row? In two stages it is read row by row (see tile_reduction).
+  bool walks_memory(const std::vector<int>& chain, int chain_vector) const {
+    constexpr int64_t kPage = 4096;
+    if (chain.size() != 1 || chain[0] != chain_vector || tree_.at(chain[0]).children.size() != 1)
+      return false;
+    const int reduced = tree_.at(chain[0]).children[0];
+    if (!tree_.at(reduced).node->reduction || !is_static(chain[0])) return false;
+    bool found = false;
+    for (int a : tree_.at(reduced).accesses) {
+      const LoopTree::Access& access = tree_.accesses()[a];
+      const auto apart = LoopTree::constant_stride(access.index, var(reduced));
+      const int64_t item = itemsize(access.dtype);
+      found |= LoopTree::constant_stride(access.index, var(chain_vector)) == 1 && apart &&
+               *apart * item >= kPage &&
+               trips(reduced) * static_cast<double>(*apart * item) > target_.l2_bytes;
+    }
+    return found;
+  }
+
   bool split_reduction(int root, const std::vector<int>& chain, int chain_vector) {
     std::vector<int> reductions;
     if (chain.empty()) {
@@ -516,7 +538,7 @@ class Chooser {
       // Down the columns of a long matrix, chunks of rows also keep the pages touched few.
       const bool long_columns = chain_vector >= 0 && tree_.at(chain.back()).children.size() > 0 &&
                                 trips(tree_.at(chain.back()).children[0]) >= kLongColumn;
-      if (blocks >= kKeptBlocks && !long_columns) return false;
+      if (blocks >= kKeptBlocks && !long_columns && !walks_memory(chain, chain_vector)) return false;
       const std::vector<int>& inner = tree_.at(chain.back()).children;
       reductions = leading_reductions(tree_.at(chain.back()).node->body, inner);
       // What follows runs on one thread: with as many results as it may be, that is too dear.
@@ -536,6 +558,7 @@ class Chooser {
       const double each = std::max(work(r) * around / trips(r), 1.0);
       int64_t chunk = std::max<int64_t>(1, static_cast<int64_t>(kChunkWork / each));
       if (const auto extent = tree_.extent(r)) chunk = std::max(chunk, (*extent + most - 1) / most);
+      if (around >= kChunkRows) chunk = std::max(chunk, kChunkRows);
       LoopSchedule& s = entry(var(r));
       if (s.kind == ForKind::kVector) {
         const int64_t step = static_cast<int64_t>(s.lanes) * s.accumulators;
