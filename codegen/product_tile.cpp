@@ -21,6 +21,7 @@ std::vector<Expr> multiply(const ProductTile& tile, Names& names, std::vector<St
   }
   const Type type = tile.b.front()->type;
   const Expr zero = make_broadcast(make_const({type.dtype}, 0), type.lanes);
+  const ScalarOp op = tile.pairs ? ScalarOp::dot_bf16_ : ScalarOp::fma_;
   term.reduction.emplace();
   for (const Expr& a : tile.a)
     for (const Expr& b : columns) {
@@ -28,7 +29,7 @@ std::vector<Expr> multiply(const ProductTile& tile, Names& names, std::vector<St
       const Expr state = make_var(name, type);
       term.reduction->states.push_back(
           {name, type, tile.start.empty() ? zero : tile.start[sums.size()], zero});
-      term.reduction->yield.push_back(make_apply(ScalarOp::fma_, {make_broadcast(a, type.lanes), b, state}));
+      term.reduction->yield.push_back(make_apply(op, {make_broadcast(a, type.lanes), b, state}));
       term.reduction->merge.push_back(make_apply(ScalarOp::add_, {state, make_var(name + ".other", type)}));
       sums.push_back(state);
     }

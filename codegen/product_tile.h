@@ -20,9 +20,10 @@ struct ProductTile {
   std::vector<Expr> a;      // a scalar a row, at the term
   std::vector<Expr> b;      // vectors of columns, at the term
   std::vector<Expr> start;  // of the sums, row by row; empty: zeros
+  bool pairs = false;       // a and b are pairs of bf16, two terms in one
 };
 
-//   for term reduce(rows x vectors states) { let b } yield(fma(a[row], b[vector], state))
+//   for term reduce(rows x vectors states) { let b } yield(fma(a[row], b[vector], state))     # or dot_bf16
 //
 // appended to `out`. Returns the sums, row by row.
 std::vector<Expr> multiply(const ProductTile& tile, Names& names, std::vector<Stmt>& out);

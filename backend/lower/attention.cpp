@@ -25,8 +25,9 @@ namespace {
 class AttentionForward : AttentionBuilder {
  public:
   AttentionForward(const Graph& body, const std::vector<OperandLayout>& inputs,
-                   const std::vector<OperandLayout>& outputs, const loop::Target& target)
-      : AttentionBuilder(body, inputs, outputs, target),
+                   const std::vector<OperandLayout>& outputs, const loop::Target& target, bool few_queries)
+      : AttentionBuilder(body, inputs, outputs, target, !few_queries),
+        few_queries_(few_queries),
         q_(inputs_[0]),
         k_(inputs_[1]),
         v_(inputs_[2]),
@@ -37,8 +38,7 @@ class AttentionForward : AttentionBuilder {
 
   loop::Function run(const std::string& name) {
     Body body;
-    const int64_t queries = hint(q_.shape[2], graph_);
-    if (queries * 4 < panel())
+    if (few_queries_)
       by_query(body);
     else
       by_block(body);
@@ -47,31 +47,35 @@ class AttentionForward : AttentionBuilder {
 
  private:
   Expr terms() const { return q_.shape[3] * k_.shape[2]; }
+  // How many pairs hold n.
+  static Expr half(const Expr& n) { return simplify(floordiv(n + index_const(1), index_const(2))); }
 
   // ---- a block of queries ----
 
   void by_block(Body& out) {
     const QueryBlocks blocks = query_blocks(q_.shape[2]);
-    const int64_t key_block_size = key_block(k_.shape[2]), columns = in_panels(v_.shape[3]);
+    const int64_t key_block_size = key_block(k_.shape[2]), columns = in_panels(v_);
     const Expr size = index_const(blocks.size), key_size = index_const(key_block_size);
     parallel(out, q_.shape[1], blocks.count, terms() * size, [&](const Expr& block, Body& body) {
       const Queries q = queries_of(body, blocks, block, q_.shape[2]);
       const std::string packed = alloc(body, "queries", q_.shape[3] * size),
-                        scores = alloc(body, "scores", key_size * size),
+                        scores = alloc(body, "scores", (key_size + index_const(1)) * size),
+                        weights = pairs_ ? alloc(body, "weights", half(key_size) * size) : scores,
                         sums = alloc(body, "sums", index_const(in_tiles(blocks.size) * columns)),
                         most = alloc(body, "most", size), total = alloc(body, "total", size),
                         factor = alloc(body, "factor", size);
       const std::string keys_copy = needs_copy(k_, false) ? alloc(body, "keys", key_size * k_.shape[3]) : "",
-                        values_copy = needs_copy(v_, true)
+                        values_copy = pairs_ ? alloc(body, "values", half(key_size) * index_const(columns))
+                                      : needs_copy(v_, true)
                                           ? alloc(body, "values", key_size * index_const(columns))
                                           : "";
-      pack_queries(body, q_, q, blocks, packed, scale_);
+      if (pairs_) clear(body, values_copy, half(key_size) * index_const(columns));
+      pack_queries(body, q_, q, blocks, packed);
       vectors(body, "lane", size, [&](const Expr& lane, Body& inner) {
         store(inner, most, lane, lowest());
         store(inner, total, lane, number(0));
       });
-      vectors(body, "cleared", index_const(blocks.size * columns),
-              [&](const Expr& at, Body& inner) { store(inner, sums, at, number(0)); });
+      clear(body, sums, index_const(blocks.size * columns));
       const Expr all_keys =
           causal_ ? let(body, "key_end", make_apply(ScalarOp::min_, {k_.shape[2], q.first + q.rows}))
                   : k_.shape[2];
@@ -81,8 +85,10 @@ class AttentionForward : AttentionBuilder {
                const Expr first = let(inner, "first_key", key_block * key_size);
                const Expr keys =
                    let(inner, "key_count", make_apply(ScalarOp::min_, {key_size, all_keys - first}));
+               const Expr terms = pairs_ ? let(inner, "pair_count", half(keys)) : keys;
                const Matrix k = rows_of(inner, k_, first, keys, keys_copy, false),
-                            v = rows_of(inner, v_, first, keys, values_copy, true);
+                            v = pairs_ ? interleaved(inner, v_, first, keys, terms, 2, 1, values_copy)
+                                       : rows_of(inner, v_, first, keys, values_copy, true);
                multiply(inner, {.rows = keys,
                                 .columns = blocks.size,
                                 .terms = q_.shape[3],
@@ -93,11 +99,11 @@ class AttentionForward : AttentionBuilder {
                                 .b = {packed, dtype_, index_const(0), size},
                                 .dst = scores});
                add_mask(inner, scores, first, keys, q, blocks);
-               softmax(inner, scores, first, keys, q, size, most, total, factor);
+               softmax(inner, scores, weights, first, keys, q, size, most, total, factor);
                multiply(inner, {.rows = size,
                                 .columns = columns,
-                                .terms = keys,
-                                .a = scores,
+                                .terms = terms,
+                                .a = weights,
                                 .a_origin = index_const(0),
                                 .a_row_stride = index_const(1),
                                 .a_term_stride = size,
@@ -106,41 +112,52 @@ class AttentionForward : AttentionBuilder {
                                 .start = Product::Start::kScaled,
                                 .factors = factor});
              });
-      finish(body, q, sums, columns, most, total);
+      finish(body, q, sums, most, total);
     });
   }
 
-  // Scores become exp(score - most), `most` and `total` take them in, `factor` is what brings earlier sums to
-  // the new maximum. Where every score so far is -inf, 0 stands for the maximum: exp gives 0, not NaN.
-  void softmax(Body& out, const std::string& scores, const Expr& first_key, const Expr& keys,
-               const Queries& q, const Expr& size, const std::string& most, const std::string& total,
-               const std::string& factor) {
+  // `weights` become exp(score - most), `most` and `total` take them in, `factor` is what brings earlier sums
+  // to the new maximum. Where every score so far is -inf, 0 stands for the maximum: exp gives 0, not NaN.
+  void softmax(Body& out, const std::string& scores, const std::string& weights, const Expr& first_key,
+               const Expr& keys, const Queries& q, const Expr& size, const std::string& most,
+               const std::string& total, const std::string& factor) {
     constexpr int kUnroll = 2;
     constexpr int64_t kRun = 16;  // keys summed by themselves: one long sum would lose digits
     vectors(
         out, "lane", size,
         [&](const Expr& lane, Body& body) {
           const Expr old = let(body, "old", load(most, lane));
-          const Expr highest =
-              reduce(body, "key", keys, ScalarOp::max_, old, [&](const Expr& key, Body& inner) {
-                const Expr at = key * size + lane;
-                Expr score = load(scores, at);
-                if (!causal_) return score;
-                const Expr later = is_later(first_key + key - q.first, lane);
-                score = let(inner, "score", make_apply(ScalarOp::select_, {later, lowest(), score}));
-                store(inner, scores, at, score);
-                return score;
-              });
+          const auto score_of = [&](const Expr& key) {
+            const Expr score = load(scores, key * size + lane);
+            return mask_ ? score : apply(ScalarOp::mul_, score, number(scale_));
+          };
+          const auto seen = [&](const Expr& key, const Expr& score) {
+            if (!causal_) return score;
+            const Expr later = is_later(first_key + key - q.first, lane);
+            return make_apply(ScalarOp::select_, {later, lowest(), score});
+          };
+          const Expr highest = reduce(body, "key", keys, ScalarOp::max_, old,
+                                      [&](const Expr& key, Body&) { return seen(key, score_of(key)); });
           const Expr none = make_apply(ScalarOp::eq_, {highest, lowest()});
           const Expr origin = let(body, "origin", make_apply(ScalarOp::select_, {none, number(0), highest}));
           const Expr scaled =
               let(body, "scaled", make_apply(ScalarOp::exp_, {apply(ScalarOp::sub_, old, origin)}));
           const auto exponential = [&](const Expr& key, Body& inner) {
-            const Expr at = key * size + lane;
-            const Expr e = let(inner, "e",
-                               make_apply(ScalarOp::exp_, {apply(ScalarOp::sub_, load(scores, at), origin)}));
-            store(inner, scores, at, e);
-            return e;
+            const Expr x = seen(key, apply(ScalarOp::sub_, score_of(key), origin));
+            return let(inner, "e", make_apply(ScalarOp::exp_, {x}));
+          };
+          const auto weigh = [&](const Expr& first, const Expr& step, Body& inner) {
+            if (!pairs_) {
+              const Expr key = first + step, e = exponential(key, inner);
+              store(inner, weights, key * size + lane, e);
+              return e;
+            }
+            const Expr key = first + step * index_const(2), next = key + index_const(1);
+            const Expr a = exponential(key, inner), exists = make_apply(ScalarOp::lt_, {next, keys});
+            const Expr b =
+                let(inner, "e", make_apply(ScalarOp::select_, {exists, exponential(next, inner), number(0)}));
+            store(inner, weights, half(key) * size + lane, pair(a, b));
+            return apply(ScalarOp::add_, a, b);
           };
           const Expr run = index_const(kRun);
           const Expr sum = reduce(
@@ -148,9 +165,8 @@ class AttentionForward : AttentionBuilder {
               apply(ScalarOp::mul_, load(total, lane), scaled), [&](const Expr& r, Body& inner) {
                 const Expr first = let(inner, "first", r * run);
                 const Expr count = simplify(make_apply(ScalarOp::min_, {run, keys - first}));
-                return reduce(
-                    inner, "key", count, ScalarOp::add_, number(0),
-                    [&](const Expr& key, Body& innermost) { return exponential(first + key, innermost); });
+                return reduce(inner, "key", pairs_ ? half(count) : count, ScalarOp::add_, number(0),
+                              [&](const Expr& key, Body& innermost) { return weigh(first, key, innermost); });
               });
           store(body, most, lane, highest);
           store(body, total, lane, sum);
@@ -160,7 +176,7 @@ class AttentionForward : AttentionBuilder {
   }
 
   // A query that nothing is visible to gives 0, and 0 as its logsumexp, as ATen's kernel does.
-  void finish(Body& out, const Queries& q, const std::string& sums, int64_t columns, const std::string& most,
+  void finish(Body& out, const Queries& q, const std::string& sums, const std::string& most,
               const std::string& total) {
     serial(out, "row", q.fresh, q.rows, [&](const Expr& row, Body& body) {
       const Expr all = let(body, "all", load(total, row));
@@ -168,10 +184,7 @@ class AttentionForward : AttentionBuilder {
       const Expr share =
           let(body, "share",
               make_apply(ScalarOp::select_, {nothing, number(0), apply(ScalarOp::div_, number(1), all)}));
-      vectors(body, "column", out_.shape[3], [&](const Expr& column, Body& inner) {
-        const Expr value = apply(ScalarOp::mul_, load(sums, row * index_const(columns) + column), share);
-        store(inner, out_.buffer, position(out_, q.first + row, column), make_cast(out_.dtype, value));
-      });
+      write_row(body, sums, row, out_, q.first + row, share);
       if (!lse_) return;
       store_lse(body, q.first + row, nothing, load(most, row), all);
     });
@@ -239,6 +252,7 @@ class AttentionForward : AttentionBuilder {
     });
   }
 
+  const bool few_queries_;
   const Tensor &q_, &k_, &v_, &out_;
   const Tensor* lse_;
 };
@@ -252,7 +266,10 @@ loop::Function lower_attention(const Graph& body, const std::vector<OperandLayou
                                const loop::Target& target) {
   if (body.nodes.back().op == Op::kAttentionBackward)
     return lower_attention_backward(body, inputs, outputs, name, target);
-  return AttentionForward(body, inputs, outputs, target).run(name);
+  const Node& node = body.nodes.back();
+  const int64_t queries = hint(node.types[0].shape[2], body);
+  const int64_t panel = loop::kTileVectors * target.lanes(node.types[0].dtype);
+  return AttentionForward(body, inputs, outputs, target, queries * 4 < panel).run(name);
 }
 
 }  // namespace ipex::graph

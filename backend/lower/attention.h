@@ -3,6 +3,10 @@
 // A block of queries lies in lanes: scores are computed transposed, keys down and queries across, so that the
 // softmax runs down columns without a horizontal step, keys and values are read row by row where they lie,
 // and the same micro-kernel (codegen/product_tile.h) does every product.
+//
+// Where the CPU multiplies pairs of bf16, tensors of bf16 are tensors of half as many pairs, each the bits of
+// an f32. What lies in memory serves as pairs of columns; pairs of rows are made by interleaving two of them,
+// which puts the even columns of a panel in its first vector and the odd ones in its second.
 #pragma once
 
 #include <functional>
@@ -20,11 +24,13 @@ class AttentionBuilder {
   using Body = std::vector<loop::Stmt>;
   using Each = std::function<void(const loop::Expr& var, Body& body)>;
 
+  // `pairs`: multiply pairs of bf16 where the CPU and the layouts allow it.
   AttentionBuilder(const Graph& body, const std::vector<OperandLayout>& inputs,
-                   const std::vector<OperandLayout>& outputs, const loop::Target& target);
+                   const std::vector<OperandLayout>& outputs, const loop::Target& target, bool pairs);
 
  protected:
-  // An operand or a result: [batch, heads, rows, columns], of logsumexp without columns.
+  // An operand or a result: [batch, heads, rows, columns], of logsumexp without columns. With pairs_, a
+  // column of a bf16 tensor is a pair.
   struct Tensor {
     std::string buffer;
     Dtype dtype;
@@ -46,6 +52,7 @@ class AttentionBuilder {
   std::string alloc(Body& out, std::string_view base, const loop::Expr& extent);  // of the type computed in
   void store(Body& out, const std::string& buffer, const loop::Expr& index, const loop::Expr& value) const;
   loop::Expr load(const std::string& buffer, const loop::Expr& index) const;  // from such scratch
+  void clear(Body& out, const std::string& buffer, const loop::Expr& extent);
   void serial(Body& out, std::string_view base, const loop::Expr& begin, const loop::Expr& end,
               const Each& each);
   void vectors(Body& out, std::string_view base, const loop::Expr& end, const Each& each, int unroll = 1);
@@ -85,18 +92,27 @@ class AttentionBuilder {
   Queries queries_of(Body& out, const QueryBlocks& blocks, const loop::Expr& block, const Dim& all);
   int64_t key_block(const Dim& keys) const;
 
-  // dst[column * block + lane] = x[lane's row, column] * factor
+  // dst[column * block + lane] = x[lane's row, column]
   void pack_queries(Body& out, const Tensor& x, const Queries& q, const QueryBlocks& blocks,
-                    const std::string& dst, double factor);
+                    const std::string& dst);
   // Rows first.. of x. Columns beyond the last are 0 when they are read in whole panels. A copy goes to
   // `scratch` where x's own memory will not do.
   bool needs_copy(const Tensor& x, bool in_panels) const;
   Matrix rows_of(Body& out, const Tensor& x, const loop::Expr& first, const loop::Expr& rows,
                  const std::string& scratch, bool in_panels);
 
-  // Adds (mask) to the scores of keys down and queries across.
+  // Where there is a mask: scales the scores of keys down and queries across, and adds it.
   void add_mask(Body& out, const std::string& scores, const loop::Expr& first_key, const loop::Expr& keys,
                 const Queries& q, const QueryBlocks& blocks);
+  // With pairs_: `pairs` rows of dst, each the pairs of the rows j * step and j * step + apart of x, counted
+  // from `first`; those from `rows` on are 0. Columns that fill x's last panel are not written.
+  Matrix interleaved(Body& out, const Tensor& x, const loop::Expr& first, const loop::Expr& rows,
+                     const loop::Expr& pairs, int64_t step, int64_t apart, const std::string& dst);
+  loop::Expr pair(const loop::Expr& a, const loop::Expr& b) const;
+
+  // to[row, ..] = sums[sum_row, ..] * factor
+  void write_row(Body& out, const std::string& sums, const loop::Expr& sum_row, const Tensor& to,
+                 const loop::Expr& row, const loop::Expr& factor);
   loop::Expr is_later(const loop::Expr& key, const loop::Expr& row) const;
 
   // dst[row, column] = start + sum over terms of a[row, term] * b[term, column]
@@ -114,12 +130,13 @@ class AttentionBuilder {
     bool padded = false;       // a has rows for the last tile, too; else its last row repeats
   };
   void multiply(Body& out, const Product& p);
+  static bool holds_pairs(const OperandLayout& layout, const Shape& shape);
   void multiply_tile(Body& out, const Product& p, const loop::Expr& first, int64_t rows, bool clamped);
 
   int64_t lanes() const { return target_.lanes(dtype_); }
   int64_t panel() const { return loop::kTileVectors * lanes(); }
-  int64_t in_panels(const Dim& columns) const;
-  int64_t in_tiles(int64_t rows) const;  // rounded up
+  int64_t in_panels(const Tensor& x) const;  // columns, not pairs of them, rounded up
+  int64_t in_tiles(int64_t rows) const;      // rounded up
 
   const Graph& graph_;
   const Node& node_;
@@ -128,7 +145,7 @@ class AttentionBuilder {
   loop::Names names_;
   std::vector<Tensor> inputs_, outputs_;
   const Tensor* mask_ = nullptr;
-  bool causal_ = false;
+  bool causal_ = false, pairs_ = false;
   double scale_ = 1;
   loop::Expr batch_, head_;  // what the statements being written are about
 };

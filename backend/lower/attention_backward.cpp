@@ -29,7 +29,7 @@ class AttentionBackward : AttentionBuilder {
  public:
   AttentionBackward(const Graph& body, const std::vector<OperandLayout>& inputs,
                     const std::vector<OperandLayout>& outputs, const loop::Target& target)
-      : AttentionBuilder(body, inputs, outputs, target),
+      : AttentionBuilder(body, inputs, outputs, target, true),
         grad_(inputs_[0]),
         q_(inputs_[1]),
         k_(inputs_[2]),
@@ -38,7 +38,7 @@ class AttentionBackward : AttentionBuilder {
         lse_(inputs_[5]) {
     if (inputs_.size() > 6) mask_ = &inputs_[6];
     blocks_ = query_blocks(q_.shape[2]);
-    columns_ = in_panels(q_.shape[3]);
+    columns_ = in_panels(q_);
     key_size_ = key_block(k_.shape[2]);
     served_ =
         same_extent(q_.shape[1], k_.shape[1]) ? 1 : *as_const_int(q_.shape[1]) / *as_const_int(k_.shape[1]);
@@ -54,6 +54,8 @@ class AttentionBackward : AttentionBuilder {
   }
 
  private:
+  // How many pairs hold n.
+  static Expr half(const Expr& n) { return simplify(floordiv(n + index_const(1), index_const(2))); }
   Expr size() const { return index_const(blocks_.size); }
   Expr columns() const { return index_const(columns_); }
 
@@ -79,8 +81,8 @@ class AttentionBackward : AttentionBuilder {
     head_ = simplify(key_head_ * served);
     packed_q_ = alloc(out, "queries", q_.shape[3] * size());
     packed_grad_ = alloc(out, "grads", q_.shape[3] * size());
-    p_ = alloc(out, "p", key_size * size());
-    ds_ = alloc(out, "ds", key_size * size());
+    p_ = alloc(out, "p", (key_size + index_const(1)) * size());
+    ds_ = alloc(out, "ds", (key_size + index_const(1)) * size());
     dq_ = alloc(out, "dq", served * rows_ * columns());
     dk_ = alloc(out, "dk", key_size * columns());
     dv_ = alloc(out, "dv", key_size * columns());
@@ -90,10 +92,24 @@ class AttentionBackward : AttentionBuilder {
       if (!needs_copy(x, whole_panels)) return std::string();
       return alloc(out, base, rows * (whole_panels ? columns() : x.shape[3]));
     };
-    q_copy_ = copy_of(q_, "q_rows", true, size());
-    grad_copy_ = copy_of(grad_, "grad_rows", true, size());
-    const std::string k_copy = copy_of(k_, "k_rows", true, key_size),
+    const std::string k_copy = copy_of(k_, "k_rows", !pairs_, key_size),
                       v_copy = copy_of(v_, "v_rows", false, key_size);
+    if (pairs_) {
+      const auto pairs_of = [&](std::string_view base, const Expr& terms, const Expr& width) {
+        const std::string buffer = alloc(out, base, terms * width);
+        clear(out, buffer, terms * width);
+        return buffer;
+      };
+      p_pairs_ = alloc(out, "p_pairs", (key_size + index_const(1)) * half(size()));
+      ds_pairs_ = alloc(out, "ds_pairs", (key_size + index_const(1)) * half(size()));
+      ds_by_key_ = alloc(out, "ds_by_key", half(key_size) * size());
+      k_pairs_ = pairs_of("k_pairs", half(key_size), columns());
+      q_copy_ = pairs_of("q_pairs", half(size()), columns());
+      grad_copy_ = pairs_of("grad_pairs", half(size()), columns());
+    } else {
+      q_copy_ = copy_of(q_, "q_rows", true, size());
+      grad_copy_ = copy_of(grad_, "grad_rows", true, size());
+    }
 
     for_served(out, [&](Body& body) { sum_rows(body); });
     clear(out, dq_, served * rows_ * columns());
@@ -102,15 +118,17 @@ class AttentionBackward : AttentionBuilder {
              const Expr first = let(body, "first_key", block * key_size);
              const Expr keys =
                  let(body, "key_count", make_apply(ScalarOp::min_, {key_size, k_.shape[2] - first}));
-             const Matrix k = rows_of(body, k_, first, keys, k_copy, true),
+             const Matrix k = rows_of(body, k_, first, keys, k_copy, !pairs_),
                           v = rows_of(body, v_, first, keys, v_copy, false);
+             const Matrix k_columns =
+                 pairs_ ? interleaved(body, k_, first, keys, half(keys), 2, 1, k_pairs_) : k;
              clear(body, dk_, key_size * columns());
              clear(body, dv_, key_size * columns());
              const Expr begin = causal_ ? floordiv(first, size()) : index_const(0);
              for_served(body, [&](Body& inner) {
                serial(inner, "query_block", simplify(begin), blocks_.count,
                       [&](const Expr& query_block, Body& innermost) {
-                        meet(innermost, query_block, first, keys, k, v);
+                        meet(innermost, query_block, first, keys, k, v, k_columns);
                       });
              });
              write(body, dk_, outputs_[1], first, keys, scale_);
@@ -131,7 +149,9 @@ class AttentionBackward : AttentionBuilder {
       const Expr sum = reduce(
           body, "column", q_.shape[3], ScalarOp::add_, number(0),
           [&](const Expr& column, Body&) {
-            return apply(ScalarOp::mul_, element(grad_, row, column), element(out_, row, column));
+            const Expr a = element(grad_, row, column), b = element(out_, row, column);
+            if (pairs_) return make_apply(ScalarOp::dot_bf16_, {a, b, number(0)});
+            return apply(ScalarOp::mul_, a, b);
           },
           true);
       store(body, delta_, of_member(row), sum);
@@ -140,21 +160,20 @@ class AttentionBackward : AttentionBuilder {
 
   Expr of_member(const Expr& row) const { return member_ * q_.shape[2] + row; }
 
-  void clear(Body& out, const std::string& buffer, const Expr& extent) {
-    vectors(out, "cleared", extent, [&](const Expr& at, Body& body) { store(body, buffer, at, number(0)); });
-  }
-
   // One block of queries and one of keys.
   void meet(Body& out, const Expr& query_block, const Expr& first_key, const Expr& all_keys, const Matrix& k,
-            const Matrix& v) {
+            const Matrix& v, const Matrix& k_columns) {
     const Queries q = queries_of(out, blocks_, query_block, q_.shape[2]);
     Expr keys = all_keys;
     if (causal_)
       keys = let(out, "key_end", make_apply(ScalarOp::min_, {all_keys, q.first + q.rows - first_key}));
-    pack_queries(out, q_, q, blocks_, packed_q_, scale_);
-    pack_queries(out, grad_, q, blocks_, packed_grad_, 1);
-    const Matrix q_rows = rows_of(out, q_, q.first, q.rows, q_copy_, true),
-                 grad_rows = rows_of(out, grad_, q.first, q.rows, grad_copy_, true);
+    pack_queries(out, q_, q, blocks_, packed_q_);
+    pack_queries(out, grad_, q, blocks_, packed_grad_);
+    const auto rows_as_terms = [&](const Tensor& x, const std::string& copy) {
+      if (!pairs_) return rows_of(out, x, q.first, q.rows, copy, true);
+      return interleaved(out, x, q.first, q.rows, half(size()), 1, blocks_.size / 2, copy);
+    };
+    const Matrix q_rows = rows_as_terms(q_, q_copy_), grad_rows = rows_as_terms(grad_, grad_copy_);
     const auto by_key = [&](const Matrix& a, const std::string& packed, const std::string& dst) {
       multiply(out, {.rows = keys,
                      .columns = blocks_.size,
@@ -170,29 +189,30 @@ class AttentionBackward : AttentionBuilder {
     by_key(v, packed_grad_, ds_);
     add_mask(out, p_, first_key, keys, q, blocks_);
     probabilities(out, first_key, keys, q);
+    if (pairs_) pair_up(out, keys);
     const auto over_queries = [&](const std::string& a, const Matrix& b, const std::string& dst) {
       multiply(out, {.rows = keys,
                      .columns = columns_,
-                     .terms = q.rows,
+                     .terms = pairs_ ? half(size()) : q.rows,
                      .a = a,
                      .a_origin = index_const(0),
-                     .a_row_stride = size(),
+                     .a_row_stride = pairs_ ? half(size()) : size(),
                      .a_term_stride = index_const(1),
                      .b = b,
                      .dst = dst,
                      .start = Product::Start::kAdd,
                      .padded = true});
     };
-    over_queries(p_, grad_rows, dv_);
-    over_queries(ds_, q_rows, dk_);
+    over_queries(pairs_ ? p_pairs_ : p_, grad_rows, dv_);
+    over_queries(pairs_ ? ds_pairs_ : ds_, q_rows, dk_);
     multiply(out, {.rows = size(),
                    .columns = columns_,
-                   .terms = keys,
-                   .a = ds_,
+                   .terms = pairs_ ? half(keys) : keys,
+                   .a = pairs_ ? ds_by_key_ : ds_,
                    .a_origin = index_const(0),
                    .a_row_stride = index_const(1),
                    .a_term_stride = size(),
-                   .b = k,
+                   .b = k_columns,
                    .dst = dq_,
                    .dst_origin = simplify((member_ * rows_ + q.first) * columns()),
                    .start = Product::Start::kAdd});
@@ -213,7 +233,9 @@ class AttentionBackward : AttentionBuilder {
           const Expr none = let(body, "none", foreign(lane, q));
           serial(body, "key", index_const(0), keys, [&](const Expr& key, Body& inner) {
             const Expr at = key * size() + lane;
-            Expr p = make_apply(ScalarOp::exp_, {apply(ScalarOp::sub_, load(p_, at), lse)});
+            Expr score = load(p_, at);
+            if (!mask_) score = apply(ScalarOp::mul_, score, number(scale_));
+            Expr p = make_apply(ScalarOp::exp_, {apply(ScalarOp::sub_, score, lse)});
             Expr dropped = none;
             if (causal_) {
               const Expr later = is_later(first_key + key - q.first, lane);
@@ -226,12 +248,37 @@ class AttentionBackward : AttentionBuilder {
           });
         },
         kUnroll);
-    if (as_const_int(keys)) return;
-    const Expr tile = index_const(in_tiles(1));
-    const Expr whole = floordiv(keys + tile - index_const(1), tile) * tile;
+    const Expr rows = rows_filled(keys);
+    if (as_const_int(simplify(rows - keys)) == 0) return;
     for (const std::string& buffer : {p_, ds_})
-      vectors(out, "filled", (whole - keys) * size(),
+      vectors(out, "filled", (rows - keys) * size(),
               [&](const Expr& at, Body& body) { store(body, buffer, keys * size() + at, number(0)); });
+  }
+
+  // Rows of p and ds that products read: whole tiles, unless their number is known; whole pairs.
+  Expr rows_filled(const Expr& keys) const {
+    Expr rows = keys;
+    const Expr tile = index_const(in_tiles(1)), one = index_const(1);
+    if (!as_const_int(keys)) rows = floordiv(keys + tile - one, tile) * tile;
+    return simplify(pairs_ ? half(rows) * index_const(2) : rows);
+  }
+
+  // p and ds as pairs of queries, those of a block's halves, and ds as pairs of keys.
+  void pair_up(Body& out, const Expr& keys) {
+    const Expr rows = rows_filled(keys), queries = half(size());
+    serial(out, "key", index_const(0), rows, [&](const Expr& key, Body& body) {
+      vectors(body, "lane", queries, [&](const Expr& lane, Body& inner) {
+        const Expr at = key * size() + lane, to = key * queries + lane;
+        store(inner, p_pairs_, to, pair(load(p_, at), load(p_, at + queries)));
+        store(inner, ds_pairs_, to, pair(load(ds_, at), load(ds_, at + queries)));
+      });
+    });
+    serial(out, "pair", index_const(0), half(keys), [&](const Expr& j, Body& body) {
+      vectors(body, "lane", size(), [&](const Expr& lane, Body& inner) {
+        const Expr at = j * index_const(2) * size() + lane;
+        store(inner, ds_by_key_, j * size() + lane, pair(load(ds_, at), load(ds_, at + size())));
+      });
+    });
   }
 
   // Is this lane a query of another block, or none? A constant where no lane is.
@@ -244,11 +291,7 @@ class AttentionBackward : AttentionBuilder {
   void write(Body& out, const std::string& sums, const Tensor& to, const Expr& first, const Expr& rows,
              double factor, const Expr& first_sum = index_const(0)) {
     serial(out, "row", index_const(0), rows, [&](const Expr& row, Body& body) {
-      vectors(body, "column", to.shape[3], [&](const Expr& column, Body& inner) {
-        Expr value = load(sums, (first_sum + row) * columns() + column);
-        if (factor != 1) value = apply(ScalarOp::mul_, value, number(factor));
-        store(inner, to.buffer, position(to, first + row, column), make_cast(to.dtype, value));
-      });
+      write_row(body, sums, first_sum + row, to, first + row, number(factor));
     });
   }
 
@@ -257,6 +300,7 @@ class AttentionBackward : AttentionBuilder {
   int64_t columns_ = 0, key_size_ = 0, served_ = 1;
   Expr rows_;               // of dq, a head
   Expr key_head_, member_;  // the task's head of keys; which of the heads of queries that it serves
+  std::string p_pairs_, ds_pairs_, ds_by_key_, k_pairs_;  // with pairs_
   std::string packed_q_, packed_grad_, p_, ds_, dq_, dk_, dv_, lse_rows_, delta_, q_copy_, grad_copy_;
 };
 

@@ -27,6 +27,7 @@ namespace {
 
 constexpr int64_t kMostQueries = 64,
                   kMostKeys = 128;          // of a block: scores of 32 KB, beside keys and values in L2
+constexpr int64_t kPairedScores = 256;      // fewer are not worth the rounding of probabilities to bf16
 constexpr int64_t kGrainTerms = 128 << 10;  // multiply-adds worth waking a thread for
 
 Expr least(const Expr& a, const Expr& b) { return simplify(make_apply(ScalarOp::min_, {a, b})); }
@@ -35,22 +36,49 @@ Expr ceildiv(const Expr& a, int64_t b) { return floordiv(a + index_const(b - 1),
 }  // namespace
 
 AttentionBuilder::AttentionBuilder(const Graph& body, const std::vector<OperandLayout>& inputs,
-                                   const std::vector<OperandLayout>& outputs, const loop::Target& target)
+                                   const std::vector<OperandLayout>& outputs, const loop::Target& target,
+                                   bool pairs)
     : graph_(body), node_(body.nodes.back()), target_(target) {
-  for (size_t k = 0; k < inputs.size(); ++k) {
-    const Type& type = body.nodes[body.inputs[k]].types[0];
-    inputs_.push_back({"in" + std::to_string(k), type.dtype, type.shape, inputs[k]});
+  const size_t mask = node_.op == Op::kAttention ? 3 : 6;  // its place among the inputs
+  std::vector<Type> types;
+  std::vector<OperandLayout> layouts = inputs;
+  layouts.insert(layouts.end(), outputs.begin(), outputs.end());
+  for (int32_t input : body.inputs) types.push_back(body.nodes[input].types[0]);
+  for (const GraphOutput& output : body.outputs) types.push_back(body.type(output.value));
+  const auto is_matrix = [&](size_t k) {
+    return types[k].shape.size() == 4 && (k != mask || k >= inputs.size());
+  };
+  const Expr scores = node_.types[0].shape[2] * types[node_.op == Op::kAttention ? 1 : 2].shape[2];
+  pairs_ = pairs && target.native_bf16 && node_.types[0].dtype == Dtype::kBF16 &&
+           hint(scores, body) >= kPairedScores;
+  for (size_t k = 0; k < types.size(); ++k)
+    pairs_ = pairs_ && (!is_matrix(k) || holds_pairs(layouts[k], types[k].shape));
+  for (size_t k = 0; k < types.size(); ++k) {
+    const bool is_input = k < inputs.size();
+    const std::string name = is_input ? "in" + std::to_string(k) : "out" + std::to_string(k - inputs.size());
+    Tensor x{name, types[k].dtype, types[k].shape, layouts[k]};
+    if (pairs_ && is_matrix(k)) {
+      const auto halve = [](Expr& e) { e = simplify(floordiv(e, index_const(2))); };
+      x.dtype = Dtype::kF32;
+      halve(x.shape[3]);
+      for (size_t d = 0; d < 3; ++d) halve(x.layout.strides[d]);
+      halve(x.layout.offset);
+      halve(x.layout.extent);
+    }
+    names_.reserve(name);
+    (is_input ? inputs_ : outputs_).push_back(std::move(x));
   }
-  for (size_t k = 0; k < outputs.size(); ++k) {
-    const Type& type = body.type(body.outputs[k].value);
-    outputs_.push_back({"out" + std::to_string(k), type.dtype, type.shape, outputs[k]});
-  }
-  for (const std::vector<Tensor>* tensors : {&inputs_, &outputs_})
-    for (const Tensor& x : *tensors) names_.reserve(x.buffer);
   for (const std::string& symbol : body.symbols) names_.reserve(symbol);
   dtype_ = opmath(outputs_[0].dtype);
   causal_ = node_.attr<bool>("causal");
   scale_ = node_.attr<double>("scale");
+}
+
+// Columns side by side, everything else an even number of elements apart.
+bool AttentionBuilder::holds_pairs(const OperandLayout& layout, const Shape& shape) {
+  const auto even = [](const Expr& e) { return as_const_int(simplify(floormod(e, index_const(2)))) == 0; };
+  return as_const_int(layout.strides[3]) == 1 && even(shape[3]) && even(layout.offset) &&
+         even(layout.extent) && std::all_of(layout.strides.begin(), layout.strides.end() - 1, even);
 }
 
 loop::Function AttentionBuilder::function(const std::string& name, Body body) const {
@@ -87,6 +115,10 @@ void AttentionBuilder::store(Body& out, const std::string& buffer, const Expr& i
 
 Expr AttentionBuilder::load(const std::string& buffer, const Expr& index) const {
   return make_load(buffer, dtype_, simplify(index));
+}
+
+void AttentionBuilder::clear(Body& out, const std::string& buffer, const Expr& extent) {
+  vectors(out, "cleared", extent, [&](const Expr& at, Body& body) { store(body, buffer, at, number(0)); });
 }
 
 void AttentionBuilder::serial(Body& out, std::string_view base, const Expr& begin, const Expr& end,
@@ -170,9 +202,9 @@ Expr AttentionBuilder::element(const Tensor& x, const Expr& row, const Expr& col
 
 // ---- blocks of queries ----
 
-int64_t AttentionBuilder::in_panels(const Dim& columns) const {
-  const int64_t n = *as_const_int(columns);
-  return (n + panel() - 1) / panel() * panel();
+int64_t AttentionBuilder::in_panels(const Tensor& x) const {
+  const int64_t columns = *as_const_int(x.shape[3]) * (pairs_ ? 2 : 1);
+  return (columns + panel() - 1) / panel() * panel();
 }
 
 int64_t AttentionBuilder::in_tiles(int64_t rows) const {
@@ -222,7 +254,7 @@ int64_t AttentionBuilder::key_block(const Dim& keys) const {
 }
 
 void AttentionBuilder::pack_queries(Body& out, const Tensor& x, const Queries& q, const QueryBlocks& blocks,
-                                    const std::string& dst, double factor) {
+                                    const std::string& dst) {
   const Expr size = index_const(blocks.size), columns = x.shape[3];
   serial(out, "column", index_const(0), columns, [&](const Expr& column, Body& body) {
     vectors(body, "lane", size, [&](const Expr& lane, Body& inner) {
@@ -231,10 +263,6 @@ void AttentionBuilder::pack_queries(Body& out, const Tensor& x, const Queries& q
         row = q.first + make_apply(ScalarOp::min_, {lane, simplify(q.rows - index_const(1))});
       store(inner, dst, column * size + lane, element(x, row, column));
     });
-  });
-  if (factor == 1) return;
-  vectors(out, "lane", columns * size, [&](const Expr& lane, Body& body) {
-    store(body, dst, lane, apply(ScalarOp::mul_, load(dst, lane), number(factor)));
   });
 }
 
@@ -252,7 +280,7 @@ AttentionBuilder::Matrix AttentionBuilder::rows_of(Body& out, const Tensor& x, c
                                                    bool whole_panels) {
   if (scratch.empty())
     return {x.buffer, x.dtype, let(out, "rows_at", position(x, first, index_const(0))), x.layout.strides[2]};
-  const Expr width = whole_panels ? index_const(in_panels(x.shape[3])) : x.shape[3];
+  const Expr width = whole_panels ? index_const(in_panels(x)) : x.shape[3];
   serial(out, "row", index_const(0), rows, [&](const Expr& row, Body& body) {
     vectors(body, "column", x.shape[3], [&](const Expr& column, Body& inner) {
       store(inner, scratch, row * width + column, element(x, first + row, column));
@@ -266,6 +294,67 @@ AttentionBuilder::Matrix AttentionBuilder::rows_of(Body& out, const Tensor& x, c
   return {scratch, dtype_, index_const(0), width};
 }
 
+Expr AttentionBuilder::pair(const Expr& a, const Expr& b) const {
+  return make_apply(ScalarOp::pair_bf16_, {a, b});
+}
+
+AttentionBuilder::Matrix AttentionBuilder::interleaved(Body& out, const Tensor& x, const Expr& first,
+                                                       const Expr& rows, const Expr& pairs, int64_t step,
+                                                       int64_t apart, const std::string& dst) {
+  const loop::Type word{Dtype::kI32};
+  const auto value = [&](int64_t n) { return loop::make_int(word, n); };
+  const Expr width = index_const(in_panels(x));
+  const int64_t columns = *as_const_int(x.shape[3]);
+  serial(out, "pair", index_const(0), pairs, [&](const Expr& j, Body& body) {
+    struct Row {
+      Expr exists, at;
+    };
+    const auto row = [&](int64_t offset) {
+      const Expr wanted = simplify(j * index_const(step) + index_const(offset));
+      return Row{let(body, "exists", make_apply(ScalarOp::lt_, {wanted, rows})),
+                 let(body, "row", first + least(wanted, rows - index_const(1)))};
+    };
+    const Row lower = row(0), upper = row(apart);
+    for (int64_t begin = 0; begin < columns; begin += lanes())
+      vectors(body, "column", index_const(std::min(lanes(), columns - begin)),
+              [&](const Expr& lane, Body& inner) {
+                const auto pairs_of = [&](const Row& r) {
+                  const Expr bits = loop::make_apply_as(ScalarOp::bitcast_int_,
+                                                        {element(x, r.at, lane + index_const(begin))}, word);
+                  return let(inner, "pairs", make_apply(ScalarOp::select_, {r.exists, bits, value(0)}));
+                };
+                const Expr a = pairs_of(lower), b = pairs_of(upper);
+                const auto put = [&](int64_t offset, const Expr& low, const Expr& high) {
+                  const Expr both = make_apply(ScalarOp::bitor_, {low, high});
+                  store(inner, dst, j * width + index_const(2 * begin + offset) + lane,
+                        loop::make_apply_as(ScalarOp::bitcast_float_, {both}, {dtype_}));
+                };
+                const Expr half = value(16), low = value(0xffff), high = value(-0x10000);
+                put(0, make_apply(ScalarOp::bitand_, {a, low}), make_apply(ScalarOp::shl_, {b, half}));
+                put(lanes(), make_apply(ScalarOp::bitand_, {make_apply(ScalarOp::shr_, {a, half}), low}),
+                    make_apply(ScalarOp::bitand_, {b, high}));
+              });
+  });
+  return {dst, dtype_, index_const(0), width};
+}
+
+void AttentionBuilder::write_row(Body& out, const std::string& sums, const Expr& sum_row, const Tensor& to,
+                                 const Expr& row, const Expr& factor) {
+  const Expr origin = let(out, "sums_at", sum_row * index_const(in_panels(to)));
+  const auto sum = [&](const Expr& at) { return apply(ScalarOp::mul_, load(sums, origin + at), factor); };
+  if (!pairs_)
+    return vectors(out, "column", to.shape[3], [&](const Expr& column, Body& body) {
+      store(body, to.buffer, position(to, row, column), make_cast(to.dtype, sum(column)));
+    });
+  const int64_t columns = *as_const_int(to.shape[3]);
+  for (int64_t begin = 0; begin < columns; begin += lanes())
+    vectors(out, "column", index_const(std::min(lanes(), columns - begin)),
+            [&](const Expr& lane, Body& body) {
+              const Expr even = lane + index_const(2 * begin), odd = even + index_const(lanes());
+              store(body, to.buffer, position(to, row, lane + index_const(begin)), pair(sum(even), sum(odd)));
+            });
+}
+
 void AttentionBuilder::add_mask(Body& out, const std::string& scores, const Expr& first_key, const Expr& keys,
                                 const Queries& q, const QueryBlocks& blocks) {
   if (!mask_) return;
@@ -276,8 +365,8 @@ void AttentionBuilder::add_mask(Body& out, const std::string& scores, const Expr
       if (!blocks.shifted)
         row = q.first + make_apply(ScalarOp::min_, {lane, simplify(q.rows - index_const(1))});
       const Expr at = key * size + lane;
-      store(inner, scores, at,
-            apply(ScalarOp::add_, load(scores, at), element(*mask_, row, first_key + key)));
+      const Expr scaled = apply(ScalarOp::mul_, load(scores, at), number(scale_));
+      store(inner, scores, at, apply(ScalarOp::add_, scaled, element(*mask_, row, first_key + key)));
     });
   });
 }
@@ -314,7 +403,7 @@ void AttentionBuilder::multiply_tile(Body& out, const Product& p, const Expr& fi
   serial(
       out, "panel", index_const(0), index_const(p.columns / panel()),
       [&](const Expr& panel_index, Body& body) {
-        loop::ProductTile tile{.term = {.var = names_.fresh("term")}};
+        loop::ProductTile tile{.term = {.var = names_.fresh("term")}, .pairs = pairs_};
         tile.term.begin = index_const(0);
         tile.term.end = p.terms;
         const Expr term = make_var(tile.term.var), column = panel_index * index_const(panel());

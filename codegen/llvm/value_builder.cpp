@@ -163,6 +163,10 @@ llvm::Value* ValueBuilder::arithmetic(ScalarOp op, Type t, llvm::ArrayRef<llvm::
   switch (op) {
     case ScalarOp::fma_:
       return ir_.CreateIntrinsic(llvm::Intrinsic::fma, {a->getType()}, {a, b, args[2]});
+    case ScalarOp::pair_bf16_:
+      return pair_bf16(t, a, b);
+    case ScalarOp::dot_bf16_:
+      return dot_bf16(t, a, b, args[2]);
     case ScalarOp::isnan_:
       return ir_.CreateFCmpUNO(a, a);
     case ScalarOp::isinf_:

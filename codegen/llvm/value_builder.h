@@ -45,6 +45,8 @@ class ValueBuilder {
   llvm::Value* call_sleef(const MathFunction& f, Type t, llvm::ArrayRef<llvm::Value*> args);
   llvm::Value* float_remainder(const MathFunction& f, Type t, llvm::Value* a, llvm::Value* b);
   llvm::Value* float_to_int(llvm::Value* x, Type from, Dtype to);
+  llvm::Value* pair_bf16(Type t, llvm::Value* a, llvm::Value* b);
+  llvm::Value* dot_bf16(Type t, llvm::Value* a, llvm::Value* b, llvm::Value* c);
   llvm::Value* to_bf16(llvm::Value* x, Type f32);
   llvm::Value* round_to_bf16(llvm::Value* x, Type f32);
   llvm::Value* is_denormal(llvm::Value* x, Type f32);

@@ -56,7 +56,7 @@ llvm::Value* ValueBuilder::float_to_int(llvm::Value* x, Type from, Dtype to) {
 // the sequence everywhere: LLVM 22 believes that the sign bit of a scalar converted by the instruction is 0,
 // and drops what is computed from it.
 llvm::Value* ValueBuilder::to_bf16(llvm::Value* x, Type f32) {
-  if (!target_.native_bf16_convert || !f32.is_vector()) return round_to_bf16(x, f32);
+  if (!target_.native_bf16 || !f32.is_vector()) return round_to_bf16(x, f32);
   const Type half = f32.with_dtype(Dtype::kBF16);
   auto* bfloat = llvm::FixedVectorType::get(ir_.getBFloatTy(), f32.lanes);
   llvm::Value* converted = ir_.CreateBitCast(ir_.CreateFPTrunc(x, bfloat), type(half));
@@ -73,6 +73,46 @@ llvm::Value* ValueBuilder::to_bf16(llvm::Value* x, Type f32) {
   result->addIncoming(converted, block);
   result->addIncoming(rounded, rare);
   return result;
+}
+
+// Denormals are 0 here where the CPU converts: what multiplies pairs takes them for that.
+llvm::Value* ValueBuilder::pair_bf16(Type t, llvm::Value* a, llvm::Value* b) {
+  const Type word = t.with_dtype(Dtype::kI32), half = t.with_dtype(Dtype::kBF16);
+  const auto bits = [&](llvm::Value* x) {
+    llvm::Value* rounded = nullptr;
+    if (target_.native_bf16 && t.is_vector()) {
+      auto* bfloat = llvm::FixedVectorType::get(ir_.getBFloatTy(), t.lanes);
+      rounded = ir_.CreateBitCast(ir_.CreateFPTrunc(x, bfloat), type(half));
+    } else {
+      rounded = round_to_bf16(x, t);
+    }
+    return ir_.CreateZExt(rounded, type(word));
+  };
+  return ir_.CreateBitCast(ir_.CreateOr(bits(a), ir_.CreateShl(bits(b), 16)), type(t));
+}
+
+// vdpbf16ps where a vector is one register of a CPU that has it.
+llvm::Value* ValueBuilder::dot_bf16(Type t, llvm::Value* a, llvm::Value* b, llvm::Value* c) {
+  llvm::Intrinsic::ID id = llvm::Intrinsic::not_intrinsic;
+  if (t.lanes == 16) id = llvm::Intrinsic::x86_avx512bf16_dpbf16ps_512;
+  if (t.lanes == 8) id = llvm::Intrinsic::x86_avx512bf16_dpbf16ps_256;
+  if (t.lanes == 4) id = llvm::Intrinsic::x86_avx512bf16_dpbf16ps_128;
+  if (target_.native_bf16 && id != llvm::Intrinsic::not_intrinsic) {
+    auto* pairs = llvm::FixedVectorType::get(ir_.getBFloatTy(), 2 * t.lanes);
+    return ir_.CreateIntrinsic(id, {c, ir_.CreateBitCast(a, pairs), ir_.CreateBitCast(b, pairs)});
+  }
+  const Type word = t.with_dtype(Dtype::kI32);
+  const auto lower = [&](llvm::Value* x) {
+    return ir_.CreateBitCast(ir_.CreateShl(ir_.CreateBitCast(x, type(word)), 16), type(t));
+  };
+  const auto upper = [&](llvm::Value* x) {
+    llvm::Value* kept = ir_.CreateAnd(ir_.CreateBitCast(x, type(word)), integer(word, -65536));
+    return ir_.CreateBitCast(kept, type(t));
+  };
+  const auto fma = [&](llvm::Value* x, llvm::Value* y, llvm::Value* z) {
+    return ir_.CreateIntrinsic(llvm::Intrinsic::fma, {type(t)}, {x, y, z});
+  };
+  return fma(lower(a), lower(b), fma(upper(a), upper(b), c));
 }
 
 // By lane, or by lanes that are a register apart. vfpclassps is one instruction where LLVM makes three of its

@@ -350,6 +350,14 @@ inline bool op_bitnot(bool a) { return !a; }
 template <class T> T op_shl(T a, T b) { return b < 0 || b >= T(8 * sizeof(T)) ? T(0) : static_cast<T>(static_cast<Unsigned<T>>(a) << b); }
 template <class T> T op_shr(T a, T b) { return static_cast<T>(a >> (b < 0 || b >= T(8 * sizeof(T)) ? 8 * sizeof(T) - 1 : b)); }
 template <class T> T op_fma(T a, T b, T c) { return std::fma(a, b, c); }
+inline float op_pair_bf16(float a, float b) {
+  return std::bit_cast<float>(static_cast<uint32_t>(bf16(b).bits) << 16 | bf16(a).bits);
+}
+inline float op_dot_bf16(float a, float b, float c) {
+  const auto lower = [](float x) { return std::bit_cast<float>(std::bit_cast<uint32_t>(x) << 16); };
+  const auto upper = [](float x) { return std::bit_cast<float>(std::bit_cast<uint32_t>(x) & 0xffff0000u); };
+  return std::fma(lower(a), lower(b), std::fma(upper(a), upper(b), c));
+}
 template <class T> T op_copysign(T a, T b) { return std::copysign(a, b); }
 template <class T> T op_pow(T a, T b) { return std::pow(a, b); }
 template <class T> T op_atan2(T a, T b) { return std::atan2(a, b); }

@@ -259,6 +259,17 @@ int64_t float_to_int(double value, Dtype dtype) {
   return wrap(dtype, static_cast<uint64_t>(static_cast<int64_t>(wide)));
 }
 
+// A pair of bf16 is the bits of an f32: lower half, upper half.
+float lower(float pair) { return std::bit_cast<float>(std::bit_cast<uint32_t>(pair) << 16); }
+float upper(float pair) { return std::bit_cast<float>(std::bit_cast<uint32_t>(pair) & 0xffff0000u); }
+float pair_bf16(float a, float b) {
+  return std::bit_cast<float>(uint32_t{f32_to_bf16(b)} << 16 | f32_to_bf16(a));
+}
+float dot_bf16(float a, float b, float c) {
+  const float first = std::fma(upper(a), upper(b), c);
+  return std::fma(lower(a), lower(b), first);
+}
+
 }  // namespace
 
 Scalar eval_scalar(ScalarOp op, std::span<const Scalar> args, Dtype result) {
@@ -279,6 +290,10 @@ Scalar eval_scalar(ScalarOp op, std::span<const Scalar> args, Dtype result) {
     out.i = std::isnan(a.f);
   } else if (op == ScalarOp::isinf_) {
     out.i = std::isinf(a.f);
+  } else if (op == ScalarOp::pair_bf16_) {
+    out.f = pair_bf16(static_cast<float>(a.f), static_cast<float>(b.f));
+  } else if (op == ScalarOp::dot_bf16_) {
+    out.f = dot_bf16(static_cast<float>(a.f), static_cast<float>(b.f), static_cast<float>(c.f));
   } else if (row.result == ResultRule::kBoolean) {
     out.i = is_float(a.dtype) ? compare(op, a.f, b.f) : compare(op, a.i, b.i);
   } else if (a.dtype == Dtype::kF32) {

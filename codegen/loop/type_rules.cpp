@@ -99,6 +99,9 @@ std::string apply_error(ScalarOp op, std::span<const Expr> args, Type result) {
     if (args[i]->type != type)
       return "operands of " + quote(row.name) + " differ in type: " + to_string(type) + " and " +
              to_string(args[i]->type);
+  const bool pairs = op == ScalarOp::pair_bf16_ || op == ScalarOp::dot_bf16_;
+  if (pairs && type.dtype != Dtype::kF32)
+    return quote(row.name) + " of " + to_string(type) + ": it takes f32";
   if (!in_domain(row.domain, type.dtype))
     return quote(row.name) + " of " + to_string(type) + ": it takes " + std::string(describe(row.domain));
   if (result != apply_type(op, args))

@@ -56,6 +56,14 @@ TEST(Assembly, Bf16Conversion) {
   expect_match(vectors("bf16", 16, "cast.f32(a)", "f32"), Isa::kAvx512, "vpslld.*zmm");
 }
 
+TEST(Assembly, PairsOfBf16) {
+  const std::string dot = vectors("f32", 16, "dot_bf16(broadcast(z[i], 16), b, a)");
+  expect_match(dot, Isa::kAvx512Bf16, "vdpbf16ps.*zmm");
+  expect_no_match(dot, Isa::kAvx512, "vdpbf16ps");
+  expect_no_match(dot, Isa::kAvx2, "call");
+  expect_match(vectors("f32", 16, "pair_bf16(a, b)"), Isa::kAvx512Bf16, "vcvtneps2bf16.*ymm");
+}
+
 TEST(Assembly, F16Conversion) {
   for (Isa isa : {Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16}) {
     expect_match(vectors("f16", 8, "cast.f32(a)", "f32"), isa, "vcvtph2ps");

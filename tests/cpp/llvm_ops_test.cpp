@@ -31,6 +31,7 @@ bool in_domain(ScalarOp op, Dtype dtype) {
 
 bool is_bitcast(ScalarOp op) { return op == ScalarOp::bitcast_int_ || op == ScalarOp::bitcast_float_; }
 bool is_defined(ScalarOp op, Dtype dtype) {
+  if (op == ScalarOp::pair_bf16_ || op == ScalarOp::dot_bf16_) return false;  // below
   if (op == ScalarOp::bitcast_float_) return dtype == Dtype::kI32 || dtype == Dtype::kI64;
   return in_domain(op, dtype);
 }
@@ -132,6 +133,58 @@ TEST_P(ScalarOps, AgreeWithTheInterpreter) {
               actual.set_float(k, expected.get_float(k));
         EXPECT_EQ(difference(expected, actual, allowed_ulps(ops[i], dtype)), "")
             << sources[i].name << " of " << name(dtype) << "x" << lanes << " on " << name(isa);
+      }
+    }
+  }
+}
+
+// Pairs of bf16: made exactly as casts make each half, multiplied with at most two roundings. Denormals,
+// which some CPUs take for 0, are left out.
+TEST(PairsOfBf16, AgreeWithTheInterpreter) {
+  constexpr int64_t kNumbers = 3072;
+  std::mt19937 random(5);
+  std::normal_distribution<double> normal(0, 3);
+  std::vector<Array> numbers(5, Array(Dtype::kF32, kNumbers));
+  // The interpreter keeps a pair as a number: an infinity in the upper half would be a NaN to it.
+  for (size_t k = 0; k < numbers.size(); ++k)
+    for (int64_t i = 0; i < kNumbers; ++i)
+      numbers[k].set_float(i, i % 97 == 0                  ? 0.0
+                              : i % 101 == 0 && k % 2 == 0 ? -std::numeric_limits<double>::infinity()
+                                                           : normal(random));
+  for (int64_t i = 0; i < kNumbers; i += 211) numbers[i % 3 * 2].set_float(i, std::nan(""));
+  const auto pair = [](const Expr& a, const Expr& b) { return make_apply(ScalarOp::pair_bf16_, {a, b}); };
+  const auto dot = [&](const std::vector<Expr>& x) {
+    return make_apply(ScalarOp::dot_bf16_, {pair(x[0], x[1]), pair(x[2], x[3]), x[4]});
+  };
+  const auto bits = [&](const std::vector<Expr>& x) {
+    return make_apply_as(ScalarOp::bitcast_int_, {pair(x[0], x[1])}, {Dtype::kI32, x[0]->type.lanes});
+  };
+  for (Isa isa : supported_isas()) {
+    const Target target = target_for(isa);
+    for (int lanes : {1, 4, 8, 16, 3, 32}) {
+      const std::vector<Dtype> five(5, Dtype::kF32), two(2, Dtype::kF32);
+      const Function dots = elementwise("dots", five, Dtype::kF32, kNumbers, lanes, dot),
+                     pairs = elementwise("pairs", two, Dtype::kI32, kNumbers, lanes, bits);
+      const auto library = jit_compile({lowered(dots, target), lowered(pairs, target)}, target);
+      Array expected(Dtype::kF32, kNumbers), actual = expected, words(Dtype::kI32, kNumbers), made = words;
+      std::vector<Array*> arrays = {&numbers[0], &numbers[1], &words};
+      interpret(pairs, arrays);
+      arrays.back() = &made;
+      run(*library, "pairs", arrays);
+      for (int64_t i = 0; i < kNumbers; ++i) {
+        if (std::isnan(numbers[0].get_float(i)) || std::isnan(numbers[1].get_float(i))) continue;
+        ASSERT_EQ(made.get_int(i), words.get_int(i)) << i << " x" << lanes << " on " << name(isa);
+      }
+      arrays = {&numbers[0], &numbers[1], &numbers[2], &numbers[3], &numbers[4], &expected};
+      interpret(dots, arrays);
+      arrays.back() = &actual;
+      run(*library, "dots", arrays);
+      for (int64_t i = 0; i < kNumbers; ++i) {
+        const double e = expected.get_float(i), a = actual.get_float(i);
+        double scale = std::abs(numbers[4].get_float(i));
+        for (int k = 0; k < 2; ++k) scale += std::abs(numbers[k].get_float(i) * numbers[2 + k].get_float(i));
+        ASSERT_TRUE(std::isnan(e) ? std::isnan(a) : e == a || std::abs(e - a) <= scale * 0x1p-22)
+            << i << " x" << lanes << " on " << name(isa) << ": " << a << ", expected " << e;
       }
     }
   }
