@@ -211,7 +211,6 @@ class NodeVerifier {
   }
 
   void pool() const {
-    operands(1);
     const auto& kind = node_.attr<std::string>("kind");
     require(kind == "max" || kind == "avg", "kind is max or avg");
     require(node_.types.size() == (kind == "max" ? 2u : 1u), "max gives values and indices, avg values");
@@ -222,6 +221,9 @@ class NodeVerifier {
             "window is sliding, adaptive or covering");
     require(window != "covering" || (kind == "avg" && node_.attr_or<int64_t>("divisor", 0) != 0),
             "covering windows are averages with a divisor");
+    operands(window == "covering" && node_.operands.size() == 2 ? 2 : 1);
+    require(node_.operands.size() == 1 || equal(operand(1), {Dtype::kI64, operand(0).shape}),
+            "indices are i64 and have x's shape");
     for (size_t r = 0; r < node_.types.size(); ++r) {
       require(node_.types[r].dtype == (r ? Dtype::kI64 : operand(0).dtype),
               "values of x's dtype, indices i64");

@@ -47,8 +47,6 @@ class AttentionForward : AttentionBuilder {
 
  private:
   Expr terms() const { return q_.shape[3] * k_.shape[2]; }
-  // How many pairs hold n.
-  static Expr half(const Expr& n) { return simplify(floordiv(n + index_const(1), index_const(2))); }
 
   // ---- a block of queries ----
 

@@ -89,6 +89,7 @@ class AttentionBuilder {
     loop::Expr rows;   // lanes that are rows
     loop::Expr fresh;  // lanes before it belong to the block before
   };
+  loop::Expr row_of(const loop::Expr& lane, const Queries& q, const QueryBlocks& blocks) const;
   Queries queries_of(Body& out, const QueryBlocks& blocks, const loop::Expr& block, const Dim& all);
   int64_t key_block(const Dim& keys) const;
 
@@ -109,6 +110,7 @@ class AttentionBuilder {
   Matrix interleaved(Body& out, const Tensor& x, const loop::Expr& first, const loop::Expr& rows,
                      const loop::Expr& pairs, int64_t step, int64_t apart, const std::string& dst);
   loop::Expr pair(const loop::Expr& a, const loop::Expr& b) const;
+  static loop::Expr half(const loop::Expr& n);  // how many pairs hold n
 
   // to[row, ..] = sums[sum_row, ..] * factor
   void write_row(Body& out, const std::string& sums, const loop::Expr& sum_row, const Tensor& to,

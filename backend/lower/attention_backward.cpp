@@ -54,8 +54,6 @@ class AttentionBackward : AttentionBuilder {
   }
 
  private:
-  // How many pairs hold n.
-  static Expr half(const Expr& n) { return simplify(floordiv(n + index_const(1), index_const(2))); }
   Expr size() const { return index_const(blocks_.size); }
   Expr columns() const { return index_const(columns_); }
 
@@ -225,9 +223,7 @@ class AttentionBackward : AttentionBuilder {
     vectors(
         out, "lane", size(),
         [&](const Expr& lane, Body& body) {
-          Expr row = q.first + lane;
-          if (!blocks_.shifted)
-            row = q.first + make_apply(ScalarOp::min_, {lane, simplify(q.rows - index_const(1))});
+          const Expr row = row_of(lane, q, blocks_);
           const Expr lse = let(body, "lse_lane", load(lse_rows_, of_member(row))),
                      delta = let(body, "delta_lane", load(delta_, of_member(row)));
           const Expr none = let(body, "none", foreign(lane, q));

@@ -246,6 +246,11 @@ AttentionBuilder::Queries AttentionBuilder::queries_of(Body& out, const QueryBlo
   return q;
 }
 
+Expr AttentionBuilder::row_of(const Expr& lane, const Queries& q, const QueryBlocks& blocks) const {
+  if (blocks.shifted) return q.first + lane;
+  return q.first + make_apply(ScalarOp::min_, {lane, simplify(q.rows - index_const(1))});
+}
+
 int64_t AttentionBuilder::key_block(const Dim& keys) const {
   const auto all = as_const_int(keys);
   if (!all) return in_tiles(kMostKeys);
@@ -258,9 +263,7 @@ void AttentionBuilder::pack_queries(Body& out, const Tensor& x, const Queries& q
   const Expr size = index_const(blocks.size), columns = x.shape[3];
   serial(out, "column", index_const(0), columns, [&](const Expr& column, Body& body) {
     vectors(body, "lane", size, [&](const Expr& lane, Body& inner) {
-      Expr row = q.first + lane;
-      if (!blocks.shifted)
-        row = q.first + make_apply(ScalarOp::min_, {lane, simplify(q.rows - index_const(1))});
+      const Expr row = row_of(lane, q, blocks);
       store(inner, dst, column * size + lane, element(x, row, column));
     });
   });
@@ -293,6 +296,8 @@ AttentionBuilder::Matrix AttentionBuilder::rows_of(Body& out, const Tensor& x, c
   });
   return {scratch, dtype_, index_const(0), width};
 }
+
+Expr AttentionBuilder::half(const Expr& n) { return simplify(ceildiv(n, 2)); }
 
 Expr AttentionBuilder::pair(const Expr& a, const Expr& b) const {
   return make_apply(ScalarOp::pair_bf16_, {a, b});
@@ -361,9 +366,7 @@ void AttentionBuilder::add_mask(Body& out, const std::string& scores, const Expr
   const Expr size = index_const(blocks.size);
   serial(out, "key", index_const(0), keys, [&](const Expr& key, Body& body) {
     vectors(body, "lane", size, [&](const Expr& lane, Body& inner) {
-      Expr row = q.first + lane;
-      if (!blocks.shifted)
-        row = q.first + make_apply(ScalarOp::min_, {lane, simplify(q.rows - index_const(1))});
+      const Expr row = row_of(lane, q, blocks);
       const Expr at = key * size + lane;
       const Expr scaled = apply(ScalarOp::mul_, load(scores, at), number(scale_));
       store(inner, scores, at, apply(ScalarOp::add_, scaled, element(*mask_, row, first_key + key)));

@@ -236,8 +236,9 @@ void Axes::visit(const Graph& body, const Node& node, std::vector<int>& result) 
       for (size_t i : {1, 2}) unify(operand(i)[0], result[0]);
       break;
     case Op::kPool:
-      for (size_t d = 0; d + node.attr<std::vector<int64_t>>("kernel").size() < result.size(); ++d)
-        unify(operand(0)[d], result[d]);
+      for (size_t k = 0; k < node.operands.size(); ++k)
+        for (size_t d = 0; d + node.attr<std::vector<int64_t>>("kernel").size() < result.size(); ++d)
+          unify(operand(k)[d], result[d]);
       break;
     default:
       break;

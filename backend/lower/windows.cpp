@@ -176,11 +176,17 @@ Expr Lowering::pool(Value v, const Index& index, const Expr& mask) {
     if (tap.inside) tap.inside = emitter_.let("inside", tap.inside);
     Index at(index.begin(), index.begin() + static_cast<int64_t>(lead));
     at.insert(at.end(), tap.position.begin(), tap.position.end());
-    Expr x = value(node.operands[0], at, both(mask, tap.inside));
+    Expr x = value(node.operands[0], at, both(mask, tap.inside)), counts = tap.inside;
+    if (node.operands.size() == 2) {  // not the window that holds p, but whose maximum lies elsewhere
+      const Expr from = value(node.operands[1], at, both(mask, tap.inside));
+      const Index own(index.begin() + static_cast<int64_t>(lead), index.end());
+      const Shape image(result.begin() + static_cast<int64_t>(lead), result.end());
+      counts = emitter_.let("counts", both(counts, make_apply(ScalarOp::eq_, {from, flatten(own, image)})));
+    }
     Exprs next = row->update(states, x, loop::make_cast(flat, flatten(tap.position, plane)));
-    if (tap.inside)
+    if (counts)
       for (size_t k = 0; k < next.size(); ++k)
-        next[k] = make_apply(ScalarOp::select_, {tap.inside, next[k], states[k]});
+        next[k] = make_apply(ScalarOp::select_, {counts, next[k], states[k]});
     return next;
   };
   spec.merge = [&](const Exprs& a, const Exprs& b) { return row->merge(a, b); };

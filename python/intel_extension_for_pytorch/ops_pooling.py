@@ -1,7 +1,8 @@
 """Import rules of pooling both ways: windows that slide, adaptive windows, and their gradients.
 
-The gradient of an average is a pooling too, over the windows that cover an element; the gradient of a maximum goes to
-the position that the maximum came from.
+The gradient of an average is a pooling too, over the windows that cover an element; so is that of a maximum, over those
+of them whose maximum the element was, unless windows overlap so much that it is cheaper to send each gradient where its
+maximum came from.
 """
 
 from __future__ import annotations
@@ -21,9 +22,10 @@ from .sizes import Dim, numel
 def _pool(
     im: Importer, x: Ref, types: list[tuple[torch.dtype, tuple[Dim, ...]]], kernel: list[int], *,
     stride: list[int] | None = None, padding: list[int] | None = None, dilation: list[int] | None = None,
-    ceil_mode: bool = False, include_pad: bool = True, divisor: int = 0, **attrs: Any,
+    ceil_mode: bool = False, include_pad: bool = True, divisor: int = 0, index: Ref | None = None, **attrs: Any,
 ) -> list[Ref]:  # fmt: skip
     """Pooling of x [.., C, spatial..]; an image without a batch gets one."""
+    operands = [x] if index is None else [x, index]
     rank = len(kernel)
     attrs |= {
         "kernel": kernel,
@@ -35,9 +37,9 @@ def _pool(
         "divisor": divisor,
     }
     if len(x.shape) != rank + 1:
-        return im.emit_many("pool", "", [x], types, **attrs)
-    batched = im.reshape(x, (1, *x.shape))
-    results = im.emit_many("pool", "", [batched], [(d, (1, *s)) for d, s in types], **attrs)
+        return im.emit_many("pool", "", operands, types, **attrs)
+    batched = [im.reshape(r, (1, *r.shape)) for r in operands]
+    results = im.emit_many("pool", "", batched, [(d, (1, *s)) for d, s in types], **attrs)
     return [im.reshape(r, s) for r, (_, s) in zip(results, types, strict=True)]
 
 
@@ -202,12 +204,35 @@ def _adaptive_max_pool(im: Importer, node: Any, x: Ref, output_size: Any) -> lis
 # ---- the gradient of a maximum ----
 
 
+_FEW_WINDOWS = 9  # that may hold an element
+
+
 @rule("max_pool2d_with_indices_backward", "max_pool3d_with_indices_backward")
+def _max_pool_backward(
+    im: Importer, node: Any, grad: Ref, x: Ref, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool,
+    indices: Ref,
+) -> Ref:  # fmt: skip
+    """Each element gets the gradients of the windows that it was the maximum of."""
+    rank = _spatial_rank(node)
+    kernel = per_dim(kernel, rank)
+    stride = per_dim(stride, rank) or kernel
+    windows = math.prod(-(-k // s) for k, s in zip(kernel, stride, strict=True))
+    if any(d != 1 for d in per_dim(dilation, rank)) or windows > _FEW_WINDOWS:
+        return _to_positions(im, node, grad, x, indices)
+    return _pool(
+        im, grad, [(grad.dtype, x.shape)], kernel, kind="avg", window="covering", stride=stride,
+        padding=per_dim(padding, rank), divisor=1, index=indices,
+    )[0]  # fmt: skip
+
+
 @rule("adaptive_max_pool2d_backward", "adaptive_max_pool3d_backward")
-def _max_pool_backward(im: Importer, node: Any, grad: Ref, x: Ref, *arguments: Any) -> Ref:
+def _adaptive_max_pool_backward(im: Importer, node: Any, grad: Ref, x: Ref, indices: Ref) -> Ref:
+    return _to_positions(im, node, grad, x, indices)
+
+
+def _to_positions(im: Importer, node: Any, grad: Ref, x: Ref, indices: Ref) -> Ref:
     """Each gradient goes to the position its maximum came from: an addition into the flattened image."""
     rank = _spatial_rank(node)
-    indices = arguments[-1]
     lead = x.shape[:-rank]
     shape = (*lead, numel(x.shape[-rank:]))
     flat = (*lead, numel(grad.shape[-rank:]))

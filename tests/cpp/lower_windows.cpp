@@ -145,6 +145,28 @@ TEST(Pool, CoveringWindowsAreTheGradient) {
   }
 }
 
+// Of the windows that cover an element, those whose maximum it is.
+TEST(Pool, CoveringWindowsWithIndices) {
+  for (const auto& [kernel, stride, padding] : {std::array{3, 2, 1}, {2, 2, 0}, {3, 1, 1}}) {
+    const int size = 11, outputs = (size + 2 * padding - kernel) / stride + 1;
+    const Floats gradient = ramp(static_cast<size_t>(2 * outputs));
+    const std::string window = " kernel=[" + std::to_string(kernel) + "] stride=[" + std::to_string(stride) +
+                               "] padding=[" + std::to_string(padding) + "]";
+    const std::string shape = "[2," + std::to_string(outputs) + "]";
+    const auto results =
+        run_fused(graph::parse("graph main(%x: f32[2,11], %g: f32" + shape +
+                               ") {\n %v, %i = pool(%x) kind=\"max\"" + window + " : f32" + shape + ", i64" +
+                               shape + "\n %0 = pool(%g, %i) kind=\"avg\" window=\"covering\" divisor=1" +
+                               window + " : f32[2,11]\n return %0, %i\n}\n"),
+                  {tensor(ramp(22)), tensor(gradient)})
+            .outputs;
+    const Longs from = values<int64_t>(results[1]);
+    Floats expected(2 * size);
+    for (int p = 0; p < 2 * outputs; ++p) expected[p / outputs * size + from[p]] += gradient[p];
+    expect_near<float>(values<float>(results[0]), expected);
+  }
+}
+
 // ---- contractions ----
 
 TEST(Contractions, MatMulWithBiasAndPostOps) {
