@@ -43,7 +43,10 @@ class Benchmark:
         return f"{self.model} b{self.batch} {self.mode} {self.precision}"
 
 
-INFERENCE = {"resnet50": 1, "bert_base": 1, "gpt2": 1, "gpt2_decode": 1, "vit_base": 1, "dlrm": 256}  # with batch sizes
+INFERENCE = {  # with batch sizes
+    "resnet50": 1, "bert_base": 1, "gpt2": 1, "gpt2_decode": 1, "gpt2_decode_1024": 1, "llama_decode": 1, "vit_base": 1,
+    "dlrm": 256,
+}  # fmt: skip
 TRAINING = {
     "resnet50": 16, "unet": 4, "bert_classifier": 8, "gpt2": 4, "llama_small": 4, "vit_base": 4, "dlrm": 256,
 }  # fmt: skip

@@ -94,9 +94,9 @@ class NextToken(nn.Module):
     def __init__(self, model: nn.Module, batch: int, length: int) -> None:
         super().__init__()
         self.model, config = model, model.config
-        heads = config.num_attention_heads
+        heads = getattr(config, "num_key_value_heads", config.num_attention_heads)
         for i in range(2 * config.num_hidden_layers):
-            kept = torch.randn(batch, heads, length, config.hidden_size // heads)
+            kept = torch.randn(batch, heads, length, config.hidden_size // config.num_attention_heads)
             self.register_buffer(f"kept{i}", kept, persistent=False)
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
@@ -130,6 +130,20 @@ def gpt2(batch: int = 1, length: int = 128) -> Case:
 def gpt2_decode(batch: int = 1, length: int = 128) -> Case:
     config = transformers.GPT2Config()
     model = NextToken(transformers.GPT2LMHeadModel(config), batch, length)
+    return Case(model, (torch.randint(0, config.vocab_size, (batch, 1)),))
+
+
+def gpt2_decode_1024(batch: int = 1) -> Case:
+    return gpt2_decode(batch, length=1023)  # with the token itself all of GPT-2's positions
+
+
+def llama_decode(batch: int = 1, length: int = 1024) -> Case:
+    """The shapes of Llama 3.2 1B, 4 of its 16 layers and a smaller vocabulary."""
+    config = transformers.LlamaConfig(
+        vocab_size=32000, hidden_size=2048, intermediate_size=8192, num_hidden_layers=4, num_attention_heads=32,
+        num_key_value_heads=8,
+    )  # fmt: skip
+    model = NextToken(transformers.LlamaForCausalLM(config), batch, length)
     return Case(model, (torch.randint(0, config.vocab_size, (batch, 1)),))
 
 
@@ -176,6 +190,8 @@ MODELS: dict[str, Callable[..., Case]] = {
     "bert_classifier": bert_classifier,
     "gpt2": gpt2,
     "gpt2_decode": gpt2_decode,
+    "gpt2_decode_1024": gpt2_decode_1024,
+    "llama_decode": llama_decode,
     "llama_small": llama_small,
     "vit_base": vit_base,
     "dlrm": dlrm,

@@ -49,15 +49,11 @@ class Decompositions(Mapping):
 
 
 def ahead_of_time_decompositions() -> dict[Any, Callable]:
-    """The table for torch.export, which keeps whole what AOTAutograd takes apart before it asks; and fused attention,
-    which is ATen's own kernel, becomes products and a softmax, so that an artifact needs no libtorch for it. An LSTM
-    becomes one op a layer, as AOTAutograd has it, where ATen's own way unrolls the sequence."""
+    """The table for torch.export, which keeps whole what AOTAutograd takes apart before it asks. An LSTM becomes one op
+    a layer, as AOTAutograd has it, where ATen's own way unrolls the sequence."""
     table = compat.implicit_decompositions()
     table.update(_table())
     table[torch.ops.aten.lstm.input] = _lstm_by_layers
-    attention = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
-    if attention.default._schema.name.partition("::")[2] not in native_names():
-        table.update(compat.registered_decompositions([attention]))
     return table
 
 

@@ -15,6 +15,7 @@ aten = torch.ops.aten
 Tensor = torch.Tensor
 
 FORMULAS: dict[Any, Callable] = {}
+_MEAN = 1  # among ATen's reductions of a loss
 
 
 def formula(op: Any) -> Callable[[Callable], Callable]:
@@ -60,6 +61,32 @@ def _linspace(
 def _take(x: Tensor, index: Tensor) -> Tensor:
     """PyTorch's own reads the value of an index without dims, which nobody has while tracing."""
     return torch.ops.aten.index.Tensor(x.reshape(-1), [index])
+
+
+@formula(aten.nll_loss_backward.default)
+@formula(aten.nll_loss2d_backward.default)
+def _nll_loss_backward(
+    gradient: Tensor, x: Tensor, target: Tensor, weight: Tensor | None, reduction: int, ignore_index: int,
+    total_weight: Tensor,
+) -> Tensor:  # fmt: skip
+    """Minus the gradient at each target and 0 elsewhere, asked for element by element: PyTorch's own scatters into
+    zeros, which is a tensor of the logits' size more in memory."""
+    channels = 1 if x.dim() > 1 else 0
+    wide = torch.promote_types(x.dtype, torch.float32)
+    gradient = gradient.to(wide)
+    if reduction == _MEAN:
+        gradient = gradient / total_weight.to(wide)
+    if x.dim() == 1 and target.dim() > 0:
+        target = target[0]
+    target = target.unsqueeze(channels)
+    shape = [1] * x.dim()
+    shape[channels] = x.shape[channels]
+    if x.dim() > gradient.dim() > 0:
+        gradient = gradient.unsqueeze(channels)
+    if weight is not None:
+        gradient = gradient * weight.to(wide).reshape(shape)
+    chosen = (torch.arange(x.shape[channels]).reshape(shape) == target) & (target != ignore_index)
+    return torch.where(chosen, -gradient, 0).expand(x.shape).to(x.dtype)
 
 
 # ---- distances between the rows of matrices ----

@@ -205,3 +205,14 @@ def test_norm_bf16(name, training, compiled, strict):
         exact = norm_run(name, training, torch.float64, x, lambda m: m)
         cases.append((norm_run(name, training, torch.bfloat16, x, compiled), eager, exact))
     assert_bf16_error(cases)
+
+
+@pytest.mark.needs_ipex
+def test_cross_entropy_scatters_nothing():
+    """Its gradient is asked for element by element: two kernels each way, none of which fills a tensor with zeros."""
+    import intel_extension_for_pytorch as ipex
+
+    x, target = torch.randn(64, 300, requires_grad=True), torch.randint(0, 300, (64,))
+    graphs = ipex.explain(F.cross_entropy, x, target).to_dict()["graphs"]
+    names = [step["name"] for graph in graphs for step in graph["steps"]]
+    assert len(graphs) == 2 and not any("scatter" in name for name in names), names
