@@ -75,7 +75,7 @@ void Compiler::place_outputs() {
     Node& node = g_.nodes[v.node];
     const Shape& shape = node.types[v.result].shape;
     if (node.op != Op::kGroup && node.op != Op::kMatMul && node.op != Op::kExtern && node.op != Op::kSort &&
-        node.op != Op::kSearch && !is_attention(node))
+        node.op != Op::kSearch && !is_attention(node.op))
       return;
     if (!laid_out_.insert(v).second || !is_dense(shape, strides)) return;
     node.layouts.resize(node.types.size());

@@ -21,10 +21,7 @@ void Compiler::emit_kernel(int32_t n, const Graph& body) {
     buffers.push_back(buffer_of(resolve_view(g_, v).root));
   }
   for (Value v : results_of(n)) outputs.push_back(layout_of(v));
-  const std::string name = next_kernel_name(body);
-  loop::Function f =
-      loop::simplify(is_attention(node) ? lower_attention(body, inputs, outputs, name, options_.target)
-                                        : lower_group(body, inputs, outputs, name));
+  loop::Function f = loop::simplify(lower(body, inputs, outputs, next_kernel_name(body), options_.target));
   std::set<int> taken;  // operands' buffers that a result already replaces
   for (Value v : results_of(n)) {
     const std::string out = "out" + std::to_string(v.result);

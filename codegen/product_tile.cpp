@@ -11,6 +11,11 @@ int64_t tile_rows(const Target& target) {
   return std::min((target.vector_registers - kSpare) / kTileVectors, kMostRows);
 }
 
+bool rows_crowd_cache(int64_t bytes_apart) {
+  constexpr int64_t kApart = 2048;
+  return bytes_apart % kApart == 0;
+}
+
 std::vector<Expr> multiply(const ProductTile& tile, Names& names, std::vector<Stmt>& out) {
   For term = tile.term;
   std::vector<Stmt> body;

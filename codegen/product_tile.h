@@ -15,6 +15,10 @@ namespace ipex::loop {
 inline constexpr int64_t kTileVectors = 2;
 int64_t tile_rows(const Target& target);
 
+inline constexpr int64_t kGrainTerms = 128 << 10;  // multiply-adds worth waking a thread for
+// Rows that lie so many bytes apart share a few sets of L1 and drive each other out: they are better copied.
+bool rows_crowd_cache(int64_t bytes_apart);
+
 struct ProductTile {
   For term;                 // the loop over the terms, without a body
   std::vector<Expr> a;      // a scalar a row, at the term

@@ -14,9 +14,9 @@ struct Target {
   int vector_bytes = 32;
   int vector_registers = 16;
   bool masked_memory = false;  // predicated loads and stores cost nothing (AVX-512)
-  bool native_bf16 = false;     // conversions to bf16 and dot products of its pairs (AVX512-BF16)
-  std::string cpu;       // LLVM -mcpu
-  std::string features;  // LLVM feature string
+  bool native_bf16 = false;    // conversions to bf16 and dot products of its pairs (AVX512-BF16)
+  std::string cpu;             // LLVM -mcpu
+  std::string features;        // LLVM feature string
   int64_t l1_bytes = 32 << 10, l2_bytes = 1 << 20;
   int threads = 1;  // hint for grains; never baked into correctness
   int lanes(Dtype dtype) const { return vector_bytes / static_cast<int>(itemsize(opmath(dtype))); }

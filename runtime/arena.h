@@ -8,7 +8,8 @@
 
 namespace ipex {
 
-// 64-byte aligned blocks from per-size-class free lists; thread-safe; keeps little more than the high-water mark.
+// 64-byte aligned blocks from per-size-class free lists; thread-safe; keeps little more than the high-water
+// mark.
 class CachingAllocator {
  public:
   static CachingAllocator& instance();

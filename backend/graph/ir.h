@@ -42,6 +42,7 @@ struct OpInfo {
   std::string_view operands, attributes, summary;
 };
 const OpInfo& info(Op op);
+inline bool is_attention(Op op) { return op == Op::kAttention || op == Op::kAttentionBackward; }
 
 struct Value {
   int32_t node = -1;

@@ -287,7 +287,7 @@ class NodeVerifier {
             "gives [T, N, H] and the states' types");
   }
 
-  // q and what is computed per query, then k and v; all of four dims, heads of k and v dividing those of q.
+  // What both attention nodes ask of q, k and v, and their attributes.
   void attention_operands(const Type& q, const Type& k, const Type& v) const {
     for (const Type* x : {&q, &k, &v})
       require(rank(*x) == 4 && x->dtype == q.dtype, "q, k and v are 4-d and of one dtype");

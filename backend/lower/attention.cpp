@@ -5,10 +5,6 @@
 // A few queries, as in decoding, leave most lanes of a block empty: they go one by one, with the columns of
 // keys and values in lanes.
 #include "backend/lower/attention.h"
-
-#include <algorithm>
-
-#include "backend/lower/index.h"
 #include "codegen/loop/simplify.h"
 
 namespace ipex::graph {
@@ -74,11 +70,8 @@ class AttentionForward : AttentionBuilder {
         store(inner, total, lane, number(0));
       });
       clear(body, sums, index_const(blocks.size * columns));
-      const Expr all_keys =
-          causal_ ? let(body, "key_end", make_apply(ScalarOp::min_, {k_.shape[2], q.first + q.rows}))
-                  : k_.shape[2];
-      serial(body, "key_block", index_const(0),
-             floordiv(all_keys + index_const(key_block_size - 1), key_size),
+      const Expr all_keys = keys_seen(body, q.first + q.rows);
+      serial(body, "key_block", index_const(0), ceildiv(all_keys, key_size),
              [&](const Expr& key_block, Body& inner) {
                const Expr first = let(inner, "first_key", key_block * key_size);
                const Expr keys =
@@ -114,8 +107,19 @@ class AttentionForward : AttentionBuilder {
     });
   }
 
+  // What scores are taken from: their maximum. Where all are -inf it is 0: exp then gives 0, not NaN.
+  Expr origin_of(Body& out, const Expr& most) {
+    const Expr none = make_apply(ScalarOp::eq_, {most, lowest()});
+    return let(out, "origin", make_apply(ScalarOp::select_, {none, number(0), most}));
+  }
+
+  // The keys that queries before `end` may see.
+  Expr keys_seen(Body& out, const Expr& end) {
+    return causal_ ? let(out, "key_end", make_apply(ScalarOp::min_, {k_.shape[2], end})) : k_.shape[2];
+  }
+
   // `weights` become exp(score - most), `most` and `total` take them in, `factor` is what brings earlier sums
-  // to the new maximum. Where every score so far is -inf, 0 stands for the maximum: exp gives 0, not NaN.
+  // to the new maximum.
   void softmax(Body& out, const std::string& scores, const std::string& weights, const Expr& first_key,
                const Expr& keys, const Queries& q, const Expr& size, const std::string& most,
                const std::string& total, const std::string& factor) {
@@ -136,8 +140,7 @@ class AttentionForward : AttentionBuilder {
           };
           const Expr highest = reduce(body, "key", keys, ScalarOp::max_, old,
                                       [&](const Expr& key, Body&) { return seen(key, score_of(key)); });
-          const Expr none = make_apply(ScalarOp::eq_, {highest, lowest()});
-          const Expr origin = let(body, "origin", make_apply(ScalarOp::select_, {none, number(0), highest}));
+          const Expr origin = origin_of(body, highest);
           const Expr scaled =
               let(body, "scaled", make_apply(ScalarOp::exp_, {apply(ScalarOp::sub_, old, origin)}));
           const auto exponential = [&](const Expr& key, Body& inner) {
@@ -159,7 +162,7 @@ class AttentionForward : AttentionBuilder {
           };
           const Expr run = index_const(kRun);
           const Expr sum = reduce(
-              body, "run", floordiv(keys + index_const(kRun - 1), run), ScalarOp::add_,
+              body, "run", ceildiv(keys, run), ScalarOp::add_,
               apply(ScalarOp::mul_, load(total, lane), scaled), [&](const Expr& r, Body& inner) {
                 const Expr first = let(inner, "first", r * run);
                 const Expr count = simplify(make_apply(ScalarOp::min_, {run, keys - first}));
@@ -178,20 +181,25 @@ class AttentionForward : AttentionBuilder {
               const std::string& total) {
     serial(out, "row", q.fresh, q.rows, [&](const Expr& row, Body& body) {
       const Expr all = let(body, "all", load(total, row));
-      const Expr nothing = let(body, "nothing", make_apply(ScalarOp::eq_, {all, number(0)}));
-      const Expr share =
-          let(body, "share",
-              make_apply(ScalarOp::select_, {nothing, number(0), apply(ScalarOp::div_, number(1), all)}));
-      write_row(body, sums, row, out_, q.first + row, share);
-      if (!lse_) return;
-      store_lse(body, q.first + row, nothing, load(most, row), all);
+      write_row(body, sums, row, out_, q.first + row, share_of(body, all));
+      store_lse(body, q.first + row, load(most, row), all);
     });
   }
 
-  void store_lse(Body& out, const Expr& row, const Expr& nothing, const Expr& most, const Expr& all) {
+  // value(s) of a query that sees something, else 0.
+  Expr if_seen(const Expr& all, const Expr& value) const {
+    const Expr nothing = make_apply(ScalarOp::eq_, {all, number(0)});
+    return make_apply(ScalarOp::select_, {nothing, number(0), value});
+  }
+
+  Expr share_of(Body& out, const Expr& all) {
+    return let(out, "share", if_seen(all, apply(ScalarOp::div_, number(1), all)));
+  }
+
+  void store_lse(Body& out, const Expr& row, const Expr& most, const Expr& all) {
+    if (!lse_) return;
     const Expr value = apply(ScalarOp::add_, most, make_apply(ScalarOp::log_, {all}));
-    store(out, lse_->buffer, position(*lse_, row, nullptr),
-          make_cast(lse_->dtype, make_apply(ScalarOp::select_, {nothing, number(0), value})));
+    store(out, lse_->buffer, position(*lse_, row, nullptr), make_cast(lse_->dtype, if_seen(all, value)));
   }
 
   // ---- one query ----
@@ -203,9 +211,7 @@ class AttentionForward : AttentionBuilder {
       vectors(body, "column", q_.shape[3], [&](const Expr& column, Body& inner) {
         store(inner, query, column, apply(ScalarOp::mul_, element(q_, row, column), number(scale_)));
       });
-      const Expr keys =
-          causal_ ? let(body, "key_end", make_apply(ScalarOp::min_, {k_.shape[2], row + index_const(1)}))
-                  : k_.shape[2];
+      const Expr keys = keys_seen(body, row + index_const(1));
       serial(body, "key", index_const(0), keys, [&](const Expr& key, Body& inner) {
         Expr score = reduce(
             inner, "column", k_.shape[3], ScalarOp::add_, number(0),
@@ -219,8 +225,7 @@ class AttentionForward : AttentionBuilder {
       const Expr most = reduce(
           body, "key", keys, ScalarOp::max_, lowest(),
           [&](const Expr& key, Body&) { return load(scores, key); }, true);
-      const Expr none = make_apply(ScalarOp::eq_, {most, lowest()});
-      const Expr origin = let(body, "origin", make_apply(ScalarOp::select_, {none, number(0), most}));
+      const Expr origin = origin_of(body, most);
       const Expr all = reduce(
           body, "key", keys, ScalarOp::add_, number(0),
           [&](const Expr& key, Body& inner) {
@@ -230,10 +235,7 @@ class AttentionForward : AttentionBuilder {
             return e;
           },
           true);
-      const Expr nothing = let(body, "nothing", make_apply(ScalarOp::eq_, {all, number(0)}));
-      const Expr share =
-          let(body, "share",
-              make_apply(ScalarOp::select_, {nothing, number(0), apply(ScalarOp::div_, number(1), all)}));
+      const Expr share = share_of(body, all);
       constexpr int kUnroll = 4;
       vectors(
           body, "column", v_.shape[3],
@@ -246,7 +248,7 @@ class AttentionForward : AttentionBuilder {
                   make_cast(out_.dtype, apply(ScalarOp::mul_, sum, share)));
           },
           kUnroll);
-      if (lse_) store_lse(body, row, nothing, most, all);
+      store_lse(body, row, most, all);
     });
   }
 
@@ -257,13 +259,9 @@ class AttentionForward : AttentionBuilder {
 
 }  // namespace
 
-bool is_attention(const Node& node) { return node.op == Op::kAttention || node.op == Op::kAttentionBackward; }
-
 loop::Function lower_attention(const Graph& body, const std::vector<OperandLayout>& inputs,
                                const std::vector<OperandLayout>& outputs, const std::string& name,
                                const loop::Target& target) {
-  if (body.nodes.back().op == Op::kAttentionBackward)
-    return lower_attention_backward(body, inputs, outputs, name, target);
   const Node& node = body.nodes.back();
   const int64_t queries = hint(node.types[0].shape[2], body);
   const int64_t panel = loop::kTileVectors * target.lanes(node.types[0].dtype);

@@ -98,9 +98,9 @@ class AttentionBuilder {
                     const std::string& dst);
   // Rows first.. of x. Columns beyond the last are 0 when they are read in whole panels. A copy goes to
   // `scratch` where x's own memory will not do.
-  bool needs_copy(const Tensor& x, bool in_panels) const;
+  bool needs_copy(const Tensor& x, bool whole_panels) const;
   Matrix rows_of(Body& out, const Tensor& x, const loop::Expr& first, const loop::Expr& rows,
-                 const std::string& scratch, bool in_panels);
+                 const std::string& scratch, bool whole_panels);
 
   // Where there is a mask: scales the scores of keys down and queries across, and adds it.
   void add_mask(Body& out, const std::string& scores, const loop::Expr& first_key, const loop::Expr& keys,
@@ -152,6 +152,9 @@ class AttentionBuilder {
   loop::Expr batch_, head_;  // what the statements being written are about
 };
 
+loop::Function lower_attention(const Graph& body, const std::vector<OperandLayout>& inputs,
+                               const std::vector<OperandLayout>& outputs, const std::string& name,
+                               const loop::Target& target);
 loop::Function lower_attention_backward(const Graph& body, const std::vector<OperandLayout>& inputs,
                                         const std::vector<OperandLayout>& outputs, const std::string& name,
                                         const loop::Target& target);

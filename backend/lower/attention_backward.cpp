@@ -7,8 +7,6 @@
 //
 // Probabilities are computed again rather than kept. Everything transposed, as forwards: p^T and ds^T have
 // keys down and queries across.
-#include <algorithm>
-
 #include "backend/lower/attention.h"
 #include "backend/lower/index.h"
 #include "codegen/loop/simplify.h"
@@ -19,7 +17,6 @@ using loop::as_const_int;
 using loop::Expr;
 using loop::index_const;
 using loop::make_apply;
-using loop::make_cast;
 using loop::ScalarOp;
 using loop::simplify;
 
@@ -111,7 +108,7 @@ class AttentionBackward : AttentionBuilder {
 
     for_served(out, [&](Body& body) { sum_rows(body); });
     clear(out, dq_, served * rows_ * columns());
-    serial(out, "key_block", index_const(0), floordiv(k_.shape[2] + index_const(key_size_ - 1), key_size),
+    serial(out, "key_block", index_const(0), ceildiv(k_.shape[2], key_size),
            [&](const Expr& block, Body& body) {
              const Expr first = let(body, "first_key", block * key_size);
              const Expr keys =
@@ -254,8 +251,8 @@ class AttentionBackward : AttentionBuilder {
   // Rows of p and ds that products read: whole tiles, unless their number is known; whole pairs.
   Expr rows_filled(const Expr& keys) const {
     Expr rows = keys;
-    const Expr tile = index_const(in_tiles(1)), one = index_const(1);
-    if (!as_const_int(keys)) rows = floordiv(keys + tile - one, tile) * tile;
+    const Expr tile = index_const(in_tiles(1));
+    if (!as_const_int(keys)) rows = ceildiv(keys, tile) * tile;
     return simplify(pairs_ ? half(rows) * index_const(2) : rows);
   }
 

@@ -26,12 +26,10 @@ using loop::Store;
 namespace {
 
 constexpr int64_t kMostQueries = 64,
-                  kMostKeys = 128;          // of a block: scores of 32 KB, beside keys and values in L2
-constexpr int64_t kPairedScores = 256;      // fewer are not worth the rounding of probabilities to bf16
-constexpr int64_t kGrainTerms = 128 << 10;  // multiply-adds worth waking a thread for
+                  kMostKeys = 128;      // of a block: scores of 32 KB, beside keys and values in L2
+constexpr int64_t kPairedScores = 256;  // fewer are not worth the rounding of probabilities to bf16
 
 Expr least(const Expr& a, const Expr& b) { return simplify(make_apply(ScalarOp::min_, {a, b})); }
-Expr ceildiv(const Expr& a, int64_t b) { return floordiv(a + index_const(b - 1), index_const(b)); }
 
 }  // namespace
 
@@ -164,7 +162,7 @@ void AttentionBuilder::parallel(Body& out, const Dim& heads, const Expr& blocks,
   For loop{.var = names_.fresh("part"), .kind = ForKind::kParallel};
   loop.begin = index_const(0);
   loop.end = simplify(outputs_[0].shape[0] * heads * blocks);
-  loop.grain = std::max<int64_t>(kGrainTerms / std::max<int64_t>(hint(cost_of_block, graph_), 1), 1);
+  loop.grain = std::max<int64_t>(loop::kGrainTerms / std::max<int64_t>(hint(cost_of_block, graph_), 1), 1);
   Body body;
   const Expr part = make_var(loop.var);
   const Expr left = let(body, "left", floordiv(part, blocks));
@@ -224,7 +222,7 @@ AttentionBuilder::QueryBlocks AttentionBuilder::query_blocks(const Dim& queries)
     out.size = size;
   }
   out.shifted = all && *all >= out.size;
-  out.count = simplify(ceildiv(queries, out.size));
+  out.count = simplify(ceildiv(queries, index_const(out.size)));
   return out;
 }
 
@@ -270,11 +268,9 @@ void AttentionBuilder::pack_queries(Body& out, const Tensor& x, const Queries& q
 }
 
 bool AttentionBuilder::needs_copy(const Tensor& x, bool whole_panels) const {
-  // Rows this far apart, or a multiple of it, share a few sets of L1 and drive each other out.
-  constexpr int64_t kApart = 2048;
   const auto apart = as_const_int(x.layout.strides[2]);
   return x.dtype != dtype_ || as_const_int(x.layout.strides[3]) != 1 || !apart ||
-         *apart * itemsize(dtype_) % kApart == 0 ||
+         loop::rows_crowd_cache(*apart * itemsize(dtype_)) ||
          (whole_panels && *as_const_int(x.shape[3]) % panel() != 0);
 }
 
@@ -297,7 +293,7 @@ AttentionBuilder::Matrix AttentionBuilder::rows_of(Body& out, const Tensor& x, c
   return {scratch, dtype_, index_const(0), width};
 }
 
-Expr AttentionBuilder::half(const Expr& n) { return simplify(ceildiv(n, 2)); }
+Expr AttentionBuilder::half(const Expr& n) { return simplify(ceildiv(n, index_const(2))); }
 
 Expr AttentionBuilder::pair(const Expr& a, const Expr& b) const {
   return make_apply(ScalarOp::pair_bf16_, {a, b});
@@ -384,7 +380,7 @@ Expr AttentionBuilder::is_later(const Expr& key, const Expr& row) const {
 void AttentionBuilder::multiply(Body& out, const Product& p) {
   const int64_t tile = loop::tile_rows(target_);
   const auto known = as_const_int(p.rows);
-  const Expr tiles = known ? index_const(*known / tile) : ceildiv(p.rows, tile);
+  const Expr tiles = known ? index_const(*known / tile) : ceildiv(p.rows, index_const(tile));
   if (as_const_int(tiles) != 0)
     serial(out, "tile", index_const(0), tiles, [&](const Expr& t, Body& body) {
       multiply_tile(body, p, t * index_const(tile), tile, !known && !p.padded);

@@ -67,9 +67,7 @@ class Evaluator {
     }
     for (HostTensor& result : results) buffers.push_back(result.data());
     const std::string name(info(node.op).name);
-    loop::eval(is_attention(node) ? lower_attention(body, inputs, outputs, name, loop::target_for(Isa::kAvx2))
-                                  : lower_group(body, inputs, outputs, name),
-               buffers, symbols_);
+    loop::eval(lower(body, inputs, outputs, name, loop::target_for(Isa::kAvx2)), buffers, symbols_);
     return results;
   }
 

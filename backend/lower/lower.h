@@ -25,12 +25,11 @@ struct OperandLayout {
 loop::Function lower_group(const Graph& body, const std::vector<OperandLayout>& inputs,
                            const std::vector<OperandLayout>& outputs, const std::string& name);
 
-// An Attention or AttentionBackward node, the last one of `body` (see body_of), as a kernel for a target:
-// what it multiplies comes in tiles of the target's registers.
-bool is_attention(const Node& node);
-loop::Function lower_attention(const Graph& body, const std::vector<OperandLayout>& inputs,
-                               const std::vector<OperandLayout>& outputs, const std::string& name,
-                               const loop::Target& target);
+// Whatever one kernel computes: a group, or an attention node (see body_of), whose products come in tiles of
+// the target's registers.
+loop::Function lower(const Graph& body, const std::vector<OperandLayout>& inputs,
+                     const std::vector<OperandLayout>& outputs, const std::string& name,
+                     const loop::Target& target);
 
 // `node` of `graph` as a graph of its own, an input for each operand: what lower_group takes for a node
 // outside groups (a copy of a view, a matmul that the library refuses).

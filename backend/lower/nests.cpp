@@ -1,10 +1,11 @@
-// The nests that store a group's outputs, and lower_group itself.
+// The nests that store a group's outputs, lower_group itself, and lower.
 //
 // Outputs whose loops start alike share them: a normalisation stores its mean in the row loop and its result
 // in the column loop inside. The loops of an output follow its memory, largest stride outermost, except that
 // rows of the reductions it needs come first, so that each reduction runs once a row.
 #include <algorithm>
 
+#include "backend/lower/attention.h"
 #include "backend/lower/lowering.h"
 
 namespace ipex::graph {
@@ -338,6 +339,19 @@ void Lowering::scatter(Value v, const std::string& buffer, const OperandLayout& 
 loop::Function lower_group(const Graph& body, const std::vector<OperandLayout>& inputs,
                            const std::vector<OperandLayout>& outputs, const std::string& name) {
   return Lowering(body, inputs, outputs).run(name);
+}
+
+loop::Function lower(const Graph& body, const std::vector<OperandLayout>& inputs,
+                     const std::vector<OperandLayout>& outputs, const std::string& name,
+                     const loop::Target& target) {
+  switch (body.nodes.back().op) {
+    case Op::kAttention:
+      return lower_attention(body, inputs, outputs, name, target);
+    case Op::kAttentionBackward:
+      return lower_attention_backward(body, inputs, outputs, name, target);
+    default:
+      return lower_group(body, inputs, outputs, name);
+  }
 }
 
 }  // namespace ipex::graph

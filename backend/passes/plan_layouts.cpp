@@ -3,7 +3,6 @@
 // convolution makes it, or when it is computed element by element from one that is; a Reorder is placed only
 // where a convolution would read something else. Operands of an LSTM are row-major. Results of attention have
 // the heads of a row side by side: the product that follows takes them as one row.
-#include "backend/lower/lower.h"
 #include "backend/passes/passes.h"
 #include "backend/views.h"
 #include "codegen/loop/simplify.h"
@@ -43,8 +42,8 @@ class LayoutPlanner {
   Graph run() {
     bool any = false;
     for (const Node& node : old_.nodes)
-      any |=
-          node.op == Op::kConv || node.op == Op::kConvBackward || node.op == Op::kLstm || is_attention(node);
+      any |= node.op == Op::kConv || node.op == Op::kConvBackward || node.op == Op::kLstm ||
+             is_attention(node.op);
     if (!any) return std::move(old_);
     new_ = old_.without_nodes();
     for (int32_t i = 0; i < static_cast<int32_t>(old_.nodes.size()); ++i) {

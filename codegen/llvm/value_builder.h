@@ -48,6 +48,7 @@ class ValueBuilder {
   llvm::Value* pair_bf16(Type t, llvm::Value* a, llvm::Value* b);
   llvm::Value* dot_bf16(Type t, llvm::Value* a, llvm::Value* b, llvm::Value* c);
   llvm::Value* to_bf16(llvm::Value* x, Type f32);
+  llvm::Value* convert_to_bf16(llvm::Value* x, Type f32);
   llvm::Value* round_to_bf16(llvm::Value* x, Type f32);
   llvm::Value* is_denormal(llvm::Value* x, Type f32);
   llvm::Value* unary(llvm::Intrinsic::ID id, llvm::Value* x);

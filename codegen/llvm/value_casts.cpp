@@ -57,9 +57,7 @@ llvm::Value* ValueBuilder::float_to_int(llvm::Value* x, Type from, Dtype to) {
 // and drops what is computed from it.
 llvm::Value* ValueBuilder::to_bf16(llvm::Value* x, Type f32) {
   if (!target_.native_bf16 || !f32.is_vector()) return round_to_bf16(x, f32);
-  const Type half = f32.with_dtype(Dtype::kBF16);
-  auto* bfloat = llvm::FixedVectorType::get(ir_.getBFloatTy(), f32.lanes);
-  llvm::Value* converted = ir_.CreateBitCast(ir_.CreateFPTrunc(x, bfloat), type(half));
+  llvm::Value* converted = convert_to_bf16(x, f32);
   llvm::Value* any = ir_.CreateOrReduce(is_denormal(x, f32));
   llvm::BasicBlock* block = ir_.GetInsertBlock();
   auto* rare = llvm::BasicBlock::Create(ir_.getContext(), "bf16.denormal", block->getParent());
@@ -69,24 +67,24 @@ llvm::Value* ValueBuilder::to_bf16(llvm::Value* x, Type f32) {
   llvm::Value* rounded = round_to_bf16(x, f32);
   ir_.CreateBr(after);
   ir_.SetInsertPoint(after);
-  llvm::PHINode* result = ir_.CreatePHI(type(half), 2);
+  llvm::PHINode* result = ir_.CreatePHI(converted->getType(), 2);
   result->addIncoming(converted, block);
   result->addIncoming(rounded, rare);
   return result;
 }
 
+// A vector, by the instruction.
+llvm::Value* ValueBuilder::convert_to_bf16(llvm::Value* x, Type f32) {
+  auto* bfloat = llvm::FixedVectorType::get(ir_.getBFloatTy(), f32.lanes);
+  return ir_.CreateBitCast(ir_.CreateFPTrunc(x, bfloat), type(f32.with_dtype(Dtype::kBF16)));
+}
+
 // Denormals are 0 here where the CPU converts: what multiplies pairs takes them for that.
 llvm::Value* ValueBuilder::pair_bf16(Type t, llvm::Value* a, llvm::Value* b) {
-  const Type word = t.with_dtype(Dtype::kI32), half = t.with_dtype(Dtype::kBF16);
+  const bool converts = target_.native_bf16 && t.is_vector();
   const auto bits = [&](llvm::Value* x) {
-    llvm::Value* rounded = nullptr;
-    if (target_.native_bf16 && t.is_vector()) {
-      auto* bfloat = llvm::FixedVectorType::get(ir_.getBFloatTy(), t.lanes);
-      rounded = ir_.CreateBitCast(ir_.CreateFPTrunc(x, bfloat), type(half));
-    } else {
-      rounded = round_to_bf16(x, t);
-    }
-    return ir_.CreateZExt(rounded, type(word));
+    return ir_.CreateZExt(converts ? convert_to_bf16(x, t) : round_to_bf16(x, t),
+                          type(t.with_dtype(Dtype::kI32)));
   };
   return ir_.CreateBitCast(ir_.CreateOr(bits(a), ir_.CreateShl(bits(b), 16)), type(t));
 }

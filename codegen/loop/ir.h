@@ -109,6 +109,7 @@ Expr operator-(Expr a, Expr b);
 Expr operator*(Expr a, Expr b);
 Expr floordiv(Expr a, Expr b);
 Expr floormod(Expr a, Expr b);
+inline Expr ceildiv(const Expr& a, const Expr& b) { return floordiv(a + b - index_const(1), b); }
 
 std::optional<int64_t> as_const_int(
     const Expr& e);                        // value of an integer or bool Const (or a Broadcast of one)

@@ -33,7 +33,6 @@ constexpr int64_t kPanels = 4;             // in a block
 constexpr int64_t kPanelBytes = 12 << 10;  // of a panel: with the rows that pass it, in L1
 constexpr int64_t kBlockRows = 240;        // their sums beside the panels, in L2
 constexpr int64_t kLeastRows = 8, kLeastTerms = 16;
-constexpr int64_t kGrainTerms = 128 << 10;  // multiply-adds worth waking a thread for
 
 // A nest that is a product, taken apart.
 struct Product {
@@ -188,7 +187,6 @@ class ProductBlocker {
   };
 
   static Expr min(Expr a, Expr b) { return make_apply(ScalarOp::min_, {std::move(a), std::move(b)}); }
-  static Expr ceildiv(const Expr& a, const Expr& b) { return floordiv(a + b - index_const(1), b); }
 
   For blocked(const Product& p) {
     const For &rows = p.levels[p.row], &columns = p.levels[p.column];
@@ -314,13 +312,10 @@ class ProductBlocker {
     return panel;
   }
 
-  // Rows of a that lie this far apart, or a multiple of it, share a few sets of L1 and drive each other out:
-  // they are better copied.
   static bool crowds_cache(const Product& p) {
-    constexpr int64_t kApart = 2048;
     const auto apart = LoopTree::constant_stride(index_of(p.a), p.levels[p.row].var);
     return LoopTree::constant_stride(index_of(p.a), p.terms.var) == 1 && apart &&
-           *apart * itemsize(p.a->type.dtype) % kApart == 0;
+           rows_crowd_cache(*apart * itemsize(p.a->type.dtype));
   }
 
   For multiply(const Product& p, const Shape& s, const Expr& begin, const Expr& terms) {

@@ -117,8 +117,8 @@ class Splitter {
     }
   }
 
-  // The loops over the rows of a chunk, outermost first, when it is to be cut into pieces: `stmts` are lets
-  // and one reduction from the identity.
+  // The loops over the rows of a chunk, outermost first, when it is to be read row by row: `stmts` are lets
+  // and one reduction from the identity, over long rows. Else none.
   static std::vector<For> loops_over_rows(const std::vector<For>& kept, const std::vector<Stmt>& stmts,
                                           const std::vector<Expr>& yield, const Expr& size) {
     const auto columns = as_const_int(size);
@@ -185,13 +185,12 @@ class Splitter {
     const Expr number = make_var(loop.var) - loop.begin, at = simplify(number * size + position);
     std::vector<std::string> partial;
     std::vector<Expr> results;
-    std::vector<Stmt> stores, identities;
+    std::vector<Stmt> identities;
     for (size_t i = 0; i < r.states.size(); ++i) {
       const State& s = r.states[i];
       partial.push_back(names_.fresh(s.name + "_part"));
       out.push_back(Alloc{partial.back(), s.type.dtype, simplify((loop.end - loop.begin) * size)});
       results.push_back(substitute(r.yield[i], start));
-      stores.push_back(Store{partial.back(), at, results.back(), nullptr});
       identities.push_back(Store{partial.back(), at, s.identity, nullptr});
     }
     For chunks = loop;
@@ -205,7 +204,7 @@ class Splitter {
       chunks.body = make_block(std::move(stmts));
     } else {
       body.insert(body.end(), chunk->stmts.begin(), chunk->stmts.end());
-      body.insert(body.end(), stores.begin(), stores.end());
+      for (size_t i = 0; i < partial.size(); ++i) body.push_back(Store{partial[i], at, results[i], nullptr});
       chunks.body = make_block(around(kept, std::move(body)));
     }
     append_copy({std::move(chunks)}, out);
