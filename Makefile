@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := build
-.PHONY: build test test-cpp test-python nightly models sanitize fuzz-loader run bench figures lint format clean
+.PHONY: build test test-cpp test-python nightly models sanitize fuzz-loader run bench peers figures lint format clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -84,6 +84,16 @@ fuzz-loader: build/.apt $(VENV)/.ready
 bench: build
 	$(BIN)/python benchmarks/bench_overhead.py
 	$(BIN)/python benchmarks/bench_models.py
+
+# What bench_peers.py compares with, each in an environment of its own, with the models of .venv.
+PEERS := openvino onnxruntime xla zentorch
+peers: build $(PEERS:%=build/peers/%/.ready)
+	$(BIN)/python benchmarks/bench_peers.py
+build/peers/%/.ready: benchmarks/peers/%.txt | $(VENV)/.ready
+	$(PYTHON) -m venv build/peers/$*
+	build/peers/$*/bin/pip install -q --disable-pip-version-check torch==2.13.0 numpy \
+	  transformers==$$($(BIN)/python -c 'import transformers; print(transformers.__version__)') -r $<
+	@touch $@
 
 # The tables of README.md, measured again on this machine; nothing else should run beside it.
 figures: build

@@ -59,6 +59,18 @@ class DigitsCnn(nn.Module):
         return self.classifier(self.features(x))
 
 
+class OneOperator(nn.Module):
+    """A function of 4096 x 1024 values with the parameters that it needs."""
+
+    def __init__(self, function: Callable[..., torch.Tensor], *parameters: torch.Tensor) -> None:
+        super().__init__()
+        self.function = function
+        self.parameters_ = nn.ParameterList(parameters)
+
+    def forward(self, *inputs: torch.Tensor) -> torch.Tensor:
+        return self.function(*inputs, *self.parameters_)
+
+
 class UNet(nn.Module):
     """Image to image over four resolutions: convolutions with batch norm, pooling down, transposed convolutions up."""
 
@@ -183,6 +195,24 @@ def dlrm(batch: int = 256) -> Case:
     return Case(model, (torch.randn(batch, 13), torch.randint(0, 10_000, (8, batch, 4))))
 
 
+def softmax() -> Case:
+    return Case(OneOperator(lambda x: x.softmax(-1)), (torch.randn(4096, 1024),))
+
+
+def layer_norm() -> Case:
+    function = lambda x, weight, bias: nn.functional.layer_norm(x, (1024,), weight, bias)  # noqa: E731
+    return Case(OneOperator(function, torch.rand(1024), torch.rand(1024)), (torch.randn(4096, 1024),))
+
+
+def rms_norm() -> Case:
+    function = lambda x, weight: nn.functional.rms_norm(x, (1024,), weight, 1e-6)  # noqa: E731
+    return Case(OneOperator(function, torch.rand(1024)), (torch.randn(4096, 1024),))
+
+
+def gelu_add() -> Case:
+    return Case(OneOperator(lambda x, y: nn.functional.gelu(x) + y), (torch.randn(4096, 1024), torch.randn(4096, 1024)))
+
+
 MODELS: dict[str, Callable[..., Case]] = {
     "resnet50": resnet50,
     "unet": unet,
@@ -195,6 +225,10 @@ MODELS: dict[str, Callable[..., Case]] = {
     "llama_small": llama_small,
     "vit_base": vit_base,
     "dlrm": dlrm,
+    "softmax": softmax,
+    "layer_norm": layer_norm,
+    "rms_norm": rms_norm,
+    "gelu_add": gelu_add,
 }
 
 

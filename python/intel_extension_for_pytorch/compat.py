@@ -9,7 +9,9 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
+import hashlib
 import math
+import os
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -21,10 +23,11 @@ import torch
 
 
 def core_decompositions() -> dict[Any, Callable]:
-    """PyTorch's core ATen decomposition table."""
-    from torch._decomp import core_aten_decompositions
+    """PyTorch's core ATen decomposition table, without the ops that are compositions of others for every device: those
+    autograd takes apart before AOTAutograd looks, and listing them takes a tenth of a second."""
+    from torch._decomp import _core_aten_decompositions_post_autograd
 
-    return dict(core_aten_decompositions())
+    return dict(_core_aten_decompositions_post_autograd())
 
 
 def registered_decompositions(ops: Iterable[Any]) -> dict[Any, Callable]:
@@ -195,7 +198,8 @@ def autograd_cache(tag: str) -> Iterator[None]:
 
     Donated buffers are switched off: nothing here reuses them, and an entry that was saved with them would refuse
     `backward(retain_graph=True)`. Inductor's code generators, half a second of imports that the key would ask for
-    their settings, have no say in these graphs.
+    their settings, have no say in these graphs. PyTorch's own sources count by their files' times and sizes: reading
+    them all takes a quarter of a second in every process.
     """
     from torch._functorch import config
     from torch._inductor import codecache
@@ -205,6 +209,7 @@ def autograd_cache(tag: str) -> Iterator[None]:
         "init_backend_registration": lambda: None,
         "custom_backend_passes": {},
         "custom_backend_codegen_configs": {},
+        "torch_key": _torch_identity,
     }
     with (
         compiler_config.patch(cache_key_tag=f"{compiler_config.cache_key_tag} {tag}"),
@@ -212,6 +217,22 @@ def autograd_cache(tag: str) -> Iterator[None]:
         mock.patch.multiple(codecache, **generators),
     ):
         yield
+
+
+@functools.cache
+def _torch_identity() -> bytes:
+    """A digest of PyTorch's version, and of the names, times and sizes of its Python files."""
+    digest = hashlib.sha256(f"{torch.__version__} {torch.version.git_version}".encode())
+    folders = [os.path.dirname(torch.__file__)]
+    while folders:
+        with os.scandir(folders.pop()) as entries:
+            for entry in sorted(entries, key=lambda e: e.name):
+                if entry.name.endswith(".py"):
+                    status = entry.stat()
+                    digest.update(f"{entry.path} {status.st_mtime_ns} {status.st_size}\n".encode())
+                elif entry.is_dir() and os.path.exists(os.path.join(entry.path, "__init__.py")):
+                    folders.append(entry.path)
+    return digest.digest()
 
 
 _bundled_compilations: weakref.WeakSet = weakref.WeakSet()

@@ -49,7 +49,15 @@ def native_names() -> set[str]:
 
 @lru_cache(maxsize=1)
 def _load_rules() -> None:
-    from . import ops_bags, ops_indexing, ops_library, ops_pooling, ops_sorting, ops_views  # noqa: F401
+    from . import (  # noqa: F401
+        ops_bags,
+        ops_indexing,
+        ops_library,
+        ops_norms,
+        ops_pooling,
+        ops_sorting,
+        ops_views,
+    )
 
     for row in _C.scan_rows():
         rule(*row["aten"].split())(_scan_rule(SimpleNamespace(**row)))

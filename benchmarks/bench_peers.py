@@ -1,0 +1,185 @@
+"""Inference beside what else a user can install: eager and Inductor, OpenVINO, ONNX Runtime, XLA and zentorch.
+
+python benchmarks/bench_peers.py                           every case in fp32 (`make peers` prepares and runs it)
+python benchmarks/bench_peers.py --only resnet50 --precision bf16 --threads 1
+python benchmarks/bench_peers.py --peers openvino,ipex     some of them
+
+Each peer is a process with an environment of its own (build/peers/NAME, made by `make peers` from peers/NAME.txt;
+PyTorch's own modes run in this one), so that no package replaces another's libraries. The processes compile one after
+the other, then take turns: a turn is some calls after one that is not counted, and only one process works at a time. A
+peer that cannot run a case, or whose result is further from eager's than --tolerance, has no time, and it says why.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TextIO
+
+from rich.console import Console
+from tables import ResultTable
+
+HERE = Path(__file__).parent
+OWN = ("eager", "inductor", "frozen", "max_autotune", "ipex")
+ENVIRONMENTS = {"openvino": "openvino", "openvino_compile": "openvino", "onnxruntime": "onnxruntime", "xla": "xla",
+                "zentorch": "zentorch"}  # fmt: skip
+CASES = {  # with batch sizes; None: the case has no batch
+    "resnet50": 1, "bert_base": 1, "vit_base": 1, "gpt2": 1, "gpt2_decode": 1, "dlrm": 256, "softmax": None,
+    "layer_norm": None, "gelu_add": None, "rms_norm": None,
+}  # fmt: skip
+TURN_MS = 100.0  # a turn lasts as long, or one call
+PAUSE_S = 0.03  # between turns: idle threads of the last process stop spinning
+
+
+@dataclass
+class Worker:
+    """A peer's process for one case."""
+
+    name: str
+    process: subprocess.Popen
+    log: TextIO
+    first_call_s: float = math.nan
+    error: float = math.nan
+    calls: int = 1
+    times: list[float] = field(default_factory=list)
+
+    def answer(self) -> str:
+        line = self.process.stdout.readline()
+        if not line:
+            self.process.wait()
+            self.log.seek(0)
+            last = [text for text in self.log.read().splitlines() if text.strip()]
+            raise RuntimeError(last[-1] if last else f"exit status {self.process.returncode}")
+        return line
+
+    def turn(self, calls: int) -> float:
+        """Milliseconds a call."""
+        self.process.stdin.write(f"{calls}\n")
+        self.process.stdin.flush()
+        return float(self.answer()) / calls
+
+    def stop(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        self.log.close()
+
+
+def start(peer: str, environments: Path, case: str, precision: str, threads: int, cache: str) -> Worker:
+    python = sys.executable if peer in OWN else str(environments / ENVIRONMENTS[peer] / "bin" / "python")
+    env = {
+        **os.environ,
+        "OMP_NUM_THREADS": str(threads),
+        "IPEX_CACHE": f"{cache}/ipex",
+        "TORCHINDUCTOR_CACHE_DIR": f"{cache}/inductor",
+        "PYTHONPATH": os.pathsep.join(
+            [str(HERE), *filter(None, [os.environ.get("PYTHONPATH") if peer in OWN else None])]
+        ),
+        "PATH": f"{Path(python).parent}{os.pathsep}{os.environ['PATH']}",
+    }
+    # XLA has no setting for its threads: what it may use is all it sees.
+    command = ["taskset", "-c", f"0-{threads - 1}", python]
+    log = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115, closed by stop()
+    arguments = [str(HERE / "peers" / "worker.py"), peer, case, str(CASES[case] or 0), precision, str(threads)]
+    process = subprocess.Popen(
+        [*command, *arguments], env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True
+    )
+    worker = Worker(peer, process, log)
+    try:
+        ready = json.loads(worker.answer())
+    except RuntimeError:
+        worker.stop()
+        raise
+    worker.first_call_s, worker.error = ready["first_call_s"], ready["error"]
+    return worker
+
+
+def measure(case: str, peers: list[str], arguments: argparse.Namespace, console: Console) -> dict[str, Worker]:
+    """The workers that could run the case, with their times."""
+    workers: list[Worker] = []
+    with tempfile.TemporaryDirectory() as cache:
+        for peer in peers:
+            try:
+                worker = start(peer, arguments.environments, case, arguments.precision, arguments.threads, cache)
+            except (RuntimeError, OSError) as problem:
+                console.print(f"{case}: no time of {peer}: {problem}", markup=False)
+                continue
+            if not worker.error <= arguments.tolerance:
+                console.print(f"{case}: {peer} computes something else: error {worker.error:.2g}")
+                worker.stop()
+                continue
+            workers.append(worker)
+        try:
+            for worker in workers:
+                worker.turn(1)
+                worker.calls = max(1, round(TURN_MS / max(worker.turn(1), 1e-3)))
+            for _ in range(arguments.rounds):
+                for worker in workers:
+                    time.sleep(PAUSE_S)
+                    worker.times.append(worker.turn(worker.calls))
+        finally:
+            for worker in workers:
+                worker.stop()
+    return {worker.name: worker for worker in workers}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="", help="run the cases whose name contains this")
+    parser.add_argument("--peers", default=",".join([*OWN[:-1], *ENVIRONMENTS, "ipex"]))
+    parser.add_argument("--precision", choices=("fp32", "bf16"), default="fp32", help="of weights and inputs")
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--tolerance", type=float, help="largest error by norm (default: 1e-3; bf16: 0.05)")
+    parser.add_argument("--environments", type=Path, default=HERE.parent / "build" / "peers")
+    parser.add_argument("--json", help="also write the results to this file")
+    parser.add_argument("--tables", help="also save the table as Markdown in this folder")
+    arguments = parser.parse_args()
+    peers = arguments.peers.split(",")
+    if unknown := set(peers) - set(OWN) - set(ENVIRONMENTS):
+        parser.error(f"no such peer: {', '.join(sorted(unknown))}; there are {', '.join([*OWN, *ENVIRONMENTS])}")
+    if missing := {e for p in peers if (e := ENVIRONMENTS.get(p)) and not (arguments.environments / e).exists()}:
+        parser.error(f"no environment for {', '.join(sorted(missing))} in {arguments.environments}; run `make peers`")
+    if arguments.tolerance is None:
+        arguments.tolerance = 1e-3 if arguments.precision == "fp32" else 0.05
+    console = Console(width=180)
+    suffix = "" if arguments.threads == os.cpu_count() else f" --threads {arguments.threads}"
+    command = f"bench_peers.py --precision {arguments.precision}{suffix}"
+    title = f"Inference in {arguments.precision} beside its peers, {arguments.threads} threads, median ms"
+    columns = ["case", *peers, "best other / ipex", "spread"]
+    table = ResultTable(f"peers_{arguments.precision}", title, command, columns)
+    results = {}
+    for case in (c for c in CASES if arguments.only in c):
+        workers = measure(case, peers, arguments, console)
+        medians = {name: statistics.median(worker.times) for name, worker in workers.items()}
+        results[case] = {
+            name: {"ms": w.times, "median_ms": medians[name], "first_call_s": w.first_call_s, "error": w.error}
+            for name, w in workers.items()
+        }
+        others = [ms for name, ms in medians.items() if name != "ipex"]
+        ratio = f"{min(others) / medians['ipex']:.2f}" if others and "ipex" in medians else ""
+        spread = f"{max(relative_spread(w.times) for w in workers.values()):.0%}" if workers else ""
+        table.add(case, *(f"{medians[p]:.2f}" if p in medians else "" for p in peers), ratio, spread)
+        console.print(case, {name: round(ms, 3) for name, ms in medians.items()}, ratio)
+        if arguments.json:
+            Path(arguments.json).write_text(json.dumps(results, indent=1), encoding="utf-8")
+    table.show(console)
+    table.save(arguments.tables)
+
+
+def relative_spread(times: list[float]) -> float:
+    """Interquartile range over the median."""
+    quartiles = statistics.quantiles(times, n=4)
+    return (quartiles[2] - quartiles[0]) / statistics.median(times)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,217 @@
+"""Import rules of batch norm, layer norm and dropout's gradient, forward and backward: statistics, then pointwise ops.
+
+They make what PyTorch's decompositions of these ops make. A network has one for each of its layers, and taking them
+apart under AOTAutograd's tracing costs a hundred times as much as here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+from typing import Any
+
+import torch
+
+from .errors import Unsupported
+from .importer import Importer, Ref, opmath
+from .ops import pointwise_as, row_named, rule
+from .sizes import Dim
+
+
+def _apply(im: Importer, row: str, shape: Sequence[Dim], *operands: Any) -> Ref:
+    return pointwise_as(im, row_named(row), list(operands), tuple(shape))
+
+
+def _sum(im: Importer, x: Ref, axes: list[int], keepdim: bool = False) -> Ref:
+    if not axes:
+        return x
+    shape = tuple(1 if d in axes else s for d, s in enumerate(x.shape) if keepdim or d not in axes)
+    return im.emit("reduce", "sum", [x], x.dtype, shape, axes=axes, keepdim=keepdim)
+
+
+def _statistics(im: Importer, x: Ref, axes: list[int], eps: float) -> tuple[Ref, Ref, Ref]:
+    """Biased variance, mean and 1 / standard deviation over `axes`, which stay with size 1."""
+    shape = tuple(1 if d in axes else s for d, s in enumerate(x.shape))
+    variance, mean = im.emit_many(
+        "reduce", "var_mean", [x], [(x.dtype, shape)] * 2, axes=axes, keepdim=True, correction=0.0
+    )
+    return variance, mean, _apply(im, "rsqrt", shape, _apply(im, "add", shape, variance, eps))
+
+
+def _count(im: Importer, sizes: Sequence[Dim]) -> float | Ref:
+    """The product of sizes: a number, or a float64 value where a size is a symbol."""
+    known = reduce(lambda n, size: n * size, (s for s in sizes if isinstance(s, int)), 1)
+    count: float | Ref = float(known)
+    for size in (s for s in sizes if not isinstance(s, int)):
+        count = _apply(im, "mul", (), im.cast(im.size(size), torch.float64), count)
+    return count
+
+
+def _quotient(im: Importer, a: float | Ref, b: float | Ref, dtype: torch.dtype) -> float | Ref:
+    """a / b in double precision, as a number or a 0-d value of `dtype`."""
+    if isinstance(a, Ref) or isinstance(b, Ref):
+        a, b = (im.cast(x, torch.float64) if isinstance(x, Ref) else im.scalar(x, torch.float64) for x in (a, b))
+        return im.cast(_apply(im, "div", (), a, b), dtype)
+    return a / b
+
+
+def _by_channel(im: Importer, x: Ref, like: Ref) -> Ref:
+    """A value a channel, to meet one with channels in dimension 1."""
+    channels = like.shape[1]
+    return im.reshape(im.cast(x, opmath(like.dtype)), (channels,) + (1,) * (len(like.shape) - 2))
+
+
+def _scaled(im: Importer, x: Ref, weight: Ref | None, bias: Ref | None) -> Ref:
+    if weight is not None:
+        x = _apply(im, "mul", x.shape, x, weight)
+    return _apply(im, "add", x.shape, x, bias) if bias is not None else x
+
+
+# ---- batch norm ----
+
+
+@rule("_native_batch_norm_legit_no_training")
+def _batch_norm_inference(
+    im: Importer, node: Any, x: Ref, weight: Ref | None, bias: Ref | None, mean: Ref, variance: Ref, momentum: float,
+    eps: float,
+) -> list[Ref]:  # fmt: skip
+    nothing = im.full(0, x.dtype, (0,))
+    return [_with_running_statistics(im, x, weight, bias, mean, variance, eps), nothing, nothing]
+
+
+def _with_running_statistics(
+    im: Importer, x: Ref, weight: Ref | None, bias: Ref | None, mean: Ref, variance: Ref, eps: float
+) -> Ref:
+    wide = opmath(x.dtype)
+    mean, variance = im.cast(mean, wide), im.cast(variance, wide)
+    deviation = _apply(im, "sqrt", variance.shape, _apply(im, "add", variance.shape, variance, eps))
+    scale = _apply(im, "reciprocal", variance.shape, deviation)
+    centred = _apply(im, "sub", x.shape, im.cast(x, wide), _by_channel(im, mean, x))
+    y = _apply(im, "mul", x.shape, centred, _by_channel(im, scale, x))
+    weight, bias = (_by_channel(im, p, x) if p is not None else None for p in (weight, bias))
+    return im.cast(_scaled(im, y, weight, bias), x.dtype)
+
+
+@rule("_native_batch_norm_legit_functional")
+def _batch_norm(
+    im: Importer, node: Any, x: Ref, weight: Ref | None, bias: Ref | None, running_mean: Ref, running_variance: Ref,
+    training: bool, momentum: float, eps: float,
+) -> list[Ref]:  # fmt: skip
+    """And the statistics that the backward pass reads, and the running ones."""
+    traced = node.meta["val"]
+    if not training:
+        y = _with_running_statistics(im, x, weight, bias, running_mean, running_variance, eps)
+        nothing = im.full(0, x.dtype, (0,))
+        return [y, nothing, nothing, im.copy(running_mean), im.copy(running_variance)]
+    wide, channels = opmath(x.dtype), (x.shape[1],)
+    others = [d for d in range(len(x.shape)) if d != 1]
+    count = _count(im, [x.shape[d] for d in others])
+    if count in (0.0, 1.0):
+        raise Unsupported("statistics of fewer than two values")
+    variance, mean, scale = _statistics(im, im.cast(x, wide), others, eps)
+    y = _apply(im, "mul", x.shape, _apply(im, "sub", x.shape, im.cast(x, wide), mean), scale)
+    weight, bias = (_by_channel(im, p, x) if p is not None else None for p in (weight, bias))
+    y = im.cast(_scaled(im, y, weight, bias), x.dtype)
+    mean, scale, variance = (im.reshape(v, channels) for v in (mean, scale, variance))
+
+    less_one = _apply(im, "sub", (), count, 1.0) if isinstance(count, Ref) else count - 1.0
+    unbiased = _apply(im, "mul", channels, variance, _quotient(im, count, less_one, wide))
+
+    def moved(old: Ref, new: Ref, result: torch.Tensor) -> Ref:
+        taken = _apply(im, "mul", channels, new, momentum)
+        kept = _apply(im, "mul", channels, old, 1 - momentum)
+        return im.cast(_apply(im, "add", channels, taken, kept), result.dtype)
+
+    new_mean, new_variance = moved(running_mean, mean, traced[3]), moved(running_variance, unbiased, traced[4])
+    return [y, im.cast(mean, traced[1].dtype), im.cast(scale, traced[2].dtype), new_mean, new_variance]
+
+
+@rule("native_batch_norm_backward")
+def _batch_norm_backward(
+    im: Importer, node: Any, gradient: Ref, x: Ref, weight: Ref | None, running_mean: Ref | None,
+    running_variance: Ref | None, mean: Ref | None, scale: Ref | None, training: bool, eps: float, wanted: list[bool],
+) -> list[Ref | None]:  # fmt: skip
+    wide, channels = opmath(x.dtype), (x.shape[1],)
+    others = [d for d in range(len(x.shape)) if d != 1]
+    stored = tuple(1 if d in others else s for d, s in enumerate(x.shape))
+    parameters = x.dtype if weight is None else weight.dtype
+    gradient, values = im.cast(gradient, wide), im.cast(x, wide)
+    if not training:
+        mean = im.cast(running_mean, wide)
+        variance = im.cast(running_variance, wide)
+        scale = _apply(im, "rsqrt", channels, _apply(im, "add", channels, variance, eps))
+    mean, scale = im.cast(mean, wide), im.cast(scale, wide)
+    centred = _apply(im, "sub", x.shape, values, im.reshape(mean, stored))
+    total = _sum(im, gradient, others)
+    along = _sum(im, _apply(im, "mul", x.shape, gradient, centred), others)
+    weighted = scale if weight is None else _apply(im, "mul", channels, scale, im.cast(weight, wide))
+    dx = gradient
+    if training:
+        share = _quotient(im, 1.0, _count(im, [x.shape[d] for d in others]), wide)
+        squared = _apply(im, "mul", channels, scale, scale)
+        slope = _apply(im, "mul", channels, _apply(im, "mul", channels, along, share), squared)
+        dx = _apply(im, "sub", x.shape, dx, _apply(im, "mul", x.shape, centred, im.reshape(slope, stored)))
+        dx = _apply(im, "sub", x.shape, dx, im.reshape(_apply(im, "mul", channels, total, share), stored))
+    dx = _apply(im, "mul", x.shape, dx, im.reshape(weighted, stored))
+    return [
+        im.cast(dx, x.dtype),
+        im.cast(_apply(im, "mul", channels, along, scale), parameters) if wanted[1] else None,
+        im.cast(total, parameters) if wanted[2] else None,
+    ]
+
+
+# ---- layer norm ----
+
+
+@rule("native_layer_norm")
+def _layer_norm(
+    im: Importer, node: Any, x: Ref, normalized: list[Any], weight: Ref | None, bias: Ref | None, eps: float
+) -> list[Ref]:
+    wide, axes = opmath(x.dtype), list(range(len(x.shape) - len(normalized), len(x.shape)))
+    values = im.cast(x, wide)
+    _, mean, scale = _statistics(im, values, axes, eps)
+    y = _apply(im, "mul", x.shape, _apply(im, "sub", x.shape, values, mean), scale)
+    weight, bias = (im.cast(p, wide) if p is not None else None for p in (weight, bias))
+    return [im.cast(v, x.dtype) for v in (_scaled(im, y, weight, bias), mean, scale)]
+
+
+@rule("native_layer_norm_backward")
+def _layer_norm_backward(
+    im: Importer, node: Any, gradient: Ref, x: Ref, normalized: list[Any], mean: Ref, scale: Ref, weight: Ref | None,
+    bias: Ref | None, wanted: list[bool],
+) -> list[Ref | None]:  # fmt: skip
+    wide, rank = opmath(x.dtype), len(x.shape)
+    inner, outer = list(range(rank - len(normalized), rank)), list(range(rank - len(normalized)))
+    tail = x.shape[inner[0] :]
+    if 0 in x.shape:
+        wanted_weight, wanted_bias = wanted[1] and weight is not None, wanted[2] and bias is not None
+        return [
+            im.full(0, x.dtype, x.shape) if wanted[0] else None,
+            im.full(0, weight.dtype, tail) if wanted_weight else None,
+            im.full(0, bias.dtype, tail) if wanted_bias else None,
+        ]
+    gradient, values, mean, scale = (im.cast(v, wide) for v in (gradient, x, mean, scale))
+    normal = _apply(im, "mul", x.shape, _apply(im, "sub", x.shape, values, mean), scale)
+    dx = None
+    if wanted[0]:
+        count = _count(im, tail)
+        count = im.cast(count, wide) if isinstance(count, Ref) else count
+        slope = gradient if weight is None else _apply(im, "mul", x.shape, gradient, im.cast(weight, wide))
+        along = _sum(im, _apply(im, "mul", x.shape, slope, normal), inner, keepdim=True)
+        dx = _apply(im, "mul", x.shape, slope, count)
+        dx = _apply(im, "sub", x.shape, dx, _sum(im, slope, inner, keepdim=True))
+        dx = _apply(im, "sub", x.shape, dx, _apply(im, "mul", x.shape, normal, along))
+        dx = _apply(im, "mul", x.shape, _apply(im, "div", scale.shape, scale, count), dx)
+        dx = im.cast(dx, x.dtype)
+    dw = db = None
+    if wanted[1] and weight is not None:
+        dw = im.cast(_sum(im, _apply(im, "mul", x.shape, gradient, normal), outer), weight.dtype)
+    if wanted[2] and bias is not None:
+        db = im.copy(im.cast(_sum(im, gradient, outer), bias.dtype))
+    return [dx, dw, db]
+
+
+@rule("native_dropout_backward")
+def _dropout_backward(im: Importer, node: Any, gradient: Ref, mask: Ref, scale: float) -> Ref:
+    factor = _apply(im, "mul", gradient.shape, im.cast(mask, gradient.dtype), scale)
+    return _apply(im, "mul", gradient.shape, gradient, factor)
