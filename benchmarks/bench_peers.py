@@ -134,6 +134,7 @@ def measure(case: str, peers: list[str], arguments: argparse.Namespace, console:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="run the cases whose name contains this")
+    parser.add_argument("--exact", action="store_true", help="run the case whose name is --only")
     parser.add_argument("--peers", default=",".join([*OWN[:-1], *ENVIRONMENTS, "ipex"]))
     parser.add_argument("--precision", choices=("fp32", "bf16"), default="fp32", help="of weights and inputs")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
@@ -157,7 +158,7 @@ def main() -> None:
     columns = ["case", *peers, "best other / ipex", "spread"]
     table = ResultTable(f"peers_{arguments.precision}", title, command, columns)
     results = {}
-    for case in (c for c in CASES if arguments.only in c):
+    for case in (c for c in CASES if (c == arguments.only if arguments.exact else arguments.only in c)):
         workers = measure(case, peers, arguments, console)
         medians = {name: statistics.median(worker.times) for name, worker in workers.items()}
         results[case] = {

@@ -6,13 +6,13 @@ apart under AOTAutograd's tracing costs a hundred times as much as here.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import reduce
 from typing import Any
 
 import torch
 
-from .errors import Unsupported
 from .importer import Importer, Ref, opmath
 from .ops import pointwise_as, row_named, rule
 from .sizes import Dim
@@ -52,7 +52,7 @@ def _quotient(im: Importer, a: float | Ref, b: float | Ref, dtype: torch.dtype) 
     if isinstance(a, Ref) or isinstance(b, Ref):
         a, b = (im.cast(x, torch.float64) if isinstance(x, Ref) else im.scalar(x, torch.float64) for x in (a, b))
         return im.cast(_apply(im, "div", (), a, b), dtype)
-    return a / b
+    return a / b if b else math.inf
 
 
 def _by_channel(im: Importer, x: Ref, like: Ref) -> Ref:
@@ -106,8 +106,6 @@ def _batch_norm(
     wide, channels = opmath(x.dtype), (x.shape[1],)
     others = [d for d in range(len(x.shape)) if d != 1]
     count = _count(im, [x.shape[d] for d in others])
-    if count in (0.0, 1.0):
-        raise Unsupported("statistics of fewer than two values")
     variance, mean, scale = _statistics(im, im.cast(x, wide), others, eps)
     y = _apply(im, "mul", x.shape, _apply(im, "sub", x.shape, im.cast(x, wide), mean), scale)
     weight, bias = (_by_channel(im, p, x) if p is not None else None for p in (weight, bias))

@@ -216,3 +216,37 @@ def test_cross_entropy_scatters_nothing():
     graphs = ipex.explain(F.cross_entropy, x, target).to_dict()["graphs"]
     names = [step["name"] for graph in graphs for step in graph["steps"]]
     assert len(graphs) == 2 and not any("scatter" in name for name in names), names
+
+
+@pytest.mark.parametrize("name", ["batch_norm_1d_length", "batch_norm_2d", "layer_norm_2d"])
+def test_norm_of_changing_sizes(name, compiled, strict):
+    """Counts of elements are computed at each call."""
+    module = NORMS[name][0]()
+    state = {key: value.clone() for key, value in module.state_dict().items()}
+    optimised = compiled(module, dynamic=True)
+
+    def run(function, x):
+        module.load_state_dict(state)
+        values = results_and_gradients(function, [x], torch.float32, module.parameters())
+        return values + [b.clone() for b in module.buffers() if b.is_floating_point()]
+
+    for batch in (5, 3, 8):
+        x = torch.randn(batch, *NORMS[name][1][1:], requires_grad=True)
+        ours, eager = run(optimised, x), run(module, x)
+        assert_close_to_eager(ours[0], eager[0])
+        assert_near_in_norm(ours[1:], eager[1:], bound=1e-5)
+
+
+@pytest.mark.needs_ipex
+@pytest.mark.parametrize("make", [lambda: nn.BatchNorm2d(8), lambda: nn.LayerNorm((8, 9, 7))], ids=["batch", "layer"])
+@pytest.mark.parametrize("training", [True, False], ids=["training", "inference"])
+def test_norms_are_traced_whole(make, training):
+    """Taken apart in tracing, the norms of a ResNet-50 cost seconds."""
+    import intel_extension_for_pytorch as ipex
+
+    module, x = make().train(training), torch.randn(4, 8, 9, 7, requires_grad=training)
+    with torch.set_grad_enabled(training), ipex.record_reports() as reports:
+        y = torch.compile(module, backend="ipex")(x)
+        if training:
+            y.sum().backward()
+    assert len(reports) == 1 + training and all(report["nodes"] <= 5 for report in reports), reports
