@@ -27,6 +27,7 @@ from typing import TextIO
 
 from rich.console import Console
 from tables import ResultTable
+from timing import Sample
 
 HERE = Path(__file__).parent
 OWN = ("eager", "inductor", "frozen", "max_autotune", "ipex")
@@ -75,14 +76,13 @@ class Worker:
 
 def start(peer: str, environments: Path, case: str, precision: str, threads: int, cache: str) -> Worker:
     python = sys.executable if peer in OWN else str(environments / ENVIRONMENTS[peer] / "bin" / "python")
+    paths = [str(HERE), *([os.environ["PYTHONPATH"]] if peer in OWN and "PYTHONPATH" in os.environ else [])]
     env = {
         **os.environ,
         "OMP_NUM_THREADS": str(threads),
         "IPEX_CACHE": f"{cache}/ipex",
         "TORCHINDUCTOR_CACHE_DIR": f"{cache}/inductor",
-        "PYTHONPATH": os.pathsep.join(
-            [str(HERE), *filter(None, [os.environ.get("PYTHONPATH") if peer in OWN else None])]
-        ),
+        "PYTHONPATH": os.pathsep.join(paths),
         "PATH": f"{Path(python).parent}{os.pathsep}{os.environ['PATH']}",
     }
     # XLA has no setting for its threads: what it may use is all it sees.
@@ -155,31 +155,33 @@ def main() -> None:
     suffix = "" if arguments.threads == os.cpu_count() else f" --threads {arguments.threads}"
     command = f"bench_peers.py --precision {arguments.precision}{suffix}"
     title = f"Inference in {arguments.precision} beside its peers, {arguments.threads} threads, median ms"
-    columns = ["case", *peers, "best other / ipex", "spread"]
-    table = ResultTable(f"peers_{arguments.precision}", title, command, columns)
+    groups = {"best of PyTorch / ipex": OWN[:-1], "best of the others / ipex": tuple(ENVIRONMENTS)}
+    table = ResultTable(f"peers_{arguments.precision}", title, command, ["case", *peers, *groups, "spread"])
     results = {}
+    ratios: dict[str, list[float]] = {name: [] for name in groups}
     for case in (c for c in CASES if (c == arguments.only if arguments.exact else arguments.only in c)):
         workers = measure(case, peers, arguments, console)
-        medians = {name: statistics.median(worker.times) for name, worker in workers.items()}
+        samples = {name: Sample.of(worker.times) for name, worker in workers.items()}
         results[case] = {
-            name: {"ms": w.times, "median_ms": medians[name], "first_call_s": w.first_call_s, "error": w.error}
+            name: {"ms": w.times, "median_ms": samples[name].median, "first_call_s": w.first_call_s, "error": w.error}
             for name, w in workers.items()
         }
-        others = [ms for name, ms in medians.items() if name != "ipex"]
-        ratio = f"{min(others) / medians['ipex']:.2f}" if others and "ipex" in medians else ""
-        spread = f"{max(relative_spread(w.times) for w in workers.values()):.0%}" if workers else ""
-        table.add(case, *(f"{medians[p]:.2f}" if p in medians else "" for p in peers), ratio, spread)
-        console.print(case, {name: round(ms, 3) for name, ms in medians.items()}, ratio)
+        ms = {name: sample.median for name, sample in samples.items()}
+        cells = []
+        for name, group in groups.items():
+            others = [ms[peer] for peer in group if peer in ms]
+            if others and "ipex" in ms:
+                ratios[name].append(min(others) / ms["ipex"])
+            cells.append(f"{ratios[name][-1]:.2f}" if others and "ipex" in ms else "")
+        spread = f"{max(sample.spread for sample in samples.values()):.0%}" if samples else ""
+        table.add(case, *(f"{ms[p]:.2f}" if p in ms else "" for p in peers), *cells, spread)
+        console.print(case, {name: round(value, 3) for name, value in ms.items()}, *cells)
         if arguments.json:
             Path(arguments.json).write_text(json.dumps(results, indent=1), encoding="utf-8")
+    means = [f"{name} {statistics.geometric_mean(values):.2f}" for name, values in ratios.items() if values]
+    table.title += "; geometric means: " + ", ".join(means) if means else ""
     table.show(console)
     table.save(arguments.tables)
-
-
-def relative_spread(times: list[float]) -> float:
-    """Interquartile range over the median."""
-    quartiles = statistics.quantiles(times, n=4)
-    return (quartiles[2] - quartiles[0]) / statistics.median(times)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ with the milliseconds that they took.
 from __future__ import annotations
 
 import contextlib
-import inspect
 import json
 import os
 import sys
@@ -188,12 +187,11 @@ def as_torch(result: object) -> torch.Tensor:
     if isinstance(result, torch.Tensor):
         return result.detach().float().clone()
     if type(result).__module__.startswith("openvino"):
-        data = result.data if result.get_element_type().to_string() != "bf16" else None
-        if data is None:
-            raw = result.data.view("int16")
-            return torch.from_numpy(raw.copy()).view(torch.bfloat16).reshape(list(result.shape)).float()
-        return torch.from_numpy(data.copy()).float()
-    if inspect.ismethod(getattr(result, "numpy", None)):
+        data = torch.from_numpy(result.data.copy())
+        if result.get_element_type().to_string() == "bf16":
+            data = data.view(torch.bfloat16)
+        return data.reshape(list(result.shape)).float()
+    if hasattr(result, "numpy"):
         return torch.from_numpy(result.numpy().copy()).float()
     return torch.utils.dlpack.from_dlpack(result).float().clone()
 

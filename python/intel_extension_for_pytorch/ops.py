@@ -468,12 +468,12 @@ def _extreme_of_all(im: Importer, node: Any, x: Ref) -> Ref:
     return reduce_axes(im, name, x, list(range(len(x.shape))))
 
 
-def reduce_axes(im: Importer, row: str, x: Ref, axes: list[int]) -> Ref:
+def reduce_axes(im: Importer, row: str, x: Ref, axes: list[int], keepdim: bool = False) -> Ref:
     """A reduction over `axes` that keeps the dtype."""
     if not axes:
         return im.copy(x)
-    shape = tuple(s for d, s in enumerate(x.shape) if d not in axes)
-    return im.emit("reduce", row, [x], x.dtype, shape, axes=axes, keepdim=False)
+    shape = tuple(1 if d in axes else s for d, s in enumerate(x.shape) if keepdim or d not in axes)
+    return im.emit("reduce", row, [x], x.dtype, shape, axes=axes, keepdim=keepdim)
 
 
 def _scan_rule(row: Any) -> Rule:

@@ -8,25 +8,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import reduce
 from typing import Any
 
 import torch
 
 from .importer import Importer, Ref, opmath
-from .ops import pointwise_as, row_named, rule
+from .ops import pointwise_as, reduce_axes, row_named, rule
 from .sizes import Dim
 
 
 def _apply(im: Importer, row: str, shape: Sequence[Dim], *operands: Any) -> Ref:
     return pointwise_as(im, row_named(row), list(operands), tuple(shape))
-
-
-def _sum(im: Importer, x: Ref, axes: list[int], keepdim: bool = False) -> Ref:
-    if not axes:
-        return x
-    shape = tuple(1 if d in axes else s for d, s in enumerate(x.shape) if keepdim or d not in axes)
-    return im.emit("reduce", "sum", [x], x.dtype, shape, axes=axes, keepdim=keepdim)
 
 
 def _statistics(im: Importer, x: Ref, axes: list[int], eps: float) -> tuple[Ref, Ref, Ref]:
@@ -40,8 +32,7 @@ def _statistics(im: Importer, x: Ref, axes: list[int], eps: float) -> tuple[Ref,
 
 def _count(im: Importer, sizes: Sequence[Dim]) -> float | Ref:
     """The product of sizes: a number, or a float64 value where a size is a symbol."""
-    known = reduce(lambda n, size: n * size, (s for s in sizes if isinstance(s, int)), 1)
-    count: float | Ref = float(known)
+    count: float | Ref = float(math.prod(s for s in sizes if isinstance(s, int)))
     for size in (s for s in sizes if not isinstance(s, int)):
         count = _apply(im, "mul", (), im.cast(im.size(size), torch.float64), count)
     return count
@@ -106,8 +97,9 @@ def _batch_norm(
     wide, channels = opmath(x.dtype), (x.shape[1],)
     others = [d for d in range(len(x.shape)) if d != 1]
     count = _count(im, [x.shape[d] for d in others])
-    variance, mean, scale = _statistics(im, im.cast(x, wide), others, eps)
-    y = _apply(im, "mul", x.shape, _apply(im, "sub", x.shape, im.cast(x, wide), mean), scale)
+    values = im.cast(x, wide)
+    variance, mean, scale = _statistics(im, values, others, eps)
+    y = _apply(im, "mul", x.shape, _apply(im, "sub", x.shape, values, mean), scale)
     weight, bias = (_by_channel(im, p, x) if p is not None else None for p in (weight, bias))
     y = im.cast(_scaled(im, y, weight, bias), x.dtype)
     mean, scale, variance = (im.reshape(v, channels) for v in (mean, scale, variance))
@@ -135,13 +127,12 @@ def _batch_norm_backward(
     parameters = x.dtype if weight is None else weight.dtype
     gradient, values = im.cast(gradient, wide), im.cast(x, wide)
     if not training:
-        mean = im.cast(running_mean, wide)
-        variance = im.cast(running_variance, wide)
+        mean, variance = running_mean, im.cast(running_variance, wide)
         scale = _apply(im, "rsqrt", channels, _apply(im, "add", channels, variance, eps))
     mean, scale = im.cast(mean, wide), im.cast(scale, wide)
     centred = _apply(im, "sub", x.shape, values, im.reshape(mean, stored))
-    total = _sum(im, gradient, others)
-    along = _sum(im, _apply(im, "mul", x.shape, gradient, centred), others)
+    total = reduce_axes(im, "sum", gradient, others)
+    along = reduce_axes(im, "sum", _apply(im, "mul", x.shape, gradient, centred), others)
     weighted = scale if weight is None else _apply(im, "mul", channels, scale, im.cast(weight, wide))
     dx = gradient
     if training:
@@ -195,17 +186,17 @@ def _layer_norm_backward(
         count = _count(im, tail)
         count = im.cast(count, wide) if isinstance(count, Ref) else count
         slope = gradient if weight is None else _apply(im, "mul", x.shape, gradient, im.cast(weight, wide))
-        along = _sum(im, _apply(im, "mul", x.shape, slope, normal), inner, keepdim=True)
+        along = reduce_axes(im, "sum", _apply(im, "mul", x.shape, slope, normal), inner, keepdim=True)
         dx = _apply(im, "mul", x.shape, slope, count)
-        dx = _apply(im, "sub", x.shape, dx, _sum(im, slope, inner, keepdim=True))
+        dx = _apply(im, "sub", x.shape, dx, reduce_axes(im, "sum", slope, inner, keepdim=True))
         dx = _apply(im, "sub", x.shape, dx, _apply(im, "mul", x.shape, normal, along))
         dx = _apply(im, "mul", x.shape, _apply(im, "div", scale.shape, scale, count), dx)
         dx = im.cast(dx, x.dtype)
     dw = db = None
     if wanted[1] and weight is not None:
-        dw = im.cast(_sum(im, _apply(im, "mul", x.shape, gradient, normal), outer), weight.dtype)
+        dw = im.cast(reduce_axes(im, "sum", _apply(im, "mul", x.shape, gradient, normal), outer), weight.dtype)
     if wanted[2] and bias is not None:
-        db = im.copy(im.cast(_sum(im, gradient, outer), bias.dtype))
+        db = im.cast(reduce_axes(im, "sum", gradient, outer), bias.dtype)
     return [dx, dw, db]
 
 

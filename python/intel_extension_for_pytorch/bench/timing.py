@@ -7,7 +7,7 @@ import math
 import platform
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import date
 
@@ -21,6 +21,12 @@ class Sample:
     median: float
     best: float
     spread: float  # interquartile range over the median
+
+    @classmethod
+    def of(cls, times: Sequence[float]) -> Sample:
+        quartiles = statistics.quantiles(times, n=4)
+        median = statistics.median(times)
+        return cls(median, min(times), (quartiles[2] - quartiles[0]) / median)
 
 
 def interleaved(
@@ -61,12 +67,7 @@ def interleaved(
                 times[name].append((time.perf_counter() - start) * 1e3 / count)
     finally:
         gc.enable()
-    samples = {}
-    for name, values in times.items():
-        quartiles = statistics.quantiles(values, n=4)
-        median = statistics.median(values)
-        samples[name] = Sample(median, min(values), (quartiles[2] - quartiles[0]) / median)
-    return samples
+    return {name: Sample.of(values) for name, values in times.items()}
 
 
 def machine() -> str:
