@@ -233,6 +233,11 @@ struct Largest {
   static Exprs finish(States s, Expr, double) { return {s[0]}; }
 };
 
+// NaN is never larger, so no state is one: a compare and a select, which are one instruction.
+struct LargestNumber : Largest {
+  static Exprs update(States s, Expr x, Expr) { return {select(gt(x, s[0]), x, s[0])}; }
+};
+
 struct Smallest {
   static std::vector<State> states(Dtype t, Dtype) { return {state(0, {t}, highest(t))}; }
   static Exprs update(States s, Expr x, Expr) { return {min(s[0], x)}; }

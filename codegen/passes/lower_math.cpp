@@ -73,24 +73,21 @@ class Formula {
 
 // Adding it to |t| < 2^22 leaves round(t) in the low bits of the sum.
 constexpr double kRound = 12582912.0;  // 1.5 * 2^23
-constexpr int64_t kRoundBits = 0x4b400000;
 
-// e^x = 2^n e^r with |r| <= ln(2)/2. 2^n is two factors, so that overflow and denormal results come from
-// multiplications and are rounded once.
+// e^x = 2^n e^r with |r| <= ln(2)/2. Overflow and denormal results come from one last multiplication and are
+// rounded once: p 2^(n + s) is a normal number, with s = 32 below 0, where n >= -150, and s = -1 above, where
+// n <= 128. The bits of 2^(n + s) are the sum that rounds x / ln(2), shifted, since s and the bias are part of it.
 Expr Formula::exp(Expr x) {
   x = let("x", at_least(let("x", at_most(x, 89.0)), -104.0));
-  const Expr k = let("k", fma(x, f(1.44269504), f(kRound)));
-  const Expr n = let("n", sub(k, f(kRound)));
+  const Expr negative = let("negative", make_apply(Op::lt_, {bits(x), i(0)}));
+  const Expr shift = let("shift", select(negative, f(kRound + 127 + 32), f(kRound + 127 - 1)));
+  const Expr k = let("k", fma(x, f(1.44269504), shift));
+  const Expr n = let("n", sub(k, shift));
   const Expr r = let("r", fma(n, f(-1.42860677e-06), fma(n, f(-0.693145752), x)));
   // (e^r - 1 - r) / r^2 on [-ln(2)/2, ln(2)/2], relative error of e^r 2^-28.2
   const Expr q = polynomial(r, {0.00138389051, 0.00836919248, 0.0416681021, 0.166665167, 0.49999994});
   const Expr p = fma(fma(q, r, f(1)), r, f(1));
-  const Expr whole = let("whole", sub(bits(k), i(kRoundBits)));
-  const Expr half = let("half", shr(whole, i(1)));
-  const Expr bias = i(127);
-  const Expr first = value(shl(add(half, bias), i(23)));
-  const Expr second = value(shl(add(sub(whole, half), bias), i(23)));
-  return mul(mul(p, first), second);
+  return mul(mul(p, value(shl(bits(k), i(23)))), select(negative, f(0x1p-32), f(2)));
 }
 
 // 2^(a * b + c), well inside the normal range; the caller discards it for NaN. The fraction is taken from the

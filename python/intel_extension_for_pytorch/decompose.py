@@ -19,8 +19,8 @@ from .ops import native_names
 
 # Not in the core table, but without a rule of ours: into pointwise ops, reductions and views.
 _EXTRA = (
-    "_batch_norm_no_update", "_batch_norm_with_update", "_batch_norm_with_update_functional", "_log_softmax",
-    "_native_batch_norm_legit", "_softmax", "addmv", "batch_norm_backward", "dist", "hann_window", "ldexp",
+    "_batch_norm_no_update", "_batch_norm_with_update", "_batch_norm_with_update_functional",
+    "_native_batch_norm_legit", "addmv", "batch_norm_backward", "dist", "hann_window", "ldexp",
     "linalg_vector_norm", "native_batch_norm", "native_group_norm", "nll_loss2d_backward", "rrelu_with_noise_backward",
     "tril_indices", "triu_indices", "upsample_bilinear2d", "upsample_bicubic2d", "upsample_nearest1d",
     "upsample_nearest2d", "upsample_nearest3d", "_upsample_nearest_exact1d", "_upsample_nearest_exact2d",

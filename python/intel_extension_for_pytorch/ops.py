@@ -7,7 +7,7 @@ what it cannot express, and the op becomes Extern.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +17,7 @@ import torch
 from . import _C, extern
 from .errors import Unsupported
 from .importer import Importer, Ref, opmath
+from .sizes import Dim
 
 Rule = Callable[..., Any]
 _RULES: dict[str, Rule] = {}
@@ -55,6 +56,7 @@ def _load_rules() -> None:
         ops_library,
         ops_norms,
         ops_pooling,
+        ops_softmax,
         ops_sorting,
         ops_views,
     )
@@ -135,6 +137,11 @@ def pointwise(im: Importer, node: Any, row: Any, operands: list[Any]) -> Ref:
     """Emits a row over tensors and numbers: operands cast to the compute type, broadcast to the result's shape."""
     shape = im.shape_of(node)
     return pointwise_as(im, row, operands, shape)
+
+
+def emit_row(im: Importer, name: str, shape: Sequence[Dim], *operands: Any) -> Ref:
+    """The row of that name over tensors and numbers, broadcast to `shape`."""
+    return pointwise_as(im, row_named(name), list(operands), tuple(shape))
 
 
 def pointwise_as(im: Importer, row: Any, operands: list[Any], shape: tuple) -> Ref:

@@ -13,7 +13,7 @@ import torch
 
 from . import compat
 from .importer import Importer, Ref, opmath
-from .ops import pointwise_as, reduce_axes, row_named, rule
+from .ops import emit_row, reduce_axes, rule
 from .ops_indexing import as_index
 from .sizes import Dim, sub
 
@@ -49,16 +49,16 @@ def _embedding_bag(
     if per_sample_weights is not None:
         scale = im.expand(im.cast(per_sample_weights, rows.dtype), rows.shape, [0])
         rows = im.pointwise_node("mul", [rows, scale], rows.dtype, rows.shape)
-    count = pointwise_as(im, row_named("sub"), [ends, begins], (bags,))
+    count = emit_row(im, "sub", (bags,), ends, begins)
     if padding_idx >= 0:
-        kept = pointwise_as(im, row_named("ne"), [index, padding_idx], (length,))
+        kept = emit_row(im, "ne", (length,), index, padding_idx)
         neutral = im.scalar(-math.inf if mode == _MAX else 0, rows.dtype)
         rows = im.pointwise_node("where", [im.expand(kept, rows.shape, [0]), rows, neutral], rows.dtype, rows.shape)
         ones = im.cast(kept, torch.int64)
         count = im.emit("segment", "sum", [ones, begins, ends], torch.int64, (bags,))
 
     found = im.full(0, torch.int64, (bags, width))
-    filled = im.expand(pointwise_as(im, row_named("gt"), [count, 0], (bags,)), (bags, width), [0])
+    filled = im.expand(emit_row(im, "gt", (bags,), count, 0), (bags, width), [0])
     types = [(rows.dtype, (bags, width)), (torch.int64, (bags, width))]
     if mode == _MAX:
         total, position = im.emit_many("segment", "max_with_index", [rows, begins, ends], types)
@@ -69,14 +69,14 @@ def _embedding_bag(
     else:
         total = im.emit("segment", "sum", [rows, begins, ends], rows.dtype, (bags, width))
         if mode == _MEAN:
-            divisor = im.cast(pointwise_as(im, row_named("clamp_min"), [count, 1], (bags,)), rows.dtype)
+            divisor = im.cast(emit_row(im, "clamp_min", (bags,), count, 1), rows.dtype)
             divisor = im.expand(divisor, (bags, width), [0])
             total = im.pointwise_node("div", [total, divisor], rows.dtype, (bags, width))
     if im.symbols.dims(bag_of.shape) == (0,):
         bag = im.full(0, torch.int64, (0,))
     else:  # of bags that start together only the last has any index
         following = im.emit("search", "", [begins, im.iota((length,), 0)], torch.int64, (length,), right=True)
-        bag = pointwise_as(im, row_named("sub"), [following, 1], (length,))
+        bag = emit_row(im, "sub", (length,), following, 1)
     last = found if mode == _MAX else count
     return [
         im.cast(total, output.dtype),

@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_map
 
 from .errors import Unsupported
 from .importer import Importer, Ref, opmath, traced_shape
-from .ops import pointwise_as, row_named, rule
+from .ops import emit_row, rule
 from .sizes import Dim, numel
 
 _INDEX_TYPES = (torch.int64, torch.int32, torch.int16, torch.int8)
@@ -241,7 +241,7 @@ def _reduce_into(im: Importer, x: Ref, index: Ref, src: Ref, map: list[int], red
         one = im.full(1, torch.int64, index.shape)
         counts = im.full(int(include_self), torch.int64, x.shape)
         counts = im.emit("scatter", "", [counts, index, one], torch.int64, x.shape, map=map, combine="add")
-        counts = pointwise_as(im, row_named("clamp_min"), [counts, 1], x.shape)
+        counts = emit_row(im, "clamp_min", x.shape, counts, 1)
         row = "div" if wide.is_floating_point else "div_floor"
         result = im.pointwise_node(row, [result, im.cast(counts, wide)], wide, x.shape)
     return im.cast(result, dtype)
@@ -286,7 +286,7 @@ def _embedding_dense_backward(
     if scale_by_freq:
         src = _over_frequency(im, src, index, im.shape_of(node)[0])
     if isinstance(padding_idx, int) and padding_idx >= 0:
-        kept = pointwise_as(im, row_named("ne"), [index, padding_idx], index.shape)
+        kept = emit_row(im, "ne", index.shape, index, padding_idx)
         kept = im.expand(kept, grad.shape, range(len(index.shape)))
         src = im.pointwise_node("where", [kept, src, im.scalar(0, dtype)], dtype, grad.shape)
     rows = im.expand(index, grad.shape, range(len(index.shape)))
@@ -355,7 +355,7 @@ def _replication_pad_backward(im: Importer, node: Any, grad: Ref, x: Ref, paddin
     for i, low in enumerate(padding[::2]):
         d = len(x.shape) - 1 - i
         at = im.iota(grad.shape, d, -low)
-        indices.append(pointwise_as(im, row_named("clamp"), [at, 0, sizes[d] - 1], grad.shape))
+        indices.append(emit_row(im, "clamp", grad.shape, at, 0, sizes[d] - 1))
         map[d] = -len(indices)
     sums = _scatter(im, im.full(0, dtype, x.shape), indices, im.cast(grad, dtype), map, "add")
     return im.cast(sums, grad.dtype)

@@ -13,12 +13,8 @@ from typing import Any
 import torch
 
 from .importer import Importer, Ref, opmath
-from .ops import pointwise_as, reduce_axes, row_named, rule
+from .ops import emit_row, reduce_axes, rule
 from .sizes import Dim
-
-
-def _apply(im: Importer, row: str, shape: Sequence[Dim], *operands: Any) -> Ref:
-    return pointwise_as(im, row_named(row), list(operands), tuple(shape))
 
 
 def _statistics(im: Importer, x: Ref, axes: list[int], eps: float) -> tuple[Ref, Ref, Ref]:
@@ -27,14 +23,14 @@ def _statistics(im: Importer, x: Ref, axes: list[int], eps: float) -> tuple[Ref,
     variance, mean = im.emit_many(
         "reduce", "var_mean", [x], [(x.dtype, shape)] * 2, axes=axes, keepdim=True, correction=0.0
     )
-    return variance, mean, _apply(im, "rsqrt", shape, _apply(im, "add", shape, variance, eps))
+    return variance, mean, emit_row(im, "rsqrt", shape, emit_row(im, "add", shape, variance, eps))
 
 
 def _count(im: Importer, sizes: Sequence[Dim]) -> float | Ref:
     """The product of sizes: a number, or a float64 value where a size is a symbol."""
     count: float | Ref = float(math.prod(s for s in sizes if isinstance(s, int)))
     for size in (s for s in sizes if not isinstance(s, int)):
-        count = _apply(im, "mul", (), im.cast(im.size(size), torch.float64), count)
+        count = emit_row(im, "mul", (), im.cast(im.size(size), torch.float64), count)
     return count
 
 
@@ -42,7 +38,7 @@ def _quotient(im: Importer, a: float | Ref, b: float | Ref, dtype: torch.dtype) 
     """a / b in double precision, as a number or a 0-d value of `dtype`."""
     if isinstance(a, Ref) or isinstance(b, Ref):
         a, b = (im.cast(x, torch.float64) if isinstance(x, Ref) else im.scalar(x, torch.float64) for x in (a, b))
-        return im.cast(_apply(im, "div", (), a, b), dtype)
+        return im.cast(emit_row(im, "div", (), a, b), dtype)
     return a / b if b else math.inf
 
 
@@ -54,8 +50,8 @@ def _by_channel(im: Importer, x: Ref, like: Ref) -> Ref:
 
 def _scaled(im: Importer, x: Ref, weight: Ref | None, bias: Ref | None) -> Ref:
     if weight is not None:
-        x = _apply(im, "mul", x.shape, x, weight)
-    return _apply(im, "add", x.shape, x, bias) if bias is not None else x
+        x = emit_row(im, "mul", x.shape, x, weight)
+    return emit_row(im, "add", x.shape, x, bias) if bias is not None else x
 
 
 # ---- batch norm ----
@@ -75,10 +71,10 @@ def _with_running_statistics(
 ) -> Ref:
     wide = opmath(x.dtype)
     mean, variance = im.cast(mean, wide), im.cast(variance, wide)
-    deviation = _apply(im, "sqrt", variance.shape, _apply(im, "add", variance.shape, variance, eps))
-    scale = _apply(im, "reciprocal", variance.shape, deviation)
-    centred = _apply(im, "sub", x.shape, im.cast(x, wide), _by_channel(im, mean, x))
-    y = _apply(im, "mul", x.shape, centred, _by_channel(im, scale, x))
+    deviation = emit_row(im, "sqrt", variance.shape, emit_row(im, "add", variance.shape, variance, eps))
+    scale = emit_row(im, "reciprocal", variance.shape, deviation)
+    centred = emit_row(im, "sub", x.shape, im.cast(x, wide), _by_channel(im, mean, x))
+    y = emit_row(im, "mul", x.shape, centred, _by_channel(im, scale, x))
     weight, bias = (_by_channel(im, p, x) if p is not None else None for p in (weight, bias))
     return im.cast(_scaled(im, y, weight, bias), x.dtype)
 
@@ -99,18 +95,18 @@ def _batch_norm(
     count = _count(im, [x.shape[d] for d in others])
     values = im.cast(x, wide)
     variance, mean, scale = _statistics(im, values, others, eps)
-    y = _apply(im, "mul", x.shape, _apply(im, "sub", x.shape, values, mean), scale)
+    y = emit_row(im, "mul", x.shape, emit_row(im, "sub", x.shape, values, mean), scale)
     weight, bias = (_by_channel(im, p, x) if p is not None else None for p in (weight, bias))
     y = im.cast(_scaled(im, y, weight, bias), x.dtype)
     mean, scale, variance = (im.reshape(v, channels) for v in (mean, scale, variance))
 
-    less_one = _apply(im, "sub", (), count, 1.0) if isinstance(count, Ref) else count - 1.0
-    unbiased = _apply(im, "mul", channels, variance, _quotient(im, count, less_one, wide))
+    less_one = emit_row(im, "sub", (), count, 1.0) if isinstance(count, Ref) else count - 1.0
+    unbiased = emit_row(im, "mul", channels, variance, _quotient(im, count, less_one, wide))
 
     def moved(old: Ref, new: Ref, result: torch.Tensor) -> Ref:
-        taken = _apply(im, "mul", channels, new, momentum)
-        kept = _apply(im, "mul", channels, old, 1 - momentum)
-        return im.cast(_apply(im, "add", channels, taken, kept), result.dtype)
+        taken = emit_row(im, "mul", channels, new, momentum)
+        kept = emit_row(im, "mul", channels, old, 1 - momentum)
+        return im.cast(emit_row(im, "add", channels, taken, kept), result.dtype)
 
     new_mean, new_variance = moved(running_mean, mean, traced[3]), moved(running_variance, unbiased, traced[4])
     return [y, im.cast(mean, traced[1].dtype), im.cast(scale, traced[2].dtype), new_mean, new_variance]
@@ -128,23 +124,23 @@ def _batch_norm_backward(
     gradient, values = im.cast(gradient, wide), im.cast(x, wide)
     if not training:
         mean, variance = running_mean, im.cast(running_variance, wide)
-        scale = _apply(im, "rsqrt", channels, _apply(im, "add", channels, variance, eps))
+        scale = emit_row(im, "rsqrt", channels, emit_row(im, "add", channels, variance, eps))
     mean, scale = im.cast(mean, wide), im.cast(scale, wide)
-    centred = _apply(im, "sub", x.shape, values, im.reshape(mean, stored))
+    centred = emit_row(im, "sub", x.shape, values, im.reshape(mean, stored))
     total = reduce_axes(im, "sum", gradient, others)
-    along = reduce_axes(im, "sum", _apply(im, "mul", x.shape, gradient, centred), others)
-    weighted = scale if weight is None else _apply(im, "mul", channels, scale, im.cast(weight, wide))
+    along = reduce_axes(im, "sum", emit_row(im, "mul", x.shape, gradient, centred), others)
+    weighted = scale if weight is None else emit_row(im, "mul", channels, scale, im.cast(weight, wide))
     dx = gradient
     if training:
         share = _quotient(im, 1.0, _count(im, [x.shape[d] for d in others]), wide)
-        squared = _apply(im, "mul", channels, scale, scale)
-        slope = _apply(im, "mul", channels, _apply(im, "mul", channels, along, share), squared)
-        dx = _apply(im, "sub", x.shape, dx, _apply(im, "mul", x.shape, centred, im.reshape(slope, stored)))
-        dx = _apply(im, "sub", x.shape, dx, im.reshape(_apply(im, "mul", channels, total, share), stored))
-    dx = _apply(im, "mul", x.shape, dx, im.reshape(weighted, stored))
+        squared = emit_row(im, "mul", channels, scale, scale)
+        slope = emit_row(im, "mul", channels, emit_row(im, "mul", channels, along, share), squared)
+        dx = emit_row(im, "sub", x.shape, dx, emit_row(im, "mul", x.shape, centred, im.reshape(slope, stored)))
+        dx = emit_row(im, "sub", x.shape, dx, im.reshape(emit_row(im, "mul", channels, total, share), stored))
+    dx = emit_row(im, "mul", x.shape, dx, im.reshape(weighted, stored))
     return [
         im.cast(dx, x.dtype),
-        im.cast(_apply(im, "mul", channels, along, scale), parameters) if wanted[1] else None,
+        im.cast(emit_row(im, "mul", channels, along, scale), parameters) if wanted[1] else None,
         im.cast(total, parameters) if wanted[2] else None,
     ]
 
@@ -159,7 +155,7 @@ def _layer_norm(
     wide, axes = opmath(x.dtype), list(range(len(x.shape) - len(normalized), len(x.shape)))
     values = im.cast(x, wide)
     _, mean, scale = _statistics(im, values, axes, eps)
-    y = _apply(im, "mul", x.shape, _apply(im, "sub", x.shape, values, mean), scale)
+    y = emit_row(im, "mul", x.shape, emit_row(im, "sub", x.shape, values, mean), scale)
     weight, bias = (im.cast(p, wide) if p is not None else None for p in (weight, bias))
     return [im.cast(v, x.dtype) for v in (_scaled(im, y, weight, bias), mean, scale)]
 
@@ -180,21 +176,21 @@ def _layer_norm_backward(
             im.full(0, bias.dtype, tail) if wanted_bias else None,
         ]
     gradient, values, mean, scale = (im.cast(v, wide) for v in (gradient, x, mean, scale))
-    normal = _apply(im, "mul", x.shape, _apply(im, "sub", x.shape, values, mean), scale)
+    normal = emit_row(im, "mul", x.shape, emit_row(im, "sub", x.shape, values, mean), scale)
     dx = None
     if wanted[0]:
         count = _count(im, tail)
         count = im.cast(count, wide) if isinstance(count, Ref) else count
-        slope = gradient if weight is None else _apply(im, "mul", x.shape, gradient, im.cast(weight, wide))
-        along = reduce_axes(im, "sum", _apply(im, "mul", x.shape, slope, normal), inner, keepdim=True)
-        dx = _apply(im, "mul", x.shape, slope, count)
-        dx = _apply(im, "sub", x.shape, dx, reduce_axes(im, "sum", slope, inner, keepdim=True))
-        dx = _apply(im, "sub", x.shape, dx, _apply(im, "mul", x.shape, normal, along))
-        dx = _apply(im, "mul", x.shape, _apply(im, "div", scale.shape, scale, count), dx)
+        slope = gradient if weight is None else emit_row(im, "mul", x.shape, gradient, im.cast(weight, wide))
+        along = reduce_axes(im, "sum", emit_row(im, "mul", x.shape, slope, normal), inner, keepdim=True)
+        dx = emit_row(im, "mul", x.shape, slope, count)
+        dx = emit_row(im, "sub", x.shape, dx, reduce_axes(im, "sum", slope, inner, keepdim=True))
+        dx = emit_row(im, "sub", x.shape, dx, emit_row(im, "mul", x.shape, normal, along))
+        dx = emit_row(im, "mul", x.shape, emit_row(im, "div", scale.shape, scale, count), dx)
         dx = im.cast(dx, x.dtype)
     dw = db = None
     if wanted[1] and weight is not None:
-        dw = im.cast(reduce_axes(im, "sum", _apply(im, "mul", x.shape, gradient, normal), outer), weight.dtype)
+        dw = im.cast(reduce_axes(im, "sum", emit_row(im, "mul", x.shape, gradient, normal), outer), weight.dtype)
     if wanted[2] and bias is not None:
         db = im.cast(reduce_axes(im, "sum", gradient, outer), bias.dtype)
     return [dx, dw, db]
@@ -202,5 +198,5 @@ def _layer_norm_backward(
 
 @rule("native_dropout_backward")
 def _dropout_backward(im: Importer, node: Any, gradient: Ref, mask: Ref, scale: float) -> Ref:
-    factor = _apply(im, "mul", gradient.shape, im.cast(mask, gradient.dtype), scale)
-    return _apply(im, "mul", gradient.shape, gradient, factor)
+    factor = emit_row(im, "mul", gradient.shape, im.cast(mask, gradient.dtype), scale)
+    return emit_row(im, "mul", gradient.shape, gradient, factor)

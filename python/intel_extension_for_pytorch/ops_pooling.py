@@ -14,7 +14,7 @@ import torch
 
 from .errors import Unsupported
 from .importer import Importer, Ref, opmath
-from .ops import pointwise_as, row_named, rule
+from .ops import emit_row, rule
 from .ops_library import per_dim
 from .sizes import Dim, numel
 
@@ -120,7 +120,7 @@ def _window_length(
     """Along dim d, how much of the window of each result lies in the tensor, padded or not: of grad's shape, i64."""
 
     def of(row: str, *operands: Any) -> Ref:
-        return pointwise_as(im, row_named(row), list(operands), grad.shape)
+        return emit_row(im, row, grad.shape, *operands)
 
     begin = im.iota(grad.shape, d, -padding, stride)
     size = im.size(x.shape[d])
@@ -135,7 +135,7 @@ def _over_lengths(im: Importer, grad: Ref, lengths: list[Ref]) -> Ref:
     wide = opmath(grad.dtype)
     count = lengths[0]
     for length in lengths[1:]:
-        count = pointwise_as(im, row_named("mul"), [count, length], grad.shape)
+        count = emit_row(im, "mul", grad.shape, count, length)
     return im.pointwise_node("div", [im.cast(grad, wide), im.cast(count, wide)], wide, grad.shape)
 
 
@@ -183,7 +183,7 @@ def _adaptive_length(im: Importer, grad: Ref, size: Dim, d: int) -> Ref:
     """ceil((p + 1) * size / outputs) - floor(p * size / outputs) for each result p along dim d."""
 
     def of(row: str, *operands: Any) -> Ref:
-        return pointwise_as(im, row_named(row), list(operands), grad.shape)
+        return emit_row(im, row, grad.shape, *operands)
 
     outputs = im.size(grad.shape[d])
     begin = im.iota(grad.shape, d, 0, size)

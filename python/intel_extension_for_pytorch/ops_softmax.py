@@ -1,0 +1,65 @@
+"""Import rules of softmax and its logarithm, forward and backward.
+
+They make what PyTorch's decompositions make, but for two things that a softmax allows. Its maximum need not keep NaN:
+the sum of exponentials does. And that sum is between 1 and the number of terms, so that multiplying by its reciprocal
+neither overflows nor loses more than a rounding, where a division takes four times as long.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from .importer import Importer, Ref, opmath
+from .ops import emit_row, reduce_axes, rule
+
+
+def _along(x: Ref, dim: int) -> list[int]:
+    return [dim % len(x.shape)]
+
+
+def _exponentials(im: Importer, x: Ref, dim: int) -> tuple[Ref, Ref, Ref]:
+    """x - its maximum along `dim`, the exponentials of that, and their sum, which keeps the dim with size 1."""
+    largest = reduce_axes(im, "fmax", x, _along(x, dim), keepdim=True)
+    shifted = emit_row(im, "sub", x.shape, x, largest)
+    powers = emit_row(im, "exp", x.shape, shifted)
+    return shifted, powers, reduce_axes(im, "sum", powers, _along(x, dim), keepdim=True)
+
+
+@rule("_softmax")
+def _softmax(im: Importer, node: Any, x: Ref, dim: int, half_to_float: bool) -> Ref:
+    result = node.meta["val"].dtype
+    if not x.shape or 0 in x.shape:  # 1, as for any row of one element
+        return im.cast(emit_row(im, "exp", x.shape, emit_row(im, "sub", x.shape, x, x)), result)
+    _, powers, total = _exponentials(im, im.cast(x, opmath(x.dtype)), dim)
+    scale = emit_row(im, "reciprocal", total.shape, total)
+    return im.cast(emit_row(im, "mul", x.shape, powers, scale), result)
+
+
+@rule("_log_softmax")
+def _log_softmax(im: Importer, node: Any, x: Ref, dim: int, half_to_float: bool) -> Ref:
+    result = node.meta["val"].dtype
+    if not x.shape or 0 in x.shape:
+        return im.cast(emit_row(im, "sub", x.shape, x, x), result)
+    shifted, _, total = _exponentials(im, im.cast(x, opmath(x.dtype)), dim)
+    return im.cast(emit_row(im, "sub", x.shape, shifted, emit_row(im, "log", total.shape, total)), result)
+
+
+@rule("_softmax_backward_data")
+def _softmax_backward(im: Importer, node: Any, gradient: Ref, y: Ref, dim: int, dtype: torch.dtype) -> Ref:
+    wide = opmath(y.dtype)
+    gradient, y = im.cast(gradient, wide), im.cast(y, wide)
+    along = emit_row(im, "mul", y.shape, gradient, y)
+    total = reduce_axes(im, "sum", along, _along(y, dim), keepdim=True) if y.shape else along
+    dx = emit_row(im, "sub", y.shape, along, emit_row(im, "mul", y.shape, y, total))
+    return im.cast(dx, node.meta["val"].dtype)
+
+
+@rule("_log_softmax_backward_data")
+def _log_softmax_backward(im: Importer, node: Any, gradient: Ref, y: Ref, dim: int, dtype: torch.dtype) -> Ref:
+    wide = opmath(y.dtype)
+    gradient, y = im.cast(gradient, wide), im.cast(y, wide)
+    total = reduce_axes(im, "sum", gradient, _along(y, dim), keepdim=True) if y.shape else gradient
+    share = emit_row(im, "mul", y.shape, emit_row(im, "exp", y.shape, y), total)
+    return im.cast(emit_row(im, "sub", y.shape, gradient, share), node.meta["val"].dtype)
