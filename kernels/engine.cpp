@@ -74,6 +74,8 @@ std::string onednn_version() {
          std::to_string(version->patch);
 }
 
+const void* onednn_code() { return reinterpret_cast<const void*>(&dnnl_primitive_create); }
+
 void set_onednn_isa(Isa isa) {
   static std::once_flag once;
   std::call_once(once, [isa] {

@@ -19,6 +19,7 @@
 #include "python/graph_builder.h"
 #include "python/signature.h"
 #include "runtime/arena.h"
+#include "runtime/code_pages.h"
 #include "runtime/cpu.h"
 #include "runtime/env.h"
 #include "runtime/error.h"
@@ -85,6 +86,8 @@ std::unique_ptr<CompiledGraph> compile_graph(const GraphBuilder& builder, const 
     if (env::get("IPEX_INJECT_FAULT") == "compile")
       throw InternalError("compile failed: IPEX_INJECT_FAULT=compile");
     compiled = compile(graph, options);
+    release_code_pages(reinterpret_cast<const void*>(&compile_graph));  // LLVM's, linked into this module
+    release_code_pages(kernels::onednn_code());
   }
   return std::make_unique<CompiledGraph>(std::move(compiled), std::move(signature));
 }
