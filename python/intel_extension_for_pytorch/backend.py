@@ -48,7 +48,16 @@ def ipex(
             **partition,
         )
         with compat.autograd_cache(warm_start.cache_tag(settings)) if cached else contextlib.nullcontext():
-            return aot(module, example_inputs)
+            warm_start.direct_codes.clear()
+            run = aot(module, example_inputs)
+            return _direct_call(len(example_inputs)) or run
+
+
+def _direct_call(arguments: int) -> Callable | None:
+    """The call of the one graph that was compiled or loaded, where it takes the caller's arguments as they are and
+    AOTAutograd does nothing around it: its frames cost more than a small kernel."""
+    codes = warm_start.direct_codes
+    return codes[0].call if len(codes) == 1 and codes[0].arguments == arguments else None
 
 
 def _compile(
@@ -133,6 +142,8 @@ def _import_and_compile(
         "outputs": imported.outputs,
         "derived": imported.derived,
         "hoist": kind == "inference" and options.hoist,
+        # ATen calls want AOTAutograd's settings: no gradients, no autocast.
+        "direct": kind == "inference" and not (imported.externs or imported.derived) and compat.calls_need_no_wrapper(),
         "nodes": records.count_calls(module),
         "externs": imported.externs,
     }

@@ -101,6 +101,25 @@ def _effect_tokens() -> int:
     return len(metadata.tokens) if metadata is not None else 0
 
 
+def calls_need_no_wrapper() -> bool:
+    """Whether what AOTAutograd puts around a call of the inference graph being compiled only passes arguments and
+    results on: none is changed, an alias, a subclass, a token, or marked as dynamic, and no global state changes."""
+    metadata = forward_metadata()
+    if metadata is None:
+        return False
+    kinds = (*metadata.subclass_inp_meta, *metadata.subclass_fw_graph_out_meta)
+    plain = all(type(kind).__name__ == "PlainTensorMeta" for kind in kinds)
+    return plain and not (
+        any(info.mutates_data or info.mutates_metadata for info in metadata.input_info)
+        or metadata.num_outputs_aliased
+        or metadata.num_intermediate_bases
+        or metadata.dynamic_outputs
+        or metadata.tokens
+        or metadata.is_rng_op_functionalized
+        or metadata.grad_enabled_mutation is not None
+    )
+
+
 def user_output_count(default: int) -> int:
     """How many leading outputs of the forward graph the user sees; the rest is saved for the backward."""
     metadata = forward_metadata()

@@ -23,6 +23,9 @@ _KNOBS = ("IPEX_TARGET", "IPEX_DISABLE_PASS", "IPEX_STRICT", "IPEX_INJECT_FAULT"
 
 _warned: set[str] = set()
 
+# Compiled or loaded since it was last cleared: graphs that may be called without AOTAutograd's wrapper.
+direct_codes: list[CompiledCode] = []
+
 
 @lru_cache(maxsize=1)
 def _source_identity() -> str:
@@ -64,10 +67,21 @@ class CompiledCode(compat.output_code()):
     def __init__(self, state: dict[str, Any], graph: Any, compiled: Any) -> None:
         super().__init__()
         self._boxed_call = True
+        self.call: Callable | None = None  # the graph with its arguments one by one, where nothing stands around it
         self._state = state
         self._graph = graph  # _C.Graph, or its text
         self._kernels: dict[str, bytes | None] = dict.fromkeys(compiled.kernel_keys())
-        self._run = _with_derived(compiled.run, state["derived"])
+        self._take(compiled)
+
+    def _take(self, compiled: Any) -> None:
+        self._run = _with_derived(compiled.run, self._state["derived"])
+        if self._state["direct"]:
+            self.call = compiled.call
+            direct_codes.append(self)
+
+    @property
+    def arguments(self) -> int:
+        return len(self._state["arguments"])
 
     def __call__(self, arguments: list[Any]) -> Any:
         return self._run(arguments)
@@ -76,7 +90,7 @@ class CompiledCode(compat.output_code()):
         """AOTAutograd calls this on the copy that it pickles."""
         self._graph = str(self._graph)
         self._kernels = {key: _C.cached_kernel(key) for key in self._kernels}
-        self._run = None
+        self._run = self.call = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {"identity": _source_identity(), **self.__dict__}
@@ -93,7 +107,7 @@ class CompiledCode(compat.output_code()):
         for key, entry in self._kernels.items():
             if entry is not None and not _C.store_cached_kernel(key, entry):
                 log.warning("warm start: kernel %s is damaged; it is compiled again", key)
-        self._run = _with_derived(load(self._state, self._graph).run, self._state["derived"])
+        self._take(load(self._state, self._graph))
 
 
 def _with_derived(run: Callable[[list[Any]], Any], derived: Sequence[Any]) -> Callable[[list[Any]], Any]:

@@ -1,0 +1,121 @@
+"""Inference graphs that are called without AOTAutograd's wrapper: which they are, and that nobody can tell."""
+
+import pytest
+import torch
+from comparison import assert_close_to_eager, tensors_of
+
+pytestmark = pytest.mark.needs_ipex
+
+
+@pytest.fixture(scope="module")
+def warm_start():
+    from intel_extension_for_pytorch import warm_start
+
+    return warm_start
+
+
+def computed(x, y):
+    return torch.nn.functional.gelu(x) * y, x.sum()
+
+
+def of_an_input(x, y):
+    return x + y, x.t()
+
+
+def of_a_result(x, y):
+    z = x + y
+    return z, z[1:]
+
+
+def changing_an_input(x, y):
+    return x.add_(y) * 2
+
+
+def drawing(x, y):
+    return x + torch.nn.functional.dropout(y, 0.5)
+
+
+def same_argument_twice(x, y):
+    return torch.cat([x, x]) * y.sum()
+
+
+@pytest.mark.parametrize(
+    ("function", "direct"),
+    [
+        (computed, True),
+        (same_argument_twice, True),
+        (of_an_input, False),
+        (of_a_result, None),  # a view that autograd makes again, but in inference mode
+        (changing_an_input, False),
+        (drawing, False),
+    ],
+)
+@pytest.mark.parametrize("mode", [torch.inference_mode, torch.no_grad, torch.enable_grad])
+def test_only_what_needs_no_wrapper_goes_without(warm_start, function, direct, mode):
+    x, y = torch.randn(4, 4), torch.randn(4, 4)
+    torch._dynamo.reset()
+    with mode():
+        compiled = torch.compile(function, backend="ipex")
+        torch.manual_seed(3)
+        ours = compiled(x.clone(), y)
+        if direct is not None:
+            assert len(warm_start.direct_codes) == direct
+        torch.manual_seed(3)
+        eager = function(x.clone(), y)
+    assert_close_to_eager(tensors_of(ours), tensors_of(eager), strides=True)
+    assert [t.is_inference() for t in tensors_of(ours)] == [t.is_inference() for t in tensors_of(eager)]
+
+
+def test_the_same_tensor_for_two_arguments(warm_start):
+    x = torch.randn(5)
+    torch._dynamo.reset()
+    with torch.no_grad():
+        assert_close_to_eager(torch.compile(computed, backend="ipex")(x, x), computed(x, x))
+
+
+def test_gradients_are_never_lost(warm_start):
+    x, y = torch.randn(4, requires_grad=True), torch.randn(4)
+    torch._dynamo.reset()
+    compiled = torch.compile(computed, backend="ipex")
+    with torch.no_grad():
+        compiled(x, y)
+        assert len(warm_start.direct_codes) == 1
+    compiled(x, y)[0].sum().backward()
+    expected = torch.autograd.grad(computed(x, y)[0].sum(), x)[0]
+    assert_close_to_eager([x.grad], [expected])
+
+
+def test_autocast_inside_and_outside(warm_start):
+    layer, x = torch.nn.Linear(8, 8), torch.randn(3, 8)
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda t: layer(t).softmax(-1), backend="ipex")
+    with torch.no_grad():
+        single = compiled(x)
+        with torch.autocast("cpu", torch.bfloat16):
+            half = compiled(x)
+            expected = layer(x).softmax(-1)
+    assert (single.dtype, half.dtype) == (torch.float32, expected.dtype)
+    assert_close_to_eager([half], [expected])
+
+
+def test_sizes_that_change(warm_start):
+    torch._dynamo.reset()
+    compiled = torch.compile(computed, backend="ipex", dynamic=True)
+    with torch.no_grad():
+        for size in (3, 5, 9):
+            x, y = torch.randn(size, 4), torch.randn(size, 4)
+            assert_close_to_eager(compiled(x, y), computed(x, y))
+
+
+def test_a_warm_start_is_direct_too(warm_start, tmp_path, monkeypatch):
+    monkeypatch.setenv("IPEX_CACHE", str(tmp_path / "kernels"))
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "graphs"))
+    x, y = torch.randn(4, 4), torch.randn(4, 4)
+    with torch._functorch.config.patch(enable_autograd_cache=True), torch.no_grad():
+        for _ in range(2):
+            torch._dynamo.reset()
+            torch._dynamo.utils.counters.clear()
+            ours = torch.compile(computed, backend="ipex")(x, y)
+            assert len(warm_start.direct_codes) == 1
+            assert_close_to_eager(ours, computed(x, y))
+    assert torch._dynamo.utils.counters["aot_autograd"]["autograd_cache_hit"] == 1
