@@ -28,6 +28,7 @@ STAGES = {  # column -> names in a report's times
         "fuse_library",
         "widen_library",
         "gather_early",
+        "split_variance",
         "plan_layouts",
         "prove_indices",
         "form_groups",

@@ -60,6 +60,13 @@ Dim numel(const Shape& shape) {
   return loop::simplify(product);
 }
 
+double correction_of(const Node& variance) {
+  const auto it = variance.attrs.find("correction");
+  if (it == variance.attrs.end()) return 1;
+  const auto* whole = std::get_if<int64_t>(&it->second);
+  return whole ? static_cast<double>(*whole) : variance.attr<double>("correction");
+}
+
 bool is_static(const Shape& shape) {
   for (const Dim& dim : shape)
     if (!loop::as_const_int(dim)) return false;

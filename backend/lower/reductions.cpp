@@ -22,13 +22,6 @@ std::vector<int> reduced_dims(const Node& node) {
   return dims;
 }
 
-double correction_of(const Node& node) {
-  auto it = node.attrs.find("correction");
-  if (it == node.attrs.end()) return 1;
-  if (auto* i = std::get_if<int64_t>(&it->second)) return static_cast<double>(*i);
-  return node.attr<double>("correction");
-}
-
 }  // namespace
 
 bool is_expensive(const ops::PointwiseRow& row) {

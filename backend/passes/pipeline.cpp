@@ -19,13 +19,14 @@ Graph on_any(Graph graph, const loop::Target&) {
   return pass(std::move(graph));
 }
 
-constexpr std::array<GraphPass, 10> kPipeline = {{
+constexpr std::array<GraphPass, 11> kPipeline = {{
     {"canonicalize", on_any<canonicalize>, false},
     {"fold_constants", on_any<fold_constants>, true},
     {"canonicalize", on_any<canonicalize>, false},
     {"fuse_library", fuse_library, true},
     {"widen_library", widen_library, true},
     {"gather_early", on_any<gather_early>, true},
+    {"split_variance", on_any<split_variance>, true},
     {"plan_layouts", on_any<plan_layouts>, true},
     {"prove_indices", on_any<prove_indices>, true},
     {"form_groups", on_any<form_groups>, false},
