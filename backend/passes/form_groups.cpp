@@ -216,6 +216,16 @@ class Grouper {
     merge(a, b, producer_role, consumer_role);
   }
 
+  // Does a row's result meet the elements of the row within the unit?
+  bool reads_rows_again(int32_t unit) const {
+    return std::any_of(units_[unit].nodes.begin(), units_[unit].nodes.end(), [&](int32_t v) {
+      return role_[v] == Role::kFull &&
+             std::any_of(edges_[v].begin(), edges_[v].end(), [&](const Edge& edge) {
+               return unit_of_[edge.producer.node] == unit && edge.relation == Relation::kBroadcast;
+             });
+    });
+  }
+
   bool spaces_agree(const Edge& edge, int32_t consumer, const Unit& A, const Unit& B,
                     std::optional<Role>* producer_role, std::optional<Role>* consumer_role) const {
     const Role from = role_[edge.producer.node], to = role_[consumer];
@@ -251,7 +261,10 @@ class Grouper {
       return true;
     }
     if (!same_reduction(*A.space, *B.space)) return false;
-    if (row_producer && !row_consumer) return matches_rows(edge, *A.space) && row_stays_cached(*A.space);
+    // One more sum costs no pass over rows that are read again anyway.
+    if (row_producer && !row_consumer)
+      return matches_rows(edge, *A.space) &&
+             (row_stays_cached(*A.space) || reads_rows_again(unit_of_[consumer]));
     return identity && row_producer == row_consumer;
   }
 
