@@ -312,9 +312,14 @@ bool LoopTree::disjoint(const Access& a, const Access& b, int loop, const std::s
   }
   digits.push_back({fa->weight, *own, fa->reach});  // last: the one that differs
 
+  const Expr apart = index_const(*offset < 0 ? -*offset : *offset);
   while (!digits.empty()) {
+    // Digits that differ cannot bridge what lies between the two: parts of a concatenation, say.
+    Expr bridged = index_const(0);
+    for (const Digit& d : digits) bridged = bridged + d.magnitude * d.reach;
+    if (proves_less(bridged, apart, ranges_)) return true;
     const auto decided = std::find_if(digits.rbegin(), digits.rend(), [&](const Digit& d) {
-      Expr others = index_const(*offset < 0 ? -*offset : *offset);
+      Expr others = apart;
       for (const Digit& other : digits)
         if (&other != &d) others = others + other.magnitude * other.reach;
       return proves_less(others, d.magnitude, ranges_);
