@@ -232,6 +232,25 @@ TEST(Compile, AttentionIsASoftmaxBetweenProducts) {
   expect_near(values<float>(all[2]), values<float>(all[3]), 1e-5, "logarithms of sums");
 }
 
+// The heads of a model's activations are views; of a batch of one the first stride means nothing.
+TEST(Compile, AttentionMultipliesPairsWhateverTheBatch) {
+  for (const std::string batch : {"1", "2"}) {
+    const std::string heads = "bf16[" + batch + ",4,32,16]";
+    CompileOptions options;
+    options.target = loop::target_for(Isa::kAvx512Bf16);
+    options.jit = false;
+    const CompiledGraph compiled = compile(graph::parse("graph main(%x: bf16[" + batch + R"(,32,64]) {
+      %r = reshape(%x) : bf16[)" + batch + R"(,32,4,16]
+      %h = permute(%r) dims=[0,2,1,3] : )" + heads + R"(
+      %y = attention(%h, %h, %h) causal=false scale=0.25 : )" +
+                                                        heads + R"(
+      return %y
+    })"),
+                                           options);
+    EXPECT_NE(compiled.report.loop_text.find("dot_bf16"), std::string::npos) << "batch " << batch;
+  }
+}
+
 TEST(Compile, ConvolutionChain) {
   check(R"(graph main(%x: f32[2,3,9,9], %w: f32[8,3,3,3], %v: f32[4,8,1,1]) {
     %0 = conv(%x, %w) stride=[2,2] padding=[1,1] dilation=[1,1] groups=1 transposed=false output_padding=[0,0] bias=false : f32[2,8,5,5]
