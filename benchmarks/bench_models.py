@@ -7,6 +7,7 @@ python benchmarks/bench_models.py --only bert_base      cases whose name contain
 python benchmarks/bench_models.py --first-call          first calls only; --steady: steady state only
 python benchmarks/bench_models.py --warm                warm first calls only: a second process, the caches of the first
 python benchmarks/bench_models.py --memory              peak resident memory of a step that is not the first
+python benchmarks/bench_models.py --scaling             one thread and all, eager and ipex in one interleaved run
 python benchmarks/bench_models.py --counts              native and Extern op counts only
 python benchmarks/bench_models.py --tables build/figures    also save the tables as Markdown (see tables.py)
 """
@@ -152,6 +153,28 @@ def _in_process(cache: str, case: Benchmark, variant: str, body: str) -> float:
     return float(in_fresh_process(code + body, env))
 
 
+def scaling(case: Benchmark) -> dict[str, float]:
+    """Median ms of eager and ipex with one thread and with all, interleaved; code is compiled once for both."""
+    most = torch.get_num_threads()
+
+    def limited(run: Callable, threads: int) -> Callable:
+        def call() -> None:
+            torch.set_num_threads(threads)
+            run()
+
+        return call
+
+    variants = {}
+    for name in ("eager", "ipex"):
+        run = callable_of(case, name)
+        variants |= {f"{name} {threads}": limited(run, threads) for threads in (1, most)}
+    try:
+        samples = interleaved(variants, rounds=9 if case.mode == "infer" else 5)
+    finally:
+        torch.set_num_threads(most)
+    return {name: sample.median for name, sample in samples.items()}
+
+
 def counts(case: Benchmark) -> list[dict]:
     """Reports of the graphs that the case compiles: native ops, Extern ops by name."""
     import intel_extension_for_pytorch as ipex
@@ -169,12 +192,21 @@ def main() -> None:
     parser.add_argument("--warm", action="store_true")
     parser.add_argument("--steady", action="store_true")
     parser.add_argument("--memory", action="store_true")
+    parser.add_argument("--scaling", action="store_true")
     parser.add_argument("--counts", action="store_true")
     parser.add_argument("--no-inductor", action="store_true", help="leave Inductor out (it needs a C++ compiler)")
     parser.add_argument("--json", help="also write the results to this file")
     parser.add_argument("--tables", help="also save the tables as Markdown in this folder")
     arguments = parser.parse_args()
-    everything = not any((arguments.first_call, arguments.warm, arguments.steady, arguments.memory, arguments.counts))
+    only = (
+        arguments.first_call,
+        arguments.warm,
+        arguments.steady,
+        arguments.memory,
+        arguments.scaling,
+        arguments.counts,
+    )
+    everything = not any(only)
     cases = [c for c in CASES if arguments.only in c.name]
     console = Console(width=140)
     results: dict[str, dict] = {case.name: {} for case in cases}
@@ -230,6 +262,21 @@ def main() -> None:
             table.add(case.name, *(f"{ms[c]:.2f}" if c in ms else "" for c in columns), f"{best / ms['ipex']:.2f}",
                       f"{ms['inductor'] / ms['ipex']:.2f}" if "inductor" in ms else "",
                       f"{max(s.spread for s in samples.values()):.0%}")  # fmt: skip
+        finish(table)
+
+    if arguments.scaling or everything:
+        threads = torch.get_num_threads()
+        names = [f"{name} {count}" for name in ("eager", "ipex") for count in (1, threads)]
+        table = ResultTable("scaling", f"One thread and {threads}, median ms of an interleaved run",
+                            "bench_models.py --scaling", ["case", *names, "eager 1 / all", "ipex 1 / all",
+                            "eager 1 / ipex 1"])  # fmt: skip
+        for case in track(cases, "scaling", console=console, transient=True):
+            torch._dynamo.reset()
+            ms = scaling(case)
+            results[case.name]["scaling_ms"] = ms
+            one, most, ours, ours_most = (ms[name] for name in names)
+            table.add(case.name, *(f"{ms[name]:.2f}" for name in names), f"{one / most:.2f}", f"{ours / ours_most:.2f}",
+                      f"{one / ours:.2f}")  # fmt: skip
         finish(table)
 
     if arguments.memory or everything:
