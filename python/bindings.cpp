@@ -225,7 +225,8 @@ PYBIND11_MODULE(_C, m) {
 
   py::class_<CompiledGraph>(m, "CompiledGraph", "A compiled graph; see python/compiled_graph.h.")
       .def("run", &CompiledGraph::run)
-      .def("call", [](const CompiledGraph& c, const py::args& arguments) { return c.run(py::list(arguments)); })
+      .def("call",
+           [](const CompiledGraph& c, const py::args& arguments) { return c.run(py::list(arguments)); })
       .def("output_strides", &CompiledGraph::output_strides)
       .def("start_profile", &CompiledGraph::start_profile)
       .def(

@@ -118,7 +118,7 @@ Strides contiguous_strides(const Shape& shape);
 Dim numel(const Shape& shape);
 std::vector<int64_t> static_shape(const Shape& shape);  // InternalError when a dim is symbolic
 bool is_static(const Shape& shape);
-double correction_of(const Node& variance);  // what its count is lessened by: 1 when it does not say
+double correction_of(const Node& variance);        // what its count is lessened by: 1 when it does not say
 int64_t hint(const Dim& dim, const Graph& graph);  // value at the symbol hints
 
 // ---- the text form ----

@@ -76,7 +76,8 @@ constexpr double kRound = 12582912.0;  // 1.5 * 2^23
 
 // e^x = 2^n e^r with |r| <= ln(2)/2. Overflow and denormal results come from one last multiplication and are
 // rounded once: p 2^(n + s) is a normal number, with s = 32 below 0, where n >= -150, and s = -1 above, where
-// n <= 128. The bits of 2^(n + s) are the sum that rounds x / ln(2), shifted, since s and the bias are part of it.
+// n <= 128. The bits of 2^(n + s) are the sum that rounds x / ln(2), shifted, since s and the bias are part
+// of it.
 Expr Formula::exp(Expr x) {
   x = let("x", at_least(let("x", at_most(x, 89.0)), -104.0));
   const Expr negative = let("negative", make_apply(Op::lt_, {bits(x), i(0)}));
