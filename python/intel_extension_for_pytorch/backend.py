@@ -95,7 +95,10 @@ def _compile_native(
     if kind != "backward":
         views = compat.views_of_changed_inputs()
         _refuse_moved_inputs(module)
-    code, strides = _import_and_compile(module, example_inputs, kind, options, static, user_outputs, views)
+    direct = kind == "inference" and compat.calls_need_no_wrapper()
+    code, strides = _import_and_compile(
+        module, example_inputs, kind, options, static, user_outputs, views, direct=direct
+    )
     if kind != "backward":
         compat.report_output_strides(strides)
     elif warm_start.enabled():
@@ -130,8 +133,10 @@ def _import_and_compile(
     static: frozenset[int],
     user_outputs: int | None,
     input_views: dict[int, int] | None = None,
+    *,
+    direct: bool = False,
 ) -> tuple[CompiledCode, list[tuple[int, ...] | None]]:
-    """The code, and the strides of its outputs."""
+    """The code, and the strides of its outputs. `direct`: the whole graph, and nothing stands around its calls."""
     start = time.perf_counter()
     imported = import_graph(module, example_inputs, static=static, user_outputs=user_outputs, input_views=input_views)
     import_ms = (time.perf_counter() - start) * 1e3
@@ -143,7 +148,7 @@ def _import_and_compile(
         "derived": imported.derived,
         "hoist": kind == "inference" and options.hoist,
         # ATen calls want AOTAutograd's settings: no gradients, no autocast.
-        "direct": kind == "inference" and not (imported.externs or imported.derived) and compat.calls_need_no_wrapper(),
+        "direct": direct and not (imported.externs or imported.derived),
         "nodes": records.count_calls(module),
         "externs": imported.externs,
     }

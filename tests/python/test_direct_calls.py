@@ -39,6 +39,14 @@ def same_argument_twice(x, y):
     return torch.cat([x, x]) * y.sum()
 
 
+def of_complex_numbers(x, y):
+    return torch.view_as_real(torch.complex(x, y) * 2).sum(-1) + x
+
+
+def one_of_two(x, y):
+    return torch.cond(x.sum() > 1e9, lambda a: a + y, lambda a: a * y - 1, (x,))
+
+
 @pytest.mark.parametrize(
     ("function", "direct"),
     [
@@ -48,6 +56,8 @@ def same_argument_twice(x, y):
         (of_a_result, None),  # a view that autograd makes again, but in inference mode
         (changing_an_input, False),
         (drawing, False),
+        (of_complex_numbers, False),  # in segments: the part that is compiled is not the graph
+        (one_of_two, False),
     ],
 )
 @pytest.mark.parametrize("mode", [torch.inference_mode, torch.no_grad, torch.enable_grad])
