@@ -49,8 +49,11 @@ def ipex(
         )
         with compat.autograd_cache(warm_start.cache_tag(settings)) if cached else contextlib.nullcontext():
             warm_start.direct_codes.clear()
-            run = aot(module, example_inputs)
-            return _direct_call(len(example_inputs)) or run
+            try:
+                run = aot(module, example_inputs)
+                return _direct_call(len(example_inputs)) or run
+            finally:
+                warm_start.direct_codes.clear()  # the caller alone keeps a graph alive
 
 
 def _direct_call(arguments: int) -> Callable | None:

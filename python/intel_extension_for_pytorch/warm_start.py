@@ -23,7 +23,7 @@ _KNOBS = ("IPEX_TARGET", "IPEX_DISABLE_PASS", "IPEX_STRICT", "IPEX_INJECT_FAULT"
 
 _warned: set[str] = set()
 
-# Compiled or loaded since it was last cleared: graphs that may be called without AOTAutograd's wrapper.
+# Graphs of the compilation under way that may be called without AOTAutograd's wrapper.
 direct_codes: list[CompiledCode] = []
 
 

@@ -7,11 +7,20 @@ from comparison import assert_close_to_eager, tensors_of
 pytestmark = pytest.mark.needs_ipex
 
 
-@pytest.fixture(scope="module")
-def warm_start():
-    from intel_extension_for_pytorch import warm_start
+@pytest.fixture
+def direct_calls(monkeypatch):
+    """Of each compilation: whether its graph is called directly."""
+    from intel_extension_for_pytorch import backend
 
-    return warm_start
+    choose, chosen = backend._direct_call, []
+
+    def recording(arguments):
+        call = choose(arguments)
+        chosen.append(call is not None)
+        return call
+
+    monkeypatch.setattr(backend, "_direct_call", recording)
+    return chosen
 
 
 def computed(x, y):
@@ -61,7 +70,7 @@ def one_of_two(x, y):
     ],
 )
 @pytest.mark.parametrize("mode", [torch.inference_mode, torch.no_grad, torch.enable_grad])
-def test_only_what_needs_no_wrapper_goes_without(warm_start, function, direct, mode):
+def test_only_what_needs_no_wrapper_goes_without(direct_calls, function, direct, mode):
     x, y = torch.randn(4, 4), torch.randn(4, 4)
     torch._dynamo.reset()
     with mode():
@@ -69,33 +78,33 @@ def test_only_what_needs_no_wrapper_goes_without(warm_start, function, direct, m
         torch.manual_seed(3)
         ours = compiled(x.clone(), y)
         if direct is not None:
-            assert len(warm_start.direct_codes) == direct
+            assert direct_calls == [direct]
         torch.manual_seed(3)
         eager = function(x.clone(), y)
     assert_close_to_eager(tensors_of(ours), tensors_of(eager), strides=True)
     assert [t.is_inference() for t in tensors_of(ours)] == [t.is_inference() for t in tensors_of(eager)]
 
 
-def test_the_same_tensor_for_two_arguments(warm_start):
+def test_the_same_tensor_for_two_arguments(direct_calls):
     x = torch.randn(5)
     torch._dynamo.reset()
     with torch.no_grad():
         assert_close_to_eager(torch.compile(computed, backend="ipex")(x, x), computed(x, x))
 
 
-def test_gradients_are_never_lost(warm_start):
+def test_gradients_are_never_lost(direct_calls):
     x, y = torch.randn(4, requires_grad=True), torch.randn(4)
     torch._dynamo.reset()
     compiled = torch.compile(computed, backend="ipex")
     with torch.no_grad():
         compiled(x, y)
-        assert len(warm_start.direct_codes) == 1
+        assert direct_calls == [True]
     compiled(x, y)[0].sum().backward()
     expected = torch.autograd.grad(computed(x, y)[0].sum(), x)[0]
     assert_close_to_eager([x.grad], [expected])
 
 
-def test_autocast_inside_and_outside(warm_start):
+def test_autocast_inside_and_outside(direct_calls):
     layer, x = torch.nn.Linear(8, 8), torch.randn(3, 8)
     torch._dynamo.reset()
     compiled = torch.compile(lambda t: layer(t).softmax(-1), backend="ipex")
@@ -108,7 +117,7 @@ def test_autocast_inside_and_outside(warm_start):
     assert_close_to_eager([half], [expected])
 
 
-def test_sizes_that_change(warm_start):
+def test_sizes_that_change(direct_calls):
     torch._dynamo.reset()
     compiled = torch.compile(computed, backend="ipex", dynamic=True)
     with torch.no_grad():
@@ -117,7 +126,7 @@ def test_sizes_that_change(warm_start):
             assert_close_to_eager(compiled(x, y), computed(x, y))
 
 
-def test_a_warm_start_is_direct_too(warm_start, tmp_path, monkeypatch):
+def test_a_warm_start_is_direct_too(direct_calls, tmp_path, monkeypatch):
     monkeypatch.setenv("IPEX_CACHE", str(tmp_path / "kernels"))
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "graphs"))
     x, y = torch.randn(4, 4), torch.randn(4, 4)
@@ -126,6 +135,6 @@ def test_a_warm_start_is_direct_too(warm_start, tmp_path, monkeypatch):
             torch._dynamo.reset()
             torch._dynamo.utils.counters.clear()
             ours = torch.compile(computed, backend="ipex")(x, y)
-            assert len(warm_start.direct_codes) == 1
             assert_close_to_eager(ours, computed(x, y))
     assert torch._dynamo.utils.counters["aot_autograd"]["autograd_cache_hit"] == 1
+    assert direct_calls == [True, True]
