@@ -10,7 +10,7 @@
 namespace ipex::graph {
 namespace {
 
-constexpr int64_t kRowBytes = 64 << 10;  // half of the smallest second-level cache around
+constexpr int64_t kRowBytes = 64 << 10;  // what a second-level cache keeps beside weights and results
 
 class VarianceSplitter {
  public:

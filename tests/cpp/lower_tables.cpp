@@ -491,6 +491,8 @@ TEST(Reductions, Extrema) {
   EXPECT_EQ(reduce_f32("amax", {-kInf, -kInf}), -kInf);
   EXPECT_TRUE(std::isnan(reduce_f32("amax", {1, kNan, 2})));
   EXPECT_TRUE(std::isnan(reduce_f32("amin", {1, kNan, 2})));
+  EXPECT_EQ(reduce_f32("fmax", {1, kNan, 2}), 2);
+  EXPECT_EQ(reduce_f32("fmax", {kNan, -kInf}), -kInf);
   EXPECT_EQ(values<uint8_t>(reduce("amax", "u8", "u8[]", tensor<uint8_t>({3, 200, 7}), 3)[0])[0], 200);
   EXPECT_EQ(values<int64_t>(reduce("amin", "i64", "i64[]",
                                    tensor<int64_t>({3, std::numeric_limits<int64_t>::max()}), 2)[0])[0],
