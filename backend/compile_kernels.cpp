@@ -3,10 +3,33 @@
 
 #include "backend/compiler.h"
 #include "backend/step_info.h"
+#include "codegen/loop/rewrite.h"
 #include "codegen/loop/simplify.h"
 #include "codegen/loop/text.h"
 
 namespace ipex::graph {
+namespace {
+
+// Of all buffers; 0 when one is of unknown size.
+int64_t footprint(const loop::Function& f) {
+  int64_t bytes = 0;
+  for (const loop::Buffer& b : f.buffers) {
+    const auto extent = loop::as_const_int(b.extent);
+    if (!extent) return 0;
+    bytes += *extent * itemsize(b.dtype);
+  }
+  return bytes;
+}
+
+bool reads(const loop::Function& f, const std::string& buffer) {
+  bool found = false;
+  loop::visit(
+      f.body, [](const loop::Stmt&) {},
+      [&](const loop::ExprNode& e) { found |= e.is(loop::ExprKind::kLoad) && e.name == buffer; });
+  return found;
+}
+
+}  // namespace
 
 std::string Compiler::next_kernel_name(const Graph& body) const {
   return "k" + std::to_string(kernels_.size()) + kernel_suffix(body);
@@ -33,6 +56,8 @@ void Compiler::emit_kernel(int32_t n, const Graph& body) {
     }
     buffers.push_back(buffer_of(v));
   }
+  if (last_reader_[n] < 0 && footprint(f) >= options_.target.l3_bytes)
+    for (Value v : results_of(n)) stream(f, "out" + std::to_string(v.result), buffer_of(v));
   const auto results = buffers.begin() + static_cast<int64_t>(node.operands.size());
   auto step = std::make_unique<CallStep>(f.name, std::vector<int>(buffers.begin(), results),
                                          std::vector<int>(results, buffers.end()));
@@ -40,6 +65,15 @@ void Compiler::emit_kernel(int32_t n, const Graph& body) {
   describe(*step, g_, n);
   ++report_.kernel_steps;
   add_kernel(std::move(f), std::move(step), static_only_[n]);
+}
+
+// A store past the caches spares the read of the line that it overwrites: 1.1 to 1.5 times the speed of
+// kernels that memory bounds, which a reader right behind would lose again.
+void Compiler::stream(loop::Function& f, const std::string& out, int buffer) const {
+  if (parts_.buffers[buffer].kind != BufferKind::kOutput || in_place_[buffer] >= 0 || reads(f, out)) return;
+  for (loop::Buffer& b : f.buffers)
+    if (b.name == out)
+      b.streamed = *loop::as_const_int(b.extent) * itemsize(b.dtype) >= options_.target.l3_bytes / 4;
 }
 
 std::string Compiler::recipe_of(loop::Function f) const {

@@ -76,6 +76,8 @@ class Compiler {
   // A temporary that dies here and has the result's size can lend its memory to the result.
   void share_operand(Value v, const loop::Function& f, const std::string& out,
                      const std::vector<int>& buffers, std::set<int>& taken);
+  // Marks a large result of the graph, whose memory is its own, as streamed.
+  void stream(loop::Function& f, const std::string& out, int buffer) const;
 
   // ---- compile_batches.cpp ----
 

@@ -4,6 +4,8 @@
 
 #include <unistd.h>
 
+#include <fstream>
+
 #include "runtime/error.h"
 #include "runtime/parallel.h"
 
@@ -31,6 +33,21 @@ int64_t cache_bytes(int name, int64_t fallback) {
   return bytes > 0 ? bytes : fallback;
 }
 
+// From the kernel: glibc multiplies an AMD CPU's by what it takes for the number of its instances (320 MB for
+// a Zen 4 with one of 32).
+int64_t l3_bytes(int64_t fallback) {
+  for (int index = 0; index < 8; ++index) {
+    const std::string cache = "/sys/devices/system/cpu/cpu0/cache/index" + std::to_string(index);
+    int level = 0;
+    int64_t size = 0;
+    char unit = 0;
+    std::ifstream(cache + "/level") >> level;
+    std::ifstream(cache + "/size") >> size >> unit;
+    if (level == 3 && size > 0 && unit == 'K') return size << 10;
+  }
+  return fallback;
+}
+
 }  // namespace
 
 Target target_for(Isa isa) {
@@ -46,6 +63,8 @@ Target target_for(Isa isa) {
     target.features = row.features;
     target.l1_bytes = cache_bytes(_SC_LEVEL1_DCACHE_SIZE, target.l1_bytes);
     target.l2_bytes = cache_bytes(_SC_LEVEL2_CACHE_SIZE, target.l2_bytes);
+    static const int64_t kL3Bytes = l3_bytes(target.l3_bytes);
+    target.l3_bytes = kL3Bytes;
     target.threads = num_threads();
     return target;
   }
@@ -57,6 +76,7 @@ Target portable_target(Isa isa) {
   const Target nominal;
   target.l1_bytes = nominal.l1_bytes;
   target.l2_bytes = nominal.l2_bytes;
+  target.l3_bytes = nominal.l3_bytes;
   target.threads = 16;
   return target;
 }

@@ -17,7 +17,7 @@ struct Target {
   bool native_bf16 = false;    // conversions to bf16 and dot products of its pairs (AVX512-BF16)
   std::string cpu;             // LLVM -mcpu
   std::string features;        // LLVM feature string
-  int64_t l1_bytes = 32 << 10, l2_bytes = 1 << 20;
+  int64_t l1_bytes = 32 << 10, l2_bytes = 1 << 20, l3_bytes = 32 << 20;
   int threads = 1;  // hint for grains; never baked into correctness
   int lanes(Dtype dtype) const { return vector_bytes / static_cast<int>(itemsize(opmath(dtype))); }
 };

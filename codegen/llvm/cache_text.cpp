@@ -41,10 +41,11 @@ std::set<std::string> bound_names(const Function& f) {
 // Words that mean something to the parser wherever they stand, dtypes and vector types (f32x16) included.
 bool is_grammar_word(const std::string& word) {
   static const std::set<std::string> kWords = {
-      "func",  "in",     "out",    "inout",     "symbols", "for",          "parallel", "vector", "grain",
-      "lanes", "unroll", "reduce", "identity",  "yield",   "merge",        "let",      "if",     "else",
-      "alloc", "call",   "ramp",   "broadcast", "cast",    "reduce_lanes", "shuffle",  "true",   "false",
-      "inf",   "nan",    "inff",   "infd",      "nanf",    "nand",         "serial",   "other",  "in_place"};
+      "func",    "in",     "out",    "inout",    "symbols",  "for",       "parallel", "vector",
+      "grain",   "lanes",  "unroll", "reduce",   "identity", "yield",     "merge",    "let",
+      "if",      "else",   "alloc",  "call",     "ramp",     "broadcast", "cast",     "reduce_lanes",
+      "shuffle", "true",   "false",  "inf",      "nan",      "inff",      "infd",     "nanf",
+      "nand",    "serial", "other",  "in_place", "streamed"};
   if (kWords.count(word) || parse_scalar_op(word)) return true;
   size_t letters = word.size();
   while (letters > 0 && std::isdigit(static_cast<unsigned char>(word[letters - 1]))) --letters;

@@ -6,14 +6,17 @@
 // it uses, handed to ipex_parallel_for.
 #include "codegen/llvm/emit.h"
 
+#include <llvm/IR/IntrinsicsX86.h>
 #include <llvm/IR/MDBuilder.h>
 #include <llvm/IR/Verifier.h>
 #include <llvm/Support/raw_ostream.h>
 
+#include <algorithm>
 #include <map>
 #include <set>
 #include <string>
 #include <unordered_map>
+#include <utility>
 
 #include "codegen/llvm/memory.h"
 #include "codegen/llvm/value_builder.h"
@@ -55,6 +58,8 @@ class FunctionEmitter {
     std::map<std::string, llvm::Value*> acquired;  // scratch memory of the loops being emitted, by buffer
     int64_t stack_bytes = 0;
     bool parallel_body = false;
+    std::string innermost;  // variable of the loop being emitted
+    bool streams = false;   // has written past the caches
   };
   using Then = llvm::function_ref<void()>;
 
@@ -70,6 +75,8 @@ class FunctionEmitter {
   void emit_parallel(const For& loop);
   void emit_if(const If& branch);
   void emit_store(const Store& store);
+  bool fills_lines(const Store& store, int lanes) const;
+  void finish_function();
   void emit_alloc(const Alloc& alloc, std::vector<llvm::Value*>& scratch);
   bool fits_stack(const Alloc& alloc) const;
   llvm::Value* acquire(const Alloc& alloc);
@@ -136,6 +143,12 @@ void FunctionEmitter::run() {
     frame_.names[source_.symbols[i]] = ir_.CreateLoad(ir_.getInt64Ty(), slot, source_.symbols[i]);
   }
   emit(source_.body);
+  finish_function();
+}
+
+// What was written past the caches is to be seen by whoever waits for this function.
+void FunctionEmitter::finish_function() {
+  if (frame_.streams) ir_.CreateIntrinsic(llvm::Intrinsic::x86_sse_sfence, {});
   ir_.CreateRetVoid();
 }
 
@@ -192,7 +205,9 @@ void FunctionEmitter::declare_scopes() {
 
 BufferRef FunctionEmitter::buffer_ref(const std::string& name, Dtype dtype, llvm::Value* pointer) {
   const Scope& scope = scopes_.at(name);
-  return {pointer, dtype, scope.own, scope.distinct};
+  const bool streamed = std::any_of(source_.buffers.begin(), source_.buffers.end(),
+                                    [&](const Buffer& b) { return b.streamed && b.name == name; });
+  return {pointer, dtype, scope.own, scope.distinct, streamed};
 }
 
 // ---- statements ----
@@ -265,10 +280,12 @@ void FunctionEmitter::emit_counted(const std::string& var, llvm::Value* begin, l
     states.push_back(state);
   }
   std::vector<llvm::Value*> next;
+  const std::string outer = std::exchange(frame_.innermost, var);
   emit(body, [&] {
     if (reduction)
       for (const Expr& e : reduction->yield) next.push_back(emit(e));
   });
+  frame_.innermost = outer;
   llvm::Value* following = ir_.CreateNSWAdd(counter, ir_.getInt64(1));
   llvm::BasicBlock* latch = ir_.GetInsertBlock();
   ir_.CreateCondBr(ir_.CreateICmpSLT(following, end), loop, exit);
@@ -346,7 +363,7 @@ void FunctionEmitter::emit_parallel(const For& loop) {
   }
   emitted_.clear();  // values of the other function
   emit_counted(loop.var, body->getArg(1), body->getArg(2), nullptr, loop.body);
-  ir_.CreateRetVoid();
+  finish_function();
   frame_ = std::move(outer);
 }
 
@@ -375,7 +392,25 @@ void FunctionEmitter::emit_store(const Store& store) {
     if (!value->getType()->isVectorTy()) value = values_.splat(value, index.lanes);
     if (mask && !mask->getType()->isVectorTy()) mask = values_.splat(mask, index.lanes);
   }
-  memory_.store(buffer(store.buffer), index, value, mask);
+  const BufferRef& to = buffer(store.buffer);
+  if (to.streamed && !mask && fills_lines(store, index.lanes)) {
+    memory_.stream(to, index, value);
+    frame_.streams = true;
+  } else {
+    memory_.store(to, index, value, mask);
+  }
+}
+
+// Whether whole cache lines are written one after the other; a line written past the caches in parts, with
+// others in between, costs more than it saves.
+bool FunctionEmitter::fills_lines(const Store& store, int lanes) const {
+  const Expr& index = store.index;
+  if (!index->is(ExprKind::kRamp) || as_const_int(index->args[1]) != 1) return false;
+  if (lanes * itemsize(store.value->type.dtype) >= kAlignment) return true;
+  const auto along = affine(index->args[0], {frame_.innermost});
+  if (!along) return false;
+  const auto step = along->coefficients.find(frame_.innermost);
+  return step != along->coefficients.end() && as_const_int(step->second) == lanes;
 }
 
 bool FunctionEmitter::fits_stack(const Alloc& alloc) const {

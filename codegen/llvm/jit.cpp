@@ -67,7 +67,7 @@ std::string environment_text(const Target& target, bool scheduled) {
   std::string text = "llvm " + llvm_version() + "\nbuild " + build_identity() + "\ntarget " +
                      std::string(name(target.isa)) + " " + target.cpu + " " + target.features;
   for (int64_t v : {int64_t{target.vector_bytes}, int64_t{target.vector_registers}, target.l1_bytes,
-                    target.l2_bytes, int64_t{target.threads}})
+                    target.l2_bytes, target.l3_bytes, int64_t{target.threads}})
     text += " " + std::to_string(v);
   text += scheduled ? "\nscheduled" : "\nunscheduled, without " + env::get("IPEX_DISABLE_PASS");
   return text + "\n";

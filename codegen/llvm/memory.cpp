@@ -6,6 +6,8 @@
 
 #include <llvm/IR/Constants.h>
 
+#include "runtime/alignment.h"
+
 namespace ipex::loop {
 namespace {
 
@@ -86,6 +88,27 @@ void MemoryBuilder::store(const BufferRef& buffer, const IndexRef& index, llvm::
   }
   // Lanes are written in order, so the last of several that meet at one address wins, as in the interpreter.
   access(buffer, ir_.CreateMaskedScatter(value, addresses(buffer, index), align, mask));
+}
+
+void MemoryBuilder::stream(const BufferRef& buffer, const IndexRef& index, llvm::Value* value) {
+  value = values_.to_memory(value, {buffer.dtype, index.lanes});
+  llvm::Value* pointer = address(buffer, index.base);
+  // The instruction faults on an address that is not a multiple of its width, and a view starts anywhere.
+  const llvm::Align whole(std::min<uint64_t>(index.lanes * itemsize(buffer.dtype), kAlignment));
+  llvm::Value* below = ir_.CreateAnd(ir_.CreatePtrToInt(pointer, ir_.getInt64Ty()), whole.value() - 1);
+  llvm::Function* function = ir_.GetInsertBlock()->getParent();
+  auto block = [&](const char* name) { return llvm::BasicBlock::Create(ir_.getContext(), name, function); };
+  llvm::BasicBlock *past = block("stream"), *through = block("store"), *after = block("stored");
+  ir_.CreateCondBr(ir_.CreateICmpEQ(below, ir_.getInt64(0)), past, through);
+  ir_.SetInsertPoint(past);
+  llvm::MDNode* hint = llvm::MDNode::get(ir_.getContext(), llvm::ConstantAsMetadata::get(ir_.getInt32(1)));
+  access(buffer, ir_.CreateAlignedStore(value, pointer, whole))
+      ->setMetadata(llvm::LLVMContext::MD_nontemporal, hint);
+  ir_.CreateBr(after);
+  ir_.SetInsertPoint(through);
+  access(buffer, ir_.CreateAlignedStore(value, pointer, alignment(buffer)));
+  ir_.CreateBr(after);
+  ir_.SetInsertPoint(after);
 }
 
 llvm::Value* MemoryBuilder::address(const BufferRef& buffer, llvm::Value* index) {

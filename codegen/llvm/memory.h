@@ -14,6 +14,7 @@ struct BufferRef {
   Dtype dtype = Dtype::kF32;
   llvm::MDNode* scope = nullptr;     // !alias.scope of its accesses
   llvm::MDNode* distinct = nullptr;  // !noalias: scopes of buffers that never share memory with this one
+  bool streamed = false;             // Buffer::streamed
 };
 
 // An index: lane l is base + l * stride, or, where vector is set, base + vector[l].
@@ -31,6 +32,9 @@ class MemoryBuilder {
   // mask: i1 or <lanes x i1>, may be null. A lane that is off reads 0 and touches no memory.
   llvm::Value* load(const BufferRef& buffer, const IndexRef& index, llvm::Value* mask);
   void store(const BufferRef& buffer, const IndexRef& index, llvm::Value* value, llvm::Value* mask);
+  // Contiguous, without a mask, and past the caches where the address allows it: before its data is handed to
+  // another thread comes an sfence.
+  void stream(const BufferRef& buffer, const IndexRef& index, llvm::Value* value);
 
  private:
   llvm::Value* load_memory(const BufferRef& buffer, const IndexRef& index, llvm::Value* mask);

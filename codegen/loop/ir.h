@@ -187,6 +187,8 @@ struct Buffer {
   Dtype dtype;
   Access access;
   Expr extent;  // elements; may use symbols
+  bool streamed =
+      false;  // an output that nothing reads from a cache: written past them where that is possible
 };
 struct Function {
   std::string name;

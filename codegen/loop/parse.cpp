@@ -363,6 +363,7 @@ class Parser {
     symbol("[");
     b.extent = expr();
     symbol("]");
+    b.streamed = accept("streamed");
     declare(b.name, {b.dtype, 1});
     return b;
   }

@@ -101,6 +101,7 @@ class Printer {
       if (i) out_ += ", ";
       out_ += access[static_cast<size_t>(b.access)] + b.name + ": ";
       buffer_type(b.dtype, b.extent);
+      if (b.streamed) out_ += " streamed";
     }
     out_ += ") ";
     if (!f.symbols.empty()) {

@@ -23,6 +23,7 @@ class Verifier {
     for (const Buffer& b : function_.buffers) {
       expect_type("the extent of '" + b.name + "'", b.extent,
                   kIndex);  // before any buffer: extents load nothing
+      require(!b.streamed || b.access == Access::kOut, "'" + b.name + "' is streamed, but is no output");
     }
     for (const Buffer& b : function_.buffers) bind_buffer(b.name, {b.dtype, b.access != Access::kIn});
     block(function_.body);

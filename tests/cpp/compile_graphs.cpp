@@ -417,6 +417,22 @@ TEST(Memory, MayShareOnlyElementByElement) {
   EXPECT_FALSE(share("for i in 0..8 {\n let t: f32 = x[i]\n z[i] = y[i]\n}"));
 }
 
+// A large result that nothing in the graph reads is written past the caches.
+TEST(Memory, LargeResultsAreStreamed) {
+  const auto streamed = [](const std::string& body, int64_t l3_bytes = 48 << 10) {
+    CompileOptions o = options();
+    o.target.l3_bytes = l3_bytes;
+    const std::string text = "graph main(%x: f32[64,64], %y: f32[64,64]) {\n" + body + "\n}\n";
+    return compile(graph::parse(text), o).report.loop_text.find("streamed") != std::string::npos;
+  };
+  const std::string sum = "%0 = pointwise.add(%x, %y) : f32[64,64]\n";  // three times 16 KB
+  EXPECT_TRUE(streamed(sum + "return %0"));
+  EXPECT_FALSE(streamed(sum + "return %0", 49 << 10));
+  EXPECT_FALSE(streamed(sum + "%1 = matmul(%0, %y) : f32[64,64]\n return %0, %1"));
+  EXPECT_FALSE(streamed(sum + "return\n mutate %x = %0"));
+  EXPECT_FALSE(streamed(sum + "%1 = reduce.sum(%0) axes=[0] keepdim=false : f32[64]\n return %1"));
+}
+
 TEST(Memory, SizesBecomeProgramsOverSymbols) {
   const auto dim = [](const char* text) {
     return loop::parse_expr(text, {{"s0", loop::kIndex}, {"s1", loop::kIndex}});

@@ -41,6 +41,22 @@ TEST(Assembly, FullWidthFma) {
   expect_no_match(narrow, Isa::kAvx2, "zmm");
 }
 
+TEST(Assembly, StreamedOutputsPassTheCaches) {
+  const auto copy = [](const std::string& body) {
+    return "func f(in x: f32[4096], out y: f32[4096] streamed) {\n for parallel i in 0..64 {\n" + body +
+           "}\n}\n";
+  };
+  const std::string rows =
+      copy("for j in 0..4 { y[ramp(i*64 + j*16, 1, 16)] = x[ramp(i*64 + j*16, 1, 16)] }");
+  expect_match(rows, Isa::kAvx512, "vmovntps\\s+%zmm[^]*sfence");
+  expect_match(rows, Isa::kAvx2, "vmovntps\\s+%ymm[^]*sfence");
+  // Half lines, one behind the other, and a row apart.
+  const std::string halves = "for j in 0..8 { y[ramp(STEP, 1, 8)] = x[ramp(j*8, 1, 8)] }";
+  expect_match(copy(std::regex_replace(halves, std::regex("STEP"), "i*64 + j*8")), Isa::kAvx2, "vmovntps");
+  expect_no_match(copy(std::regex_replace(halves, std::regex("STEP"), "i*8 + j*512")), Isa::kAvx2,
+                  "vmovnt|sfence");
+}
+
 TEST(Assembly, NoContractionUnlessAsked) {
   for (Isa isa : {Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16})
     expect_no_match(vectors("f32", 8, "a*b + a"), isa, "vfm");

@@ -134,6 +134,23 @@ TEST(Memory, LastLaneStaysInside) {
   }
 }
 
+// Past the caches, at addresses where that instruction would fault as well.
+TEST(Memory, Streamed) {
+  const auto copy = [](const std::string& statements) {
+    return "func copy(in x: T[64], in index: i64[64], out y: T[64] streamed) {\n" + statements + "}\n";
+  };
+  for (const int lanes : {4, 8, 16, 32}) {
+    const std::string n = std::to_string(lanes), trips = std::to_string(64 / lanes);
+    expect_copies(copy("for i in 0.." + trips + " { y[ramp(i*" + n + ", 1, " + n + ")] = x[ramp(i*" + n +
+                       ", 1, " + n + ")] }"));
+  }
+  for (const int begin : {0, 1, 8, 16})
+    expect_copies(copy("for j in 0..64 { y[j] = x[j] }\n for i in 0..3 { y[ramp(i*16 + " +
+                       std::to_string(begin) + ", 1, 16)] = x[ramp(i*3, 1, 16)] }"));
+  expect_copies(copy("for parallel i in 0..4 { y[ramp(i*16, 1, 16)] = x[ramp(i*16, 1, 16)] }"));
+  expect_copies(copy("for i in 0..64 { y[63 - i] = x[i] if i < 64 }"));
+}
+
 TEST(Memory, ScalarMask) {
   expect_copies(copy_kernel("for i in 0..64 { y[i] = x[i + 20 if i < 44] }"));
   expect_copies(copy_kernel("for i in 0..100 { y[i] = x[63 - i if i < 10] if i < 60 }"));

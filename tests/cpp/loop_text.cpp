@@ -78,6 +78,15 @@ TEST(LoopText, ModuleOfSeveralFunctions) {
   EXPECT_TRUE(parse_module("  # nothing\n").empty());
 }
 
+TEST(LoopText, OnlyOutputsAreStreamed) {
+  const std::string text = "func f(in x: f32[8], out y: f32[8] streamed) {\n}\n";
+  const Function f = parse_function(text);
+  EXPECT_TRUE(f.buffers[1].streamed);
+  EXPECT_EQ(print(f), text);
+  EXPECT_NO_THROW(verify(f));
+  EXPECT_THROW(verify(parse_function("func f(in x: f32[8] streamed) {\n}\n")), InternalError);
+}
+
 TEST(LoopText, ExpressionsRoundTrip) {
   const std::vector<std::pair<std::string, Type>> scope = {
       {"x", {Dtype::kF32, 1}},  {"h", {Dtype::kBF16, 1}}, {"v", {Dtype::kF32, 8}}, {"p", kBool1},
