@@ -22,7 +22,7 @@ class LibraryFuser {
 
   Graph run() {
     bool any = false;
-    for (const Node& node : old_.nodes) any |= is_library(node.op);
+    for (const Node& node : old_.nodes) any |= gives_f32(node.op);
     if (!any) return std::move(old_);
     count_uses();
     new_ = old_.without_nodes();
@@ -31,7 +31,8 @@ class LibraryFuser {
       for (Value& v : node.operands) v = mapped_.at(v);
       const size_t results = node.types.size();
       std::optional<Value> fused;
-      if (node.op == Op::kPointwise) fused = fuse(node, only_reader(i));
+      if (node.name == "cast" && !readers_.count({i, 0})) fused = give_f32(node);
+      if (node.op == Op::kPointwise && !fused) fused = fuse(node, only_reader(i));
       const Value value = fused ? *fused : new_.add(std::move(node));
       for (size_t r = 0; r < results; ++r) {
         const Value from{i, static_cast<int32_t>(r)}, to{value.node, static_cast<int32_t>(r)};
@@ -45,6 +46,7 @@ class LibraryFuser {
 
  private:
   static bool is_library(Op op) { return op == Op::kMatMul || op == Op::kConv; }
+  static bool gives_f32(Op op) { return is_library(op) || op == Op::kConvBackward; }
 
   void count_uses() {
     for (int32_t i = 0; i < static_cast<int32_t>(old_.nodes.size()); ++i)
@@ -88,6 +90,22 @@ class LibraryFuser {
     return std::ranges::any_of(rows, [&](const kernels::PostOpRow& row) {
       return row.pointwise == node.name && row.keeps_nan && row.pays;
     });
+  }
+
+  // What the caller alone wants in f32, a parameter's gradient under autocast: as the library sums it, instead of
+  // rounded in between.
+  std::optional<Value> give_f32(const Node& cast) {
+    const Value v = cast.operands[0];
+    const Node& node = new_.node(v);
+    const bool has_epilogue =
+        node.attr_or("bias", false) || !node.attr_or("post", std::vector<std::string>{}).empty();
+    if (!gives_f32(node.op) || has_epilogue || !used_once(v) || !is_half(node.types[0].dtype) ||
+        cast.types[0].dtype != Dtype::kF32)
+      return std::nullopt;
+    Node wide = node;
+    wide.types[0].dtype = Dtype::kF32;
+    if (!cast.source.empty()) wide.source += "; " + cast.source;
+    return place(std::move(wide), cast.types[0]);
   }
 
   std::optional<Value> fuse(const Node& node, const Node* reader) {

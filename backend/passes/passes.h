@@ -42,6 +42,7 @@ Graph fold_constants(Graph graph);
 // fuse_library: bias, activations, binary add/mul and residual sums into matmul and conv as post-ops; factors
 // of output features (a batch norm, a layer scale) into weights that are parameters in f32; permutes of
 // matmul operands stay views (absorbed by strides); addmm forms.
+// A gradient in half precision that is only returned, cast to f32, is given in f32.
 //   %2 = matmul(%0, %1); %3 = pointwise.gelu(%2)   =>   %3 = matmul(%0, %1) post=["gelu"]
 Graph fuse_library(Graph graph, const loop::Target& target);
 
