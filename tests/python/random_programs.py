@@ -174,7 +174,9 @@ class Program:
                 value, way = values[-1], signs if k % 2 == 0 else -signs
                 least = 2.0**-149 if size else 0  # of the numbers without leading bits too
                 moved = value * (1 + size * way) + least * way
-                moved = torch.where(value == 0, torch.zeros_like(value).copysign(way), moved)  # of either sign
+                # Zeros are of either sign; in every other pair all of one, as a product that starts from 0 gives them.
+                sign = way if k // 2 % 2 == 0 else torch.full_like(way, 1 - 2 * (k % 2))
+                moved = torch.where(value == 0, torch.zeros_like(value).copysign(sign), moved)
                 if step.mutates:
                     value.copy_(moved)
                 elif not any(shares_memory(value, values[i]) for i in operands(step)):
