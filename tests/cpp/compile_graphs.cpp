@@ -192,6 +192,16 @@ TEST(Compile, MatMulWithEpilogueAndTransposedWeights) {
         {tensor(ramp(40)), tensor(ramp(48, 0.5f)), tensor(ramp(6))});
 }
 
+TEST(Compile, BytesOfALibraryStepCountOnce) {
+  const CompiledGraph compiled = check(R"(graph main(%x: f32[5,8], %w: f32[8,6]) {
+    %0 = matmul(%x, %w) : f32[5,6]
+    return %0
+  })",
+                                       {tensor(ramp(40)), tensor(ramp(48, 0.5f))});
+  ASSERT_EQ(count(compiled, StepKind::kLibrary), 1);
+  EXPECT_EQ(compiled.executable->parts().steps[0]->info.bytes, (40 + 48 + 30) * 4);
+}
+
 TEST(Compile, IntegerMatMulFallsBackToANest) {
   const CompiledGraph compiled = check(R"(graph main(%a: i64[3,4], %b: i64[4,2]) {
     %0 = matmul(%a, %b) : i64[3,2]
