@@ -142,8 +142,10 @@ void verify(const Graph& graph);
 template <class T>
 const T& Node::attr(std::string_view key) const {
   auto it = attrs.find(key);
-  IPEX_CHECK(it != attrs.end() && std::holds_alternative<T>(it->second),
-             "attribute '" + std::string(key) + "' of " + name);
+  if (it == attrs.end() || !std::holds_alternative<T>(it->second))
+    throw InternalError(std::string(info(op).name) + (name.empty() ? "" : "." + name) +
+                        " needs an attribute '" + std::string(key) + "', which is " +
+                        (it == attrs.end() ? "missing" : "of another type"));
   return std::get<T>(it->second);
 }
 template <class T>

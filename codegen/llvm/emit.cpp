@@ -12,6 +12,7 @@
 #include <llvm/Support/raw_ostream.h>
 
 #include <algorithm>
+#include <bit>
 #include <map>
 #include <set>
 #include <string>
@@ -406,7 +407,9 @@ void FunctionEmitter::emit_store(const Store& store) {
 bool FunctionEmitter::fills_lines(const Store& store, int lanes) const {
   const Expr& index = store.index;
   if (!index->is(ExprKind::kRamp) || as_const_int(index->args[1]) != 1) return false;
-  if (lanes * itemsize(store.value->type.dtype) >= kAlignment) return true;
+  const int64_t bytes = lanes * itemsize(store.value->type.dtype);
+  if (!std::has_single_bit(static_cast<uint64_t>(bytes))) return false;
+  if (bytes >= kAlignment) return true;
   const auto along = affine(index->args[0], {frame_.innermost});
   if (!along) return false;
   const auto step = along->coefficients.find(frame_.innermost);

@@ -186,9 +186,8 @@ struct Buffer {
   std::string name;
   Dtype dtype;
   Access access;
-  Expr extent;  // elements; may use symbols
-  bool streamed =
-      false;  // an output that nothing reads from a cache: written past them where that is possible
+  Expr extent;            // elements; may use symbols
+  bool streamed = false;  // of an output: stored past the caches where that is possible
 };
 struct Function {
   std::string name;

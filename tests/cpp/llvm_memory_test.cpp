@@ -148,6 +148,8 @@ TEST(Memory, Streamed) {
     expect_copies(copy("for j in 0..64 { y[j] = x[j] }\n for i in 0..3 { y[ramp(i*16 + " +
                        std::to_string(begin) + ", 1, 16)] = x[ramp(i*3, 1, 16)] }"));
   expect_copies(copy("for parallel i in 0..4 { y[ramp(i*16, 1, 16)] = x[ramp(i*16, 1, 16)] }"));
+  expect_copies(
+      copy("for j in 0..64 { y[j] = x[j] }\n for i in 0..10 { y[ramp(i*5, 1, 5)] = x[ramp(i*3, 1, 5)] }"));
   expect_copies(copy("for i in 0..64 { y[63 - i] = x[i] if i < 64 }"));
 }
 
