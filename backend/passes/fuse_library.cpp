@@ -92,8 +92,8 @@ class LibraryFuser {
     });
   }
 
-  // What the caller alone wants in f32, a parameter's gradient under autocast: as the library sums it, instead of
-  // rounded in between.
+  // What the caller alone wants in f32, a parameter's gradient under autocast: as the library sums it,
+  // instead of rounded in between.
   std::optional<Value> give_f32(const Node& cast) {
     const Value v = cast.operands[0];
     const Node& node = new_.node(v);
@@ -318,7 +318,7 @@ class LibraryFuser {
   Isa isa_;
   std::map<Value, Value> mapped_;
   std::map<Value, int> old_uses_, uses_;
-  std::map<Value, int32_t> readers_;  // the last, in old_
+  std::map<Value, int32_t> readers_;      // the last, in old_
   std::map<int32_t, bool> is_parameter_;  // of nodes of new_
 };
 

@@ -2,8 +2,8 @@
 // positions and clamped (interpolation, sampling of a grid), it lies inside the dim that it addresses in
 // every run, and the kernel need not look.
 //
-// A float's interval leaves NaN out: no interval means that it may be NaN, or anything. Bounds are computed in
-// f64 and widened by what rounding may do.
+// A float's interval leaves NaN out: no interval means that it may be NaN, or anything. Bounds are computed
+// in f64 and widened by what rounding may do.
 #include <algorithm>
 #include <cmath>
 #include <limits>

@@ -12,7 +12,6 @@
 #include <llvm/Support/raw_ostream.h>
 
 #include <algorithm>
-#include <bit>
 #include <map>
 #include <set>
 #include <string>
@@ -76,7 +75,6 @@ class FunctionEmitter {
   void emit_parallel(const For& loop);
   void emit_if(const If& branch);
   void emit_store(const Store& store);
-  bool fills_lines(const Store& store, int lanes) const;
   void finish_function();
   void emit_alloc(const Alloc& alloc, std::vector<llvm::Value*>& scratch);
   bool fits_stack(const Alloc& alloc) const;
@@ -394,26 +392,9 @@ void FunctionEmitter::emit_store(const Store& store) {
     if (mask && !mask->getType()->isVectorTy()) mask = values_.splat(mask, index.lanes);
   }
   const BufferRef& to = buffer(store.buffer);
-  if (to.streamed && !mask && fills_lines(store, index.lanes)) {
-    memory_.stream(to, index, value);
-    frame_.streams = true;
-  } else {
-    memory_.store(to, index, value, mask);
-  }
-}
-
-// Whether whole cache lines are written one after the other; a line written past the caches in parts, with
-// others in between, costs more than it saves.
-bool FunctionEmitter::fills_lines(const Store& store, int lanes) const {
-  const Expr& index = store.index;
-  if (!index->is(ExprKind::kRamp) || as_const_int(index->args[1]) != 1) return false;
-  const int64_t bytes = lanes * itemsize(store.value->type.dtype);
-  if (!std::has_single_bit(static_cast<uint64_t>(bytes))) return false;
-  if (bytes >= kAlignment) return true;
-  const auto along = affine(index->args[0], {frame_.innermost});
-  if (!along) return false;
-  const auto step = along->coefficients.find(frame_.innermost);
-  return step != along->coefficients.end() && as_const_int(step->second) == lanes;
+  const bool streams = to.streamed && !mask && fills_lines(store, frame_.innermost);
+  frame_.streams |= streams;
+  streams ? memory_.stream(to, index, value) : memory_.store(to, index, value, mask);
 }
 
 bool FunctionEmitter::fits_stack(const Alloc& alloc) const {

@@ -6,6 +6,9 @@
 
 #include <llvm/IR/Constants.h>
 
+#include <bit>
+
+#include "codegen/loop/rewrite.h"
 #include "runtime/alignment.h"
 
 namespace ipex::loop {
@@ -20,6 +23,19 @@ std::optional<int64_t> constant_stride(const IndexRef& index) {
 llvm::Align alignment(const BufferRef& buffer) { return llvm::Align(itemsize(buffer.dtype)); }
 
 }  // namespace
+
+bool fills_lines(const Store& store, const std::string& innermost) {
+  const Expr& index = store.index;
+  if (!index->is(ExprKind::kRamp) || as_const_int(index->args[1]) != 1) return false;
+  const int lanes = index->type.lanes;
+  const int64_t bytes = lanes * itemsize(store.value->type.dtype);
+  if (!std::has_single_bit(static_cast<uint64_t>(bytes))) return false;
+  if (bytes >= kAlignment) return true;
+  const auto along = affine(index->args[0], {innermost});
+  if (!along) return false;
+  const auto step = along->coefficients.find(innermost);
+  return step != along->coefficients.end() && as_const_int(step->second) == lanes;
+}
 
 llvm::Value* MemoryBuilder::load(const BufferRef& buffer, const IndexRef& index, llvm::Value* mask) {
   return values_.from_memory(load_memory(buffer, index, mask), {buffer.dtype, index.lanes});

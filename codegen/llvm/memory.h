@@ -4,6 +4,8 @@
 #include <llvm/IR/IRBuilder.h>
 #include <llvm/IR/Metadata.h>
 
+#include <string>
+
 #include "codegen/llvm/value_builder.h"
 
 namespace ipex::loop {
@@ -24,6 +26,10 @@ struct IndexRef {
   llvm::Value* vector = nullptr;  // <lanes x i64>
   int lanes = 1;
 };
+
+// Whether the iterations of the loop over `innermost` write whole cache lines one after the other; a line
+// written past the caches in parts, with others in between, costs more than it saves.
+bool fills_lines(const Store& store, const std::string& innermost);
 
 class MemoryBuilder {
  public:

@@ -193,11 +193,9 @@ TEST(Compile, MatMulWithEpilogueAndTransposedWeights) {
 }
 
 TEST(Compile, BytesOfALibraryStepCountOnce) {
-  const CompiledGraph compiled = check(R"(graph main(%x: f32[5,8], %w: f32[8,6]) {
-    %0 = matmul(%x, %w) : f32[5,6]
-    return %0
-  })",
-                                       {tensor(ramp(40)), tensor(ramp(48, 0.5f))});
+  const std::string text =
+      "graph main(%x: f32[5,8], %w: f32[8,6]) {\n %0 = matmul(%x, %w) : f32[5,6]\n return %0\n}\n";
+  const CompiledGraph compiled = check(text, {tensor(ramp(40)), tensor(ramp(48, 0.5f))});
   ASSERT_EQ(count(compiled, StepKind::kLibrary), 1);
   EXPECT_EQ(compiled.executable->parts().steps[0]->info.bytes, (40 + 48 + 30) * 4);
 }
