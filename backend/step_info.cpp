@@ -75,8 +75,6 @@ void describe(Step& step, const Graph& g, int32_t n) {
       if (inner.op == Op::kPointwise) step.info.flops += elements(g, inner.types[0].shape);
       if (inner.op == Op::kReduce) step.info.flops += elements(g, node.body->type(inner.operands[0]).shape);
     }
-  if (step.info.kind == StepKind::kLibrary)
-    step.info.bytes = 0;  // it has counted for readers without a graph
   for (size_t k = 0; k < node.operands.size(); ++k) step.info.bytes += read_bytes(g, node, k);
   for (size_t r = 0; r < node.types.size(); ++r)
     step.info.bytes += bytes_hint(g, {n, static_cast<int32_t>(r)});

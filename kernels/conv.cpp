@@ -208,8 +208,6 @@ LibrarySteps make_conv(const ConvDesc& desc, int packed_buffer) {
       step_name(desc), operands, [=](const Resolved& resolved) { return build(desc, packed, resolved); },
       desc.planning);
   steps.main->text = to_line("onednn.conv", WithPacked<ConvDesc>{desc, packed_buffer});
-  for (const TensorView& view : likely.operands)
-    steps.main->info.bytes += without_repeats(view).numel() * itemsize(view.dtype);
   steps.main->info.flops =
       conv_flops(likely.operands[kDst], likely.operands[kX], likely.operands[kW], desc.transposed);
   return steps;

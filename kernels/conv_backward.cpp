@@ -129,8 +129,6 @@ std::unique_ptr<Step> make_conv_backward(const ConvBackwardDesc& desc) {
       desc.planning);
   step->text = to_line("onednn.conv_backward", desc);
   const Resolved likely = resolve_likely(operands);
-  for (const TensorView& view : likely.operands)
-    step->info.bytes += without_repeats(view).numel() * itemsize(view.dtype);
   const TensorView& x = likely.operands[desc.weights ? kOther : kDst];
   const TensorView& w = likely.operands[desc.weights ? kDst : kOther];
   step->info.flops = conv_flops(likely.operands[kGrad], x, w, desc.transposed);

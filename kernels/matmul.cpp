@@ -411,12 +411,6 @@ std::optional<Packing> find_packing(const MatMulDesc& desc, const std::vector<Te
   return packing;
 }
 
-void describe_cost(Step& step, const Resolved& likely) {
-  for (const TensorView& view : likely.operands)
-    step.info.bytes += without_repeats(view).numel() * itemsize(view.dtype);
-  step.info.flops = count_flops(likely.operands[kDst].numel(), likely.operands[kA].sizes.back());
-}
-
 }  // namespace
 
 LibrarySteps make_matmul(const MatMulDesc& desc, int packed_buffer) {
@@ -437,7 +431,7 @@ LibrarySteps make_matmul(const MatMulDesc& desc, int packed_buffer) {
       kName, operands, [=](const Resolved& resolved) { return build(desc, packing, resolved); },
       desc.planning);
   steps.main->text = to_line(kName, WithPacked<MatMulDesc>{desc, packed_buffer});
-  describe_cost(*steps.main, likely);
+  steps.main->info.flops = count_flops(likely.operands[kDst].numel(), likely.operands[kA].sizes.back());
   return steps;
 }
 
