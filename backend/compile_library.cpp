@@ -20,22 +20,28 @@ bool Compiler::is_static_operand(const Node& node, int k) const {
   return static_only_[resolve_view(g_, node.operands[k]).root.node];
 }
 
-// f32 products of weights that our kernels compute about as fast as the library does on packed ones, without
-// a second copy of the weights in memory:
-//   many rows on AVX2, by block_products (Zen 3, BERT-base at batch 1, sequence 128: 146 ms, packed 145)
-//   one row by weights that together no cache holds, as they come at the pace of memory (Zen 4, a token of
-//   GPT-2: 27 to 31 ms in 0.96 GB, packed 24 to 28 in 1.43, the library on weights as they are 32)
+// Products of weights that our kernels compute as fast as the library does on packed ones, without a second
+// copy of the weights in memory:
+//   many rows of f32 on AVX2, by block_products (Zen 3, BERT-base at batch 1, sequence 128: 146 ms, packed
+//   145) one row by weights that together no cache holds, as they come at the pace of memory: read by rows or
+//   by columns, each thread has one stream, of which Zen 4 makes twice the bandwidth of the library's several
+//   one row of bf16 by weights whose columns are contiguous, which pair_products multiplies (from caches 1.1
+//   to 1.5 times the library's pace; along rows 0.6)
 bool Compiler::multiplies_best(int32_t n) const {
   constexpr int64_t kWidth = 32, kCached = 64 << 20;
   const Node& node = g_.nodes[n];
   if (node.op != Op::kMatMul || !is_static_operand(node, 1)) return false;
-  const auto is_f32 = [&](Value v) { return g_.type(v).dtype == Dtype::kF32; };
-  if (!is_f32({n, 0}) || !std::all_of(node.operands.begin(), node.operands.end(), is_f32)) return false;
+  const Dtype dtype = g_.type({n, 0}).dtype;
+  const auto same = [&](Value v) { return g_.type(v).dtype == dtype; };
+  if (!std::all_of(node.operands.begin(), node.operands.end(), same)) return false;
   const Shape &a = g_.type(node.operands[0]).shape, &b = g_.type(node.operands[1]).shape;
   const auto size = [](const Dim& dim) { return loop::as_const_int(dim).value_or(0); };
   if (a.size() != 2 || b.size() != 2 || size(b[0]) < kWidth || size(b[1]) < kWidth) return false;
-  return size(a[0]) == 1 ? weight_bytes_ > kCached
-                         : options_.target.isa == Isa::kAvx2 && size(a[0]) >= kernels::kManyRows;
+  const bool one_row = size(a[0]) == 1, streams = weight_bytes_ > kCached;
+  if (dtype == Dtype::kBF16)
+    return one_row && (streams || size(resolve_view(g_, node.operands[1]).strides[0]) == 1);
+  if (dtype != Dtype::kF32) return false;
+  return one_row ? streams : options_.target.isa == Isa::kAvx2 && size(a[0]) >= kernels::kManyRows;
 }
 
 void Compiler::emit_library(int32_t n) {

@@ -350,8 +350,7 @@ llvm::Value* ValueBuilder::tail_mask(llvm::Value* base, llvm::Value* count, int 
   return ir_.CreateICmpULT(iota(Dtype::kI32, lanes), splat(ir_.CreateTrunc(left, ir_.getInt32Ty()), lanes));
 }
 
-// Sleef works on whole registers: the lanes are cut into them, the last one padded with what its lane 0
-// holds.
+// Sleef works on whole registers.
 llvm::Value* ValueBuilder::call_sleef(const MathFunction& f, Type t, llvm::ArrayRef<llvm::Value*> args) {
   const bool is_double = t.dtype == Dtype::kF64;
   const int narrow = is_double ? 4 : 8;
@@ -371,16 +370,22 @@ llvm::Value* ValueBuilder::call_sleef(const MathFunction& f, Type t, llvm::Array
   function->setDoesNotThrow();
   function->setWillReturn();
 
-  if (t.lanes == width) return ir_.CreateCall(callee, args);
+  const auto call = [&](llvm::ArrayRef<llvm::Value*> parts) { return ir_.CreateCall(callee, parts); };
+  return by_register(t, width, args, call);
+}
+
+llvm::Value* ValueBuilder::by_register(Type t, int width, llvm::ArrayRef<llvm::Value*> args,
+                                       llvm::function_ref<llvm::Value*(llvm::ArrayRef<llvm::Value*>)> fn) {
+  if (t.lanes == width) return fn(args);
   llvm::SmallVector<llvm::Value*, 4> results;
   for (int begin = 0; begin < t.lanes; begin += width) {
-    llvm::SmallVector<llvm::Value*, 2> parts;
+    llvm::SmallVector<llvm::Value*, 3> parts;
     for (llvm::Value* arg : args) {
       llvm::SmallVector<int, 16> lanes;
       for (int i = 0; i < width; ++i) lanes.push_back(begin + i < t.lanes ? begin + i : begin);
       parts.push_back(t.is_vector() ? ir_.CreateShuffleVector(arg, lanes) : splat(arg, width));
     }
-    results.push_back(ir_.CreateCall(callee, parts));
+    results.push_back(fn(parts));
   }
   if (!t.is_vector()) return ir_.CreateExtractElement(results[0], uint64_t{0});
   // Joins the chunks pairwise until one vector holds every lane, then drops the padding.

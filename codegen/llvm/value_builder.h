@@ -6,6 +6,7 @@
 #pragma once
 
 #include <llvm/ADT/ArrayRef.h>
+#include <llvm/ADT/STLFunctionalExtras.h>
 #include <llvm/IR/IRBuilder.h>
 
 #include "codegen/llvm/math_table.h"
@@ -43,6 +44,9 @@ class ValueBuilder {
   llvm::Value* min_max(ScalarOp op, Type t, llvm::Value* a, llvm::Value* b);
   llvm::Value* divide(ScalarOp op, Type t, llvm::Value* a, llvm::Value* b);
   llvm::Value* call_sleef(const MathFunction& f, Type t, llvm::ArrayRef<llvm::Value*> args);
+  // fn for each register of `width` lanes, joined: the last one is padded with what its lane 0 holds.
+  llvm::Value* by_register(Type t, int width, llvm::ArrayRef<llvm::Value*> args,
+                           llvm::function_ref<llvm::Value*(llvm::ArrayRef<llvm::Value*>)> fn);
   llvm::Value* float_remainder(const MathFunction& f, Type t, llvm::Value* a, llvm::Value* b);
   llvm::Value* float_to_int(llvm::Value* x, Type from, Dtype to);
   llvm::Value* pair_bf16(Type t, llvm::Value* a, llvm::Value* b);

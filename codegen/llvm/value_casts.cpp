@@ -6,6 +6,8 @@
 #include <llvm/IR/IntrinsicsX86.h>
 #include <llvm/IR/MDBuilder.h>
 
+#include <algorithm>
+
 #include "codegen/llvm/value_builder.h"
 
 namespace ipex::loop {
@@ -89,15 +91,19 @@ llvm::Value* ValueBuilder::pair_bf16(Type t, llvm::Value* a, llvm::Value* b) {
   return ir_.CreateBitCast(ir_.CreateOr(bits(a), ir_.CreateShl(bits(b), 16)), type(t));
 }
 
-// vdpbf16ps where a vector is one register of a CPU that has it.
+// vdpbf16ps where the CPU has it, a register at a time.
 llvm::Value* ValueBuilder::dot_bf16(Type t, llvm::Value* a, llvm::Value* b, llvm::Value* c) {
+  const int width = std::min(t.lanes, target_.vector_bytes / 4);
   llvm::Intrinsic::ID id = llvm::Intrinsic::not_intrinsic;
-  if (t.lanes == 16) id = llvm::Intrinsic::x86_avx512bf16_dpbf16ps_512;
-  if (t.lanes == 8) id = llvm::Intrinsic::x86_avx512bf16_dpbf16ps_256;
-  if (t.lanes == 4) id = llvm::Intrinsic::x86_avx512bf16_dpbf16ps_128;
+  if (width == 16) id = llvm::Intrinsic::x86_avx512bf16_dpbf16ps_512;
+  if (width == 8) id = llvm::Intrinsic::x86_avx512bf16_dpbf16ps_256;
+  if (width == 4) id = llvm::Intrinsic::x86_avx512bf16_dpbf16ps_128;
   if (target_.native_bf16 && id != llvm::Intrinsic::not_intrinsic) {
-    auto* pairs = llvm::FixedVectorType::get(ir_.getBFloatTy(), 2 * t.lanes);
-    return ir_.CreateIntrinsic(id, {c, ir_.CreateBitCast(a, pairs), ir_.CreateBitCast(b, pairs)});
+    auto* pairs = llvm::FixedVectorType::get(ir_.getBFloatTy(), 2 * width);
+    return by_register(t, width, {c, a, b}, [&](llvm::ArrayRef<llvm::Value*> parts) {
+      return ir_.CreateIntrinsic(
+          id, {parts[0], ir_.CreateBitCast(parts[1], pairs), ir_.CreateBitCast(parts[2], pairs)});
+    });
   }
   const Type word = t.with_dtype(Dtype::kI32);
   const auto lower = [&](llvm::Value* x) {

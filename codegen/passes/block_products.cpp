@@ -109,24 +109,12 @@ class ProductBlocker {
     if (!equal(s.init, make_const(s.type, 0)) || !equal(s.identity, s.init)) return false;
     Substitution lets;
     for (const Stmt& stmt : p.before) inline_let(stmt, lets);
-    for (const Stmt& stmt : p.terms.body->stmts)
-      if (!inline_let(stmt, lets)) return false;
-    const Expr sum = substitute(r.yield[0], lets), state = make_var(s.name, s.type);
-    if (!sum->is(ExprKind::kApply) || sum->op != ScalarOp::add_) return false;
-    const bool first = equal(sum->args[0], state);
-    if (!first && !equal(sum->args[1], state)) return false;
-    const Expr& product = sum->args[first ? 1 : 0];
-    if (!product->is(ExprKind::kApply) || product->op != ScalarOp::mul_) return false;
-    p.a = product->args[0];
-    p.b = product->args[1];
+    const auto found = summed_factors(p.terms, std::move(lets));
+    if (!found) return false;
+    p.a = found->a;
+    p.b = found->b;
     const auto plain = [](const Expr& e) { return e->is(ExprKind::kLoad) && e->args.size() == 1; };
     return plain(p.a) && plain(p.b) && !loads(index_of(p.a)) && !loads(index_of(p.b));
-  }
-
-  static bool inline_let(const Stmt& stmt, Substitution& lets) {
-    const auto* let = std::get_if<Let>(&stmt);
-    if (let) lets[let->name] = substitute(let->value, lets);
-    return let != nullptr;
   }
 
   // Columns are what the results lie side by side along; b has them and a does not. Of the loops that a has

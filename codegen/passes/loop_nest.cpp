@@ -82,6 +82,26 @@ Expr merged(const Reduction& reduction, size_t i, const std::vector<Expr>& left,
   return substitute(reduction.merge[i], values);
 }
 
+bool inline_let(const Stmt& stmt, Substitution& lets) {
+  const auto* let = std::get_if<Let>(&stmt);
+  if (let) lets[let->name] = substitute(let->value, lets);
+  return let != nullptr;
+}
+
+std::optional<Factors> summed_factors(const For& loop, Substitution lets) {
+  if (!loop.reduction || loop.reduction->states.size() != 1) return std::nullopt;
+  for (const Stmt& stmt : loop.body->stmts)
+    if (!inline_let(stmt, lets)) return std::nullopt;
+  const State& s = loop.reduction->states[0];
+  const Expr sum = substitute(loop.reduction->yield[0], lets), state = make_var(s.name, s.type);
+  if (!sum->is(ExprKind::kApply) || sum->op != ScalarOp::add_) return std::nullopt;
+  const bool first = equal(sum->args[0], state);
+  if (!first && !equal(sum->args[1], state)) return std::nullopt;
+  const Expr& product = sum->args[first ? 1 : 0];
+  if (!product->is(ExprKind::kApply) || product->op != ScalarOp::mul_) return std::nullopt;
+  return Factors{product->args[0], product->args[1]};
+}
+
 Block replace_loop(const Block& block, const std::string& var,
                    const std::function<std::vector<Stmt>(For)>& fn) {
   bool found = false;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -37,6 +38,16 @@ void rename_states(For& loop, const std::vector<State>& states);
 // merge[i] with the two partial results put in.
 Expr merged(const Reduction& reduction, size_t i, const std::vector<Expr>& left,
             const std::vector<Expr>& right);
+
+// Adds what a let binds to `lets`, with those inlined; false for any other statement.
+bool inline_let(const Stmt& stmt, Substitution& lets);
+
+// The factors of what a loop adds up: {a, b} for  reduce(s) { lets } yield(s + a*b),  its lets and `lets`
+// inlined.
+struct Factors {
+  Expr a, b;
+};
+std::optional<Factors> summed_factors(const For& loop, Substitution lets = {});
 
 // Rebuilds a block with every loop over `var` replaced; InternalError when there is none.
 Block replace_loop(const Block& block, const std::string& var,

@@ -34,10 +34,11 @@ Function schedule(const Function& f, const Target& target) {
   return apply_schedule(f, choose_schedule(f, target));
 }
 
-constexpr std::array<LoopPass, 11> kPipeline = {{
+constexpr std::array<LoopPass, 12> kPipeline = {{
     {"simplify", each<simplify>},
     {"distribute", each<distribute>},
     {"collapse_loops", each<collapse_loops>},
+    {"pair_products", each<pair_products>},
     {"block_products", each<block_products>},
     {"apply_schedule", each<schedule>},
     {"tile_reduction", each<tile_reduction>},

@@ -469,31 +469,6 @@ TEST(Memory, DenseAndEqualStrides) {
 
 // ---- hoisting ----
 
-// Weights that no cache holds have no packed copy where one row meets them, nor f32 ones where many rows do.
-TEST(Compile, WeightsWithoutACopy) {
-  const auto compiled = [](Isa isa, int rows, int depth, int columns) {
-    const std::string k = std::to_string(depth), n = std::to_string(columns), m = std::to_string(rows);
-    CompileOptions o = options();
-    o.target = loop::target_for(isa);
-    return compile(graph::parse("graph main(%x: f32[" + m + "," + k + "], %w: f32[" + k + "," + n +
-                                "] static) { %0 = matmul(%x, %w) : f32[" + m + "," + n + "] return %0 }"),
-                   o);
-  };
-  const auto hoisted = [](const CompiledGraph& c) {
-    const std::vector<bool>& flags = c.executable->parts().hoisted;
-    return std::count(flags.begin(), flags.end(), true);
-  };
-  for (Isa isa : supported_isas()) {
-    const CompiledGraph token = compiled(isa, 1, 4096, 8192), many = compiled(isa, 128, 256, 256);
-    EXPECT_EQ(token.report.library_steps, 0) << name(isa);
-    EXPECT_EQ(hoisted(token), 0) << name(isa);
-    EXPECT_EQ(hoisted(many), 0) << name(isa);
-    EXPECT_EQ(many.report.library_steps, isa == Isa::kAvx2 ? 0 : 1) << name(isa);
-    EXPECT_EQ(compiled(isa, 1, 256, 256).report.library_steps, 1) << name(isa);
-    EXPECT_EQ(compiled(isa, 64, 4096, 8192).report.library_steps, 1) << name(isa);
-  }
-}
-
 TEST(Hoisting, StaticWorkRunsOncePerVersion) {
   const CompiledGraph compiled = compile(graph::parse(R"(graph main(%x: f32[4,64], %w: f32[64,64] static) {
     %0 = pointwise.exp(%w) : f32[64,64]

@@ -251,8 +251,23 @@ def test_batch_norms_after_convolutions(dtype, limit, compiled, target, strict):
     assert_error_within(ours, eager, exact, limit)
 
 
+class Transposed(torch.nn.Module):
+    """Weights of a product as [inputs, outputs]; `outputs` sums crowd the first cache."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.randn(inputs, outputs) / inputs**0.5)
+        self.bias = torch.nn.Parameter(torch.randn(outputs))
+
+    def forward(self, x):
+        return torch.addmm(self.bias, x, self.weight)
+
+
 PRODUCTS = {
     "one row": (torch.nn.Linear(64, 48), (1, 64)),
+    "one row of an odd number": (torch.nn.Linear(67, 48), (1, 67)),
+    "one long row": (torch.nn.Linear(3000, 96), (1, 3000)),
+    "one row by rows": (Transposed(192, 8200), (1, 192)),
     "few rows": (torch.nn.Linear(64, 48), (3, 64)),
     "rows": (torch.nn.Linear(256, 128), (96, 256)),
     "deep sum": (torch.nn.Linear(3000, 64), (16, 3000)),

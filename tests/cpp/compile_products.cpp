@@ -1,0 +1,71 @@
+// Which products the library multiplies, on packed copies of their weights, and which a kernel does on the
+// weights as they are.
+#include <algorithm>
+
+#include "backend/compile.h"
+#include "runtime/cpu.h"
+#include "tests/cpp/graph_fixture.h"
+
+namespace ipex::test {
+namespace {
+
+struct Weights {
+  int depth, columns;
+  bool by_column = false;  // in memory: each column's terms side by side, as torch.nn.Linear has them
+};
+
+CompiledGraph product(Isa isa, const std::string& dtype, int rows, Weights w) {
+  const auto shape = [&](int a, int b) {
+    return dtype + "[" + std::to_string(a) + "," + std::to_string(b) + "]";
+  };
+  const std::string b = shape(w.depth, w.columns), stored = w.by_column ? shape(w.columns, w.depth) : b;
+  CompileOptions options;
+  options.target = loop::target_for(isa);
+  return compile(
+      graph::parse("graph main(%x: " + shape(rows, w.depth) + ", %w: " + stored + " static) {\n" +
+                   (w.by_column ? "%b = permute(%w) dims=[1,0] : " + b : "") + "\n%0 = matmul(%x, " +
+                   (w.by_column ? "%b" : "%w") + ") : " + shape(rows, w.columns) + "\nreturn %0 }"),
+      options);
+}
+
+int64_t library_steps(const CompiledGraph& c) { return c.report.library_steps; }
+
+int64_t hoisted_steps(const CompiledGraph& c) {
+  const std::vector<bool>& flags = c.executable->parts().hoisted;
+  return std::count(flags.begin(), flags.end(), true);
+}
+
+class Products : public ::testing::TestWithParam<Isa> {};
+
+// One row by weights that no cache holds.
+TEST_P(Products, StreamedWeightsHaveNoCopy) {
+  for (const char* dtype : {"f32", "bf16"}) {
+    for (const bool by_column : {false, true}) {
+      const CompiledGraph token = product(GetParam(), dtype, 1, {8192, 8192, by_column});
+      EXPECT_EQ(library_steps(token), 0) << dtype << by_column;
+      EXPECT_EQ(hoisted_steps(token), 0) << dtype << by_column;
+    }
+    EXPECT_EQ(library_steps(product(GetParam(), "f32", 64, {4096, 8192})), 1) << dtype;
+  }
+}
+
+TEST_P(Products, ManyRowsHaveNoCopyOnAvx2) {
+  const CompiledGraph many = product(GetParam(), "f32", 128, {256, 256});
+  EXPECT_EQ(library_steps(many), GetParam() == Isa::kAvx2 ? 0 : 1);
+  EXPECT_EQ(hoisted_steps(many), 0);
+}
+
+TEST_P(Products, OneRowByCachedWeights) {
+  EXPECT_EQ(library_steps(product(GetParam(), "f32", 1, {256, 256})), 1);
+  EXPECT_EQ(library_steps(product(GetParam(), "f32", 1, {256, 256, true})), 1);
+  EXPECT_EQ(library_steps(product(GetParam(), "bf16", 1, {256, 256, true})), 0) << "terms in pairs";
+  if (GetParam() == Isa::kAvx512Bf16) {
+    EXPECT_EQ(library_steps(product(GetParam(), "bf16", 1, {256, 256})), 1);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Isas, Products, ::testing::ValuesIn(supported_isas()),
+                         [](const auto& info) { return std::string(name(info.param)); });
+
+}  // namespace
+}  // namespace ipex::test
