@@ -24,11 +24,26 @@ namespace {
 bool even(const Expr& e) { return as_const_int(simplify(floormod(e, index_const(2)))) == 0; }
 Expr half(const Expr& e) { return simplify(floordiv(e, index_const(2))); }
 
-// A load of bf16 along `var`, from an even position on: where its pairs begin.
+using LoadCounts = std::map<std::string, int>;  // by buffer
+
+// A load of bf16 along the terms, from an even position on: where its pairs begin.
 struct Pairs {
   std::string buffer;
   Expr begin;
 };
+
+struct Product {
+  Pairs a, b;
+  LoadCounts loads;  // in the loop that sums it up
+};
+
+void count_loads(const Block& block, LoadCounts& counts) {
+  visit(
+      block, [](const Stmt&) {},
+      [&](const ExprNode& e) {
+        if (e.is(ExprKind::kLoad)) ++counts[e.name];
+      });
+}
 
 class ProductPairer {
  public:
@@ -54,8 +69,6 @@ class ProductPairer {
   }
 
  private:
-  using Product = std::pair<Pairs, Pairs>;
-
   void find() {
     std::set<std::string> inputs;
     for (const Buffer& buffer : f_.buffers)
@@ -64,9 +77,8 @@ class ProductPairer {
     const auto stmt = [&](const Stmt& s) {
       if (const auto* loop = std::get_if<For>(&s)) match(*loop, inputs);
     };
-    visit(f_.body, stmt, [&](const ExprNode& e) {
-      if (e.is(ExprKind::kLoad)) ++loads_[e.name];
-    });
+    visit(f_.body, stmt, nullptr);
+    count_loads(f_.body, loads_);
   }
 
   void match(const For& loop, const std::set<std::string>& inputs) {
@@ -82,20 +94,21 @@ class ProductPairer {
       return even(begin) ? std::optional(Pairs{load->name, half(begin)}) : std::nullopt;
     };
     const std::optional<Pairs> a = pairs(factors->a), b = pairs(factors->b);
-    if (a && b) products_.emplace(loop.var, Product{*a, *b});
+    if (!a || !b) return;
+    Product product{*a, *b, {}};
+    count_loads(make_block({loop}), product.loads);
+    if (product.loads.size() == (a->buffer == b->buffer ? 1 : 2)) products_[loop.var] = std::move(product);
   }
 
   // A buffer is of pairs or of numbers: drops the products that read what something else reads too.
   void keep_whole_buffers() {
     for (bool dropped = true; dropped;) {
       uses_.clear();
-      for (const auto& [loop, product] : products_) {
-        ++uses_[product.first.buffer];
-        ++uses_[product.second.buffer];
-      }
+      for (const auto& [loop, product] : products_)
+        for (const auto& [buffer, loads] : product.loads) uses_[buffer] += loads;
       dropped = std::erase_if(products_, [&](const auto& item) {
                   const auto shared = [&](const Pairs& p) { return uses_[p.buffer] != loads_[p.buffer]; };
-                  return shared(item.second.first) || shared(item.second.second);
+                  return shared(item.second.a) || shared(item.second.b);
                 }) > 0;
     }
   }
@@ -117,7 +130,7 @@ class ProductPairer {
     loop.begin = half(loop.begin);
     loop.end = half(loop.end);
     loop.reduction->yield = {
-        make_apply(ScalarOp::dot_bf16_, {load(product->second.first), load(product->second.second), sum})};
+        make_apply(ScalarOp::dot_bf16_, {load(product->second.a), load(product->second.b), sum})};
   }
 
   static bool is_widened(const Expr& e) {
@@ -126,7 +139,7 @@ class ProductPairer {
 
   const Function& f_;
   std::map<std::string, Product> products_;  // by the variable of the loop
-  std::map<std::string, int> loads_, uses_;  // of a buffer: everywhere, and by products
+  LoadCounts loads_, uses_;                  // everywhere, and in the products
 };
 
 }  // namespace
