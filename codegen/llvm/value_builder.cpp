@@ -167,6 +167,8 @@ llvm::Value* ValueBuilder::arithmetic(ScalarOp op, Type t, llvm::ArrayRef<llvm::
       return pair_bf16(t, a, b);
     case ScalarOp::dot_bf16_:
       return dot_bf16(t, a, b, args[2]);
+    case ScalarOp::scale_:
+      return scale(t, a, b);
     case ScalarOp::isnan_:
       return ir_.CreateFCmpUNO(a, a);
     case ScalarOp::isinf_:

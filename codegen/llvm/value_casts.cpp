@@ -119,6 +119,25 @@ llvm::Value* ValueBuilder::dot_bf16(Type t, llvm::Value* a, llvm::Value* b, llvm
   return fma(lower(a), lower(b), fma(upper(a), upper(b), c));
 }
 
+// vscalefps, or two factors of which the first is exact.
+llvm::Value* ValueBuilder::scale(Type t, llvm::Value* a, llvm::Value* b) {
+  constexpr int kRegister = 16, kCurrentRounding = 4;
+  if (target_.vector_bytes == 64 && t.lanes % kRegister == 0)
+    return by_register(t, kRegister, {a, b}, [&](llvm::ArrayRef<llvm::Value*> parts) {
+      llvm::Value* zero = llvm::Constant::getNullValue(parts[0]->getType());
+      return ir_.CreateIntrinsic(
+          llvm::Intrinsic::x86_avx512_mask_scalef_ps_512,
+          {parts[0], parts[1], zero, ir_.getInt16(-1), ir_.getInt32(kCurrentRounding)});
+    });
+  const Type word = t.with_dtype(Dtype::kI32);
+  const auto power = [&](llvm::Value* n) {
+    return ir_.CreateBitCast(ir_.CreateShl(ir_.CreateAdd(n, integer(word, 127)), integer(word, 23)), type(t));
+  };
+  llvm::Value* n = ir_.CreateFPToSI(b, type(word));
+  llvm::Value* half = ir_.CreateAShr(n, integer(word, 1));
+  return ir_.CreateFMul(ir_.CreateFMul(a, power(half)), power(ir_.CreateSub(n, half)));
+}
+
 // By lane, or by lanes that are a register apart. vfpclassps is one instruction where LLVM makes three of its
 // own test.
 llvm::Value* ValueBuilder::is_denormal(llvm::Value* x, Type f32) {

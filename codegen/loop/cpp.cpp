@@ -358,6 +358,7 @@ inline float op_dot_bf16(float a, float b, float c) {
   const auto upper = [](float x) { return std::bit_cast<float>(std::bit_cast<uint32_t>(x) & 0xffff0000u); };
   return std::fma(lower(a), lower(b), std::fma(upper(a), upper(b), c));
 }
+inline float op_scale(float a, float b) { return std::ldexp(a, static_cast<int>(b)); }
 template <class T> T op_copysign(T a, T b) { return std::copysign(a, b); }
 template <class T> T op_pow(T a, T b) { return std::pow(a, b); }
 template <class T> T op_atan2(T a, T b) { return std::atan2(a, b); }

@@ -131,6 +131,8 @@ T float_op(ScalarOp op, T a, T b, T c) {
       return std::abs(a);
     case ScalarOp::fma_:
       return std::fma(a, b, c);
+    case ScalarOp::scale_:
+      return std::ldexp(a, static_cast<int>(b));
     case ScalarOp::copysign_:
       return std::copysign(a, b);
     case ScalarOp::floor_:

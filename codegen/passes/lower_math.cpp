@@ -21,7 +21,8 @@ constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 // Formulas over one vector or scalar type, written as arithmetic.
 class Formula {
  public:
-  Formula(Type type, Binder& binder) : type_(type), binder_(binder) {}
+  Formula(Type type, const Target& target, Binder& binder)
+      : type_(type), scales_(target.vector_bytes == 64 && type.lanes % 16 == 0), binder_(binder) {}
 
   Expr exp(Expr x);
   Expr log(Expr x);
@@ -68,27 +69,34 @@ class Formula {
   Expr exp2_normal(Expr a, Expr b, double c);
 
   Type type_;
+  bool scales_;  // by one instruction
   Binder& binder_;
 };
 
 // Adding it to |t| < 2^22 leaves round(t) in the low bits of the sum.
 constexpr double kRound = 12582912.0;  // 1.5 * 2^23
 
-// e^x = 2^n e^r with |r| <= ln(2)/2. Overflow and denormal results come from one last multiplication and are
-// rounded once: p 2^(n + s) is a normal number, with s = 32 below 0, where n >= -150, and s = -1 above, where
-// n <= 128. The bits of 2^(n + s) are the sum that rounds x / ln(2), shifted, since s and the bias are part
-// of it.
+// e^x = 2^n e^r with |r| <= ln(2)/2. Overflow and denormal results come from the last operation and are
+// rounded once. Where that is a multiplication, p 2^(n + s) is a normal number, with s = 32 below 0, where n
+// >= -150, and s = -1 above, where n <= 128. The bits of 2^(n + s) are the sum that rounds x / ln(2),
+// shifted, since s and the bias are part of it.
 Expr Formula::exp(Expr x) {
   x = let("x", at_least(let("x", at_most(x, 89.0)), -104.0));
+  // (e^r - 1 - r) / r^2 on [-ln(2)/2, ln(2)/2], relative error of e^r 2^-28.2
+  const auto power_of_rest = [&](const Expr& n) {
+    const Expr r = let("r", fma(n, f(-1.42860677e-06), fma(n, f(-0.693145752), x)));
+    const Expr q = polynomial(r, {0.00138389051, 0.00836919248, 0.0416681021, 0.166665167, 0.49999994});
+    return fma(fma(q, r, f(1)), r, f(1));
+  };
+  if (scales_) {
+    const Expr n = let("n", sub(fma(x, f(1.44269504), f(kRound)), f(kRound)));
+    return make_apply(Op::scale_, {power_of_rest(n), n});
+  }
   const Expr negative = let("negative", make_apply(Op::lt_, {bits(x), i(0)}));
   const Expr shift = let("shift", select(negative, f(kRound + 127 + 32), f(kRound + 127 - 1)));
   const Expr k = let("k", fma(x, f(1.44269504), shift));
   const Expr n = let("n", sub(k, shift));
-  const Expr r = let("r", fma(n, f(-1.42860677e-06), fma(n, f(-0.693145752), x)));
-  // (e^r - 1 - r) / r^2 on [-ln(2)/2, ln(2)/2], relative error of e^r 2^-28.2
-  const Expr q = polynomial(r, {0.00138389051, 0.00836919248, 0.0416681021, 0.166665167, 0.49999994});
-  const Expr p = fma(fma(q, r, f(1)), r, f(1));
-  return mul(mul(p, value(shl(bits(k), i(23)))), select(negative, f(0x1p-32), f(2)));
+  return mul(mul(power_of_rest(n), value(shl(bits(k), i(23)))), select(negative, f(0x1p-32), f(2)));
 }
 
 // 2^(a * b + c), well inside the normal range; the caller discards it for NaN. The fraction is taken from the
@@ -167,10 +175,10 @@ bool is_polynomial(const Expr& e) {
 
 }  // namespace
 
-Function lower_math(const Function& f, const Target&) {
-  return expand(f, [](const Expr& e, Binder& binder) -> Expr {
+Function lower_math(const Function& f, const Target& target) {
+  return expand(f, [&](const Expr& e, Binder& binder) -> Expr {
     if (!is_polynomial(e)) return e;
-    Formula formula(e->type, binder);
+    Formula formula(e->type, target, binder);
     const Expr& x = e->args[0];
     switch (e->op) {
       case ScalarOp::exp_:

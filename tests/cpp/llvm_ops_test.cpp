@@ -31,7 +31,8 @@ bool in_domain(ScalarOp op, Dtype dtype) {
 
 bool is_bitcast(ScalarOp op) { return op == ScalarOp::bitcast_int_ || op == ScalarOp::bitcast_float_; }
 bool is_defined(ScalarOp op, Dtype dtype) {
-  if (op == ScalarOp::pair_bf16_ || op == ScalarOp::dot_bf16_) return false;  // below
+  if (op == ScalarOp::pair_bf16_ || op == ScalarOp::dot_bf16_ || op == ScalarOp::scale_)
+    return false;  // below
   if (op == ScalarOp::bitcast_float_) return dtype == Dtype::kI32 || dtype == Dtype::kI64;
   return in_domain(op, dtype);
 }
@@ -188,6 +189,22 @@ TEST(PairsOfBf16, AgreeWithTheInterpreter) {
       }
     }
   }
+}
+
+// Into the denormals and beyond the largest number: one rounding, in whole registers and in lanes.
+TEST(Scale, IsExact) {
+  constexpr int64_t kPowers = 305, kNumbers = 64;
+  Array a(Dtype::kF32, kPowers * kNumbers), b = a;
+  std::mt19937 random(3);
+  std::uniform_real_distribution<float> mantissa(0.25f, 4);
+  for (int64_t i = 0; i < kPowers * kNumbers; ++i) {
+    a.set_float(i, mantissa(random) * (i % 3 ? 1 : -1));
+    b.set_float(i, static_cast<double>(i / kNumbers - kPowers / 2));
+  }
+  for (int lanes : {1, 8, 16, 64})
+    expect_same(elementwise("scale", {Dtype::kF32, Dtype::kF32}, Dtype::kF32, kPowers * kNumbers, lanes,
+                            [](const std::vector<Expr>& x) { return make_apply(ScalarOp::scale_, x); }),
+                {a, b, Array(Dtype::kF32, kPowers * kNumbers)});
 }
 
 // Remainders of numbers at, just under and just over multiples, small and large, one and many lanes of each.
