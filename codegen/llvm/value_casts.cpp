@@ -75,8 +75,20 @@ llvm::Value* ValueBuilder::to_bf16(llvm::Value* x, Type f32) {
   return result;
 }
 
-// A vector, by the instruction.
+// A vector, by the instruction: of two registers where there are two, which LLVM would convert one by one and
+// join.
 llvm::Value* ValueBuilder::convert_to_bf16(llvm::Value* x, Type f32) {
+  constexpr int kRegister = 16;
+  if (f32.lanes % (2 * kRegister) == 0) {
+    llvm::SmallVector<llvm::Value*, 2> parts;
+    for (int lane = 0; lane < f32.lanes; lane += 2 * kRegister) {
+      llvm::Value* low = ir_.CreateShuffleVector(x, llvm::createSequentialMask(lane, kRegister, 0));
+      llvm::Value* high =
+          ir_.CreateShuffleVector(x, llvm::createSequentialMask(lane + kRegister, kRegister, 0));
+      parts.push_back(ir_.CreateIntrinsic(llvm::Intrinsic::x86_avx512bf16_cvtne2ps2bf16_512, {high, low}));
+    }
+    return ir_.CreateBitCast(llvm::concatenateVectors(ir_, parts), type(f32.with_dtype(Dtype::kBF16)));
+  }
   auto* bfloat = llvm::FixedVectorType::get(ir_.getBFloatTy(), f32.lanes);
   return ir_.CreateBitCast(ir_.CreateFPTrunc(x, bfloat), type(f32.with_dtype(Dtype::kBF16)));
 }
