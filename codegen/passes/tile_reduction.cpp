@@ -14,6 +14,10 @@
 // follow one another (a mean, then a variance about it), each gets its two stages and passes its results on
 // through an array over K. Chunks of a number known only at run time are merged in groups, and the groups
 // then: a running sum over thousands of partial ones would lose digits.
+#include <algorithm>
+#include <optional>
+#include <set>
+
 #include "codegen/loop/rewrite.h"
 #include "codegen/loop/simplify.h"
 #include "codegen/passes/loop_nest.h"
@@ -38,6 +42,14 @@ bool holds_parallel_reduction(const Block& block) {
     if (parallel_reduction(stmt)) return true;
   return false;
 }
+
+// Where the chunks leave a state: at number * size + position of a scratch buffer.
+struct Partial {
+  std::string buffer;
+  Expr size, position;
+
+  Expr at(const Expr& number) const { return simplify(number * size + position); }
+};
 
 class Splitter {
  public:
@@ -101,9 +113,9 @@ class Splitter {
         prefix.push_back(stmt);
         continue;
       }
-      const std::vector<std::string> partial = first_stage(kept, *loop, prefix, size, position, out);
+      const std::vector<Partial> partial = first_stage(kept, *loop, prefix, size, position, out);
       std::vector<Stmt> merge = prefix;
-      merge.push_back(second_stage(*loop, partial, size, position));
+      merge.push_back(second_stage(*loop, partial));
       if (i == last) {
         merge.insert(merge.end(), body->stmts.begin() + static_cast<std::ptrdiff_t>(last) + 1,
                      body->stmts.end());
@@ -162,30 +174,78 @@ class Splitter {
     return crowds && count && *count % kJammedRows == 0 ? kJammedRows : 1;
   }
 
-  // for rows { for c in K { lets; s = part[..], next; part[..] = s } }
+  // By state, whether it is the same in every column (a count of rows): one number a chunk, whose reciprocal
+  // costs no vector division.
+  static std::vector<bool> same_in_columns(const std::vector<For>& kept, const For& rows,
+                                           const std::vector<Stmt>& prefix) {
+    const std::vector<State>& states = rows.reduction->states;
+    const std::optional<Substitution> lets = inlined(prefix, rows.body->stmts);
+    if (!lets) return std::vector<bool>(states.size(), false);
+    std::set<std::string> varying;
+    for (const For& column : kept) varying.insert(column.var);
+    const auto varies = [&](const Expr& e) {
+      return std::any_of(varying.begin(), varying.end(), [&](const std::string& v) { return uses(e, v); });
+    };
+    for (bool grows = true; grows;) {
+      grows = false;
+      for (size_t i = 0; i < states.size(); ++i)
+        if (varies(substitute(rows.reduction->yield[i], *lets)))
+          grows |= varying.insert(states[i].name).second;
+    }
+    std::vector<bool> same;
+    for (const State& s : states) same.push_back(varying.count(s.name) == 0);
+    return same;
+  }
+
+  // What lets bind, each with those before it put in; none where there are other statements.
+  static std::optional<Substitution> inlined(const std::vector<Stmt>& outer, const std::vector<Stmt>& inner) {
+    Substitution lets;
+    for (const std::vector<Stmt>* stmts : {&outer, &inner})
+      for (const Stmt& stmt : *stmts)
+        if (!inline_let(stmt, lets)) return std::nullopt;
+    return lets;
+  }
+
+  // for rows { for c in K { lets; s = part[..], next; part[..] = s } }; a state that is the same in every
+  // column is read before the columns and written after them.
   static std::vector<Stmt> row_by_row(const std::vector<For>& kept, std::vector<For> rows,
-                                      std::vector<Stmt> lets, const std::vector<std::string>& partial,
-                                      const Expr& at) {
+                                      std::vector<Stmt> lets, const std::vector<Partial>& partial,
+                                      const std::vector<bool>& same, const Expr& number) {
     const For last = rows.back();
     const std::vector<State>& states = last.reduction->states;
+    const std::optional<Substitution> all_lets = inlined(lets, last.body->stmts);
     const int64_t jam = rows_at_once(kept, last);
-    Substitution values;
-    for (size_t i = 0; i < partial.size(); ++i)
-      values[states[i].name] = make_load(partial[i], states[i].type.dtype, at);
+    std::vector<Stmt> row_body, after;
+    Substitution values, of_row;
+    for (size_t i = 0; i < partial.size(); ++i) {
+      const State& s = states[i];
+      values[s.name] = make_load(partial[i].buffer, s.type.dtype, partial[i].at(number));
+      if (!same[i]) continue;
+      row_body.push_back(Let{s.name + ".all", values[s.name]});
+      values[s.name] = of_row[s.name] = make_var(s.name + ".all", s.type);
+    }
     for (int64_t row = 0; row < jam; ++row) {
       if (jam > 1)
-        values[last.var] = simplify(last.begin + make_var(last.var) * index_const(jam) + index_const(row));
+        values[last.var] = of_row[last.var] =
+            simplify(last.begin + make_var(last.var) * index_const(jam) + index_const(row));
       std::vector<Stmt> step = substitute(last.body, values)->stmts;
       for (size_t i = 0; i < partial.size(); ++i)
         step.push_back(Let{states[i].name + ".next", substitute(last.reduction->yield[i], values)});
       const std::string suffix = jam == 1 ? "" : ".row" + std::to_string(row);
       const Block renamed = rename_bound(make_block(std::move(step)), suffix);
       lets.insert(lets.end(), renamed->stmts.begin(), renamed->stmts.end());
-      for (size_t i = 0; i < partial.size(); ++i)
-        values[states[i].name] = make_var(states[i].name + ".next" + suffix, states[i].type);
+      Substitution next = of_row;
+      for (size_t i = 0; i < partial.size(); ++i) {
+        const State& s = states[i];
+        values[s.name] = make_var(s.name + ".next" + suffix, s.type);
+        if (same[i]) next[s.name] = substitute(substitute(last.reduction->yield[i], *all_lets), of_row);
+      }
+      of_row = std::move(next);
     }
-    for (size_t i = 0; i < partial.size(); ++i)
-      lets.push_back(Store{partial[i], at, values[states[i].name], nullptr});
+    for (size_t i = 0; i < partial.size(); ++i) {
+      const Expr& value = same[i] ? of_row[states[i].name] : values[states[i].name];
+      (same[i] ? after : lets).push_back(Store{partial[i].buffer, partial[i].at(number), value, nullptr});
+    }
     if (jam > 1) {
       rows.back().begin = index_const(0);
       rows.back().end = simplify(floordiv(last.end - last.begin, index_const(jam)));
@@ -194,39 +254,53 @@ class Splitter {
       level.reduction.reset();
       level.body = nullptr;
     }
-    return around(rows, around(kept, std::move(lets)));
+    const std::vector<Stmt> columns = around(kept, std::move(lets));
+    row_body.insert(row_body.end(), columns.begin(), columns.end());
+    row_body.insert(row_body.end(), after.begin(), after.end());
+    return around(rows, std::move(row_body));
   }
 
-  // Emits the parallel loop over chunks; returns the scratch buffers of the partial results.
-  std::vector<std::string> first_stage(const std::vector<For>& kept, const For& loop, std::vector<Stmt> body,
-                                       const Expr& size, const Expr& position, std::vector<Stmt>& out) {
+  // Emits the parallel loop over chunks; returns where it leaves the partial results.
+  std::vector<Partial> first_stage(const std::vector<For>& kept, const For& loop, std::vector<Stmt> body,
+                                   const Expr& size, const Expr& position, std::vector<Stmt>& out) {
     const Reduction& r = *loop.reduction;
     Substitution start;
     for (const State& s : r.states) start[s.name] = s.identity;
     const Block chunk = substitute(loop.body, start);
-    const Expr number = make_var(loop.var) - loop.begin, at = simplify(number * size + position);
-    std::vector<std::string> partial;
     std::vector<Expr> results;
-    std::vector<Stmt> identities;
+    for (const Expr& yield : r.yield) results.push_back(substitute(yield, start));
+    const std::vector<For> rows = loops_over_rows(kept, chunk->stmts, results, size);
+    std::vector<bool> same(r.states.size(), false);
+    if (!rows.empty()) {
+      body.insert(body.end(), chunk->stmts.begin(), chunk->stmts.end() - 1);
+      same = same_in_columns(kept, rows.back(), body);
+    }
+
+    const Expr number = make_var(loop.var) - loop.begin;
+    std::vector<Partial> partial;
+    std::vector<Stmt> identities, columns_identities;
     for (size_t i = 0; i < r.states.size(); ++i) {
       const State& s = r.states[i];
-      partial.push_back(names_.fresh(s.name + "_part"));
-      out.push_back(Alloc{partial.back(), s.type.dtype, simplify((loop.end - loop.begin) * size)});
-      results.push_back(substitute(r.yield[i], start));
-      identities.push_back(Store{partial.back(), at, s.identity, nullptr});
+      const std::string buffer = names_.fresh(s.name + "_part");
+      partial.push_back(same[i] ? Partial{buffer, index_const(1), index_const(0)}
+                                : Partial{buffer, size, position});
+      const Expr extent = (loop.end - loop.begin) * partial[i].size;
+      out.push_back(Alloc{buffer, s.type.dtype, simplify(extent)});
+      (same[i] ? identities : columns_identities)
+          .push_back(Store{buffer, partial[i].at(number), s.identity, nullptr});
     }
     For chunks = loop;
     chunks.reduction.reset();
-    const std::vector<For> rows = loops_over_rows(kept, chunk->stmts, results, size);
     if (!rows.empty()) {
-      body.insert(body.end(), chunk->stmts.begin(), chunk->stmts.end() - 1);
       std::vector<Stmt> stmts;
-      append_copy(around(kept, std::move(identities)), stmts);
-      append_copy(row_by_row(kept, rows, std::move(body), partial, at), stmts);
+      append_copy(std::move(identities), stmts);
+      append_copy(around(kept, std::move(columns_identities)), stmts);
+      append_copy(row_by_row(kept, rows, std::move(body), partial, same, number), stmts);
       chunks.body = make_block(std::move(stmts));
     } else {
       body.insert(body.end(), chunk->stmts.begin(), chunk->stmts.end());
-      for (size_t i = 0; i < partial.size(); ++i) body.push_back(Store{partial[i], at, results[i], nullptr});
+      for (size_t i = 0; i < partial.size(); ++i)
+        body.push_back(Store{partial[i].buffer, partial[i].at(number), results[i], nullptr});
       chunks.body = make_block(around(kept, std::move(body)));
     }
     append_copy({std::move(chunks)}, out);
@@ -234,11 +308,10 @@ class Splitter {
   }
 
   // Merges all chunks into the states of `loop`.
-  For second_stage(const For& loop, const std::vector<std::string>& partial, const Expr& size,
-                   const Expr& position) {
+  For second_stage(const For& loop, const std::vector<Partial>& partial) {
     const Expr chunks = simplify(loop.end - loop.begin);
     if (const auto count = as_const_int(chunks); count && *count <= kMergedInARow)
-      return merge_chunks(loop, loop.begin, partial, size, position);
+      return merge_chunks(loop, loop.begin, partial);
     For groups = loop;
     groups.var = names_.fresh(loop.var + "_group");
     groups.kind = ForKind::kSerial;
@@ -256,7 +329,7 @@ class Splitter {
     group.end = make_apply(ScalarOp::min_, {simplify(group.begin + index_const(kMergedInARow)), loop.end});
     group.reduction->yield = group.reduction->merge;  // replaced below, with the chunk's values
     rename_states(group, states);
-    group = merge_chunks(group, loop.begin, partial, size, position);
+    group = merge_chunks(group, loop.begin, partial);
     std::vector<Expr> own, of_group;
     for (size_t i = 0; i < states.size(); ++i) {
       own.push_back(make_var(loop.reduction->states[i].name, states[i].type));
@@ -269,18 +342,17 @@ class Splitter {
   }
 
   // Merges the chunks that `loop` runs over, counted from `first`, into its states.
-  For merge_chunks(const For& loop, const Expr& first, const std::vector<std::string>& partial,
-                   const Expr& size, const Expr& position) {
+  For merge_chunks(const For& loop, const Expr& first, const std::vector<Partial>& partial) {
     For merge = loop;
     merge.kind = ForKind::kSerial;
     merge.grain = 1;
     std::vector<Stmt> loads;
     std::vector<Expr> states, others;
-    const Expr index = simplify((make_var(loop.var) - first) * size + position);
+    const Expr number = make_var(loop.var) - first;
     for (size_t i = 0; i < partial.size(); ++i) {
       const State& s = loop.reduction->states[i];
       const std::string name = names_.fresh(s.name + "_chunk");
-      loads.push_back(Let{name, make_load(partial[i], s.type.dtype, index)});
+      loads.push_back(Let{name, make_load(partial[i].buffer, s.type.dtype, partial[i].at(number))});
       states.push_back(make_var(s.name, s.type));
       others.push_back(make_var(name, s.type));
     }
