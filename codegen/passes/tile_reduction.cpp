@@ -30,7 +30,9 @@ namespace {
 constexpr int64_t kLongRow = 512;        // bytes, of all tensors that a reduction reads
 constexpr int64_t kSumBytes = 16 << 10;  // of a row, in L1 beside what streams through it
 constexpr int64_t kJammedRows = 8;
-constexpr int64_t kMergedInARow = 64;  // chunks; a reduction of constant length has no more
+constexpr int64_t kSharedMerge = 32 << 10;  // partial results; fewer are merged by one thread
+constexpr int64_t kBlockColumns = 256;      // merged by one thread in one piece
+constexpr int64_t kMergedInARow = 64;       // chunks; a reduction of constant length has no more
 
 const For* parallel_reduction(const Stmt& stmt) {
   const auto* loop = std::get_if<For>(&stmt);
@@ -82,6 +84,23 @@ class Splitter {
   }
 
  private:
+  // The kept loops for merging the partial results of `loop`: many are shared out among the threads in blocks
+  // of columns.
+  std::vector<For> shared_out(std::vector<For> kept, const For& loop) {
+    if (kept.size() != 1 || kept[0].kind != ForKind::kVector) return kept;
+    For& column = kept[0];
+    const auto partial = as_const_int(simplify((column.end - column.begin) * (loop.end - loop.begin)));
+    if (!partial || *partial * std::ssize(loop.reduction->states) < kSharedMerge) return kept;
+    For block{.var = names_.fresh(column.var + "_block"), .kind = ForKind::kParallel};
+    const Expr width = index_const(kBlockColumns);
+    block.begin = index_const(0);
+    block.end = simplify(ceildiv(column.end - column.begin, width));
+    const Expr first = column.begin + make_var(block.var) * width;
+    column.end = make_apply(ScalarOp::min_, {simplify(first + width), column.end});
+    column.begin = simplify(first);
+    return {block, column};
+  }
+
   // The kept loops around `stmts`.
   static std::vector<Stmt> around(const std::vector<For>& kept, std::vector<Stmt> stmts) {
     for (size_t i = kept.size(); i-- > 0;) {
@@ -119,7 +138,7 @@ class Splitter {
       if (i == last) {
         merge.insert(merge.end(), body->stmts.begin() + static_cast<std::ptrdiff_t>(last) + 1,
                      body->stmts.end());
-        std::vector<Stmt> nest = around(kept, std::move(merge));
+        std::vector<Stmt> nest = around(shared_out(kept, *loop), std::move(merge));
         out.insert(out.end(), nest.begin(), nest.end());
         return;
       }
