@@ -122,18 +122,21 @@ class Chooser {
   // Vectors in flight: enough to hide latency, as far as registers and the loop's length go.
   int accumulators(int loop, int width) const {
     const For& node = *tree_.at(loop).node;
-    size_t values = 1, states = 0;
+    size_t values = 1, states = 0;  // at once: of the largest of the loops in it
     bool simple = true;
     for_each_below(loop, [&](int l) {
-      values += tree_.at(l).accesses.size();
+      values = std::max(values, tree_.at(l).accesses.size() + 1);
       if (const auto& r = tree_.at(l).node->reduction) {
-        states += r->states.size();
+        states = std::max(states, r->states.size());
         simple &= simple_merge(l);
       }
     });
+    // Columns whose reductions run inside: their lanes are not merged, and narrow ones read pieces of cache
+    // lines.
+    const bool columns = !node.reduction && states > 0;
     int n = 4;
-    if (tree_.at(loop).has_math) n = target_.vector_registers >= 32 ? 2 : 1;
-    if (!simple) n = std::min(n, 2);
+    if (tree_.at(loop).has_math && !columns) n = target_.vector_registers >= 32 ? 2 : 1;
+    if (!simple && !columns) n = std::min(n, 2);
     if (has_gather(loop, node.var)) n = 1;
     while (n > 1 && n * (values + states) > static_cast<size_t>(target_.vector_registers)) n /= 2;
     if (const auto extent = tree_.extent(loop)) {
