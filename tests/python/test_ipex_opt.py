@@ -43,7 +43,7 @@ def test_lowered_kernels_are_the_input_of_the_loop_passes():
     assert "vector" not in ipex_opt("--pass", "apply_schedule,vectorize", text=loops)
 
 
-@pytest.mark.parametrize(("form", "mnemonic"), [("llvm", "define "), ("asm", "vmulps"), ("loop", "func ")])
+@pytest.mark.parametrize(("form", "mnemonic"), [("llvm", "define "), ("asm", "vaddps"), ("loop", "func ")])
 @pytest.mark.parametrize("target", ["avx2", "avx512", "avx512_bf16"])
 def test_emits_for_any_target_on_any_machine(form, mnemonic, target):
     text = ipex_opt("--emit", form, "--target", target)
