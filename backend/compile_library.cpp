@@ -21,12 +21,15 @@ bool Compiler::is_static_operand(const Node& node, int k) const {
 }
 
 // Products of weights that our kernels compute as fast as the library does on packed ones, without a second
-// copy of the weights in memory:
-//   many rows of f32 on AVX2, by block_products (Zen 3, BERT-base at batch 1, sequence 128: 146 ms, packed
-//   145) one row by weights that together no cache holds, as they come at the pace of memory: read by rows or
-//   by columns, each thread has one stream, of which Zen 4 makes twice the bandwidth of the library's several
-//   one row of bf16 by weights whose columns are contiguous, which pair_products multiplies (from caches 1.1
-//   to 1.5 times the library's pace; along rows 0.6)
+// copy of the weights in memory.
+//
+// Many rows of f32 on AVX2, by block_products: Zen 3, BERT-base at batch 1, sequence 128: 146 ms, packed 145.
+//
+// One row by weights that together no cache holds, as they come at the pace of memory: each thread reads one
+// stream, of which Zen 4 makes twice the bandwidth of the library's several.
+//
+// One row of bf16 by weights whose columns are contiguous, which pair_products multiplies: from caches 1.1 to
+// 1.5 times the library's pace (by weights whose rows are contiguous 0.6).
 bool Compiler::multiplies_best(int32_t n) const {
   constexpr int64_t kWidth = 32, kCached = 64 << 20;
   const Node& node = g_.nodes[n];

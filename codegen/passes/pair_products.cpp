@@ -6,7 +6,7 @@
 //         for k in 0..K/2 reduce(s) {} yield(dot_bf16(a[i*(K/2) + k], b[k], s))
 //
 // Where the terms do not lie so, yield(fma(cast.f32(a[..]), cast.f32(b[..]), s)) has the same value: products
-// of bf16, or of f16, are exact in f32.
+// of bf16, or of f16, are exact in f32 unless they underflow.
 //
 // Widened by itself, a vector of 16 weights costs a load, a shuffle and a shift before it is multiplied; as
 // pairs, one instruction loads and multiplies 32 (vdpbf16ps), or a shift and a mask widen them where the CPU

@@ -90,7 +90,9 @@ class Splitter {
     if (kept.size() != 1 || kept[0].kind != ForKind::kVector) return kept;
     For& column = kept[0];
     const auto partial = as_const_int(simplify((column.end - column.begin) * (loop.end - loop.begin)));
-    if (!partial || *partial * std::ssize(loop.reduction->states) < kSharedMerge) return kept;
+    const auto columns = as_const_int(simplify(column.end - column.begin));
+    if (!partial || *partial * std::ssize(loop.reduction->states) < kSharedMerge || *columns <= kBlockColumns)
+      return kept;
     For block{.var = names_.fresh(column.var + "_block"), .kind = ForKind::kParallel};
     const Expr width = index_const(kBlockColumns);
     block.begin = index_const(0);
