@@ -35,6 +35,23 @@ std::string Compiler::next_kernel_name(const Graph& body) const {
   return "k" + std::to_string(kernels_.size()) + kernel_suffix(body);
 }
 
+loop::Function Compiler::lowered(const Graph& body, const std::vector<OperandLayout>& inputs,
+                                 const std::vector<OperandLayout>& outputs) {
+  std::string key = print(body);
+  for (const std::vector<OperandLayout>* layouts : {&inputs, &outputs})
+    for (const OperandLayout& layout : *layouts) {
+      for (const Dim& stride : layout.strides) key += loop::print(stride) + ",";
+      key += loop::print(layout.offset) + ":" + loop::print(layout.extent) + ";";
+    }
+  const auto known = lowered_.find(key);
+  loop::Function f = known != lowered_.end()
+                         ? known->second
+                         : loop::simplify(lower(body, inputs, outputs, "", options_.target));
+  if (known == lowered_.end()) lowered_.emplace(std::move(key), f);
+  f.name = next_kernel_name(body);
+  return f;
+}
+
 void Compiler::emit_kernel(int32_t n, const Graph& body) {
   const Node& node = g_.nodes[n];
   std::vector<OperandLayout> inputs, outputs;
@@ -44,7 +61,7 @@ void Compiler::emit_kernel(int32_t n, const Graph& body) {
     buffers.push_back(buffer_of(resolve_view(g_, v).root));
   }
   for (Value v : results_of(n)) outputs.push_back(layout_of(v));
-  loop::Function f = loop::simplify(lower(body, inputs, outputs, next_kernel_name(body), options_.target));
+  loop::Function f = lowered(body, inputs, outputs);
   std::set<int> taken;  // operands' buffers that a result already replaces
   for (Value v : results_of(n)) {
     const std::string out = "out" + std::to_string(v.result);

@@ -59,6 +59,9 @@ class Compiler {
 
   // ---- compile_kernels.cpp ----
 
+  // `body` as a loop nest; equal bodies of equal layouts, as the layers of a model have, are lowered once.
+  loop::Function lowered(const Graph& body, const std::vector<OperandLayout>& inputs,
+                         const std::vector<OperandLayout>& outputs);
   void emit_kernel(int32_t n, const Graph& body);
   std::string next_kernel_name(const Graph& body) const;
   // The kernel's text under a name that does not depend on its place in the graph.
@@ -123,6 +126,7 @@ class Compiler {
   std::vector<int32_t> last_reader_;                   // by node that owns memory: last node that reads it
   std::map<int32_t, std::vector<int>> output_copies_;  // outputs to copy, by the node behind which
   std::vector<loop::Function> kernels_;
+  std::map<std::string, loop::Function> lowered_;    // by body and layouts: layers repeat
   std::map<std::string, std::string> kernel_names_;  // recipe: name of the kernel that has it
   std::vector<KernelStep*> unlinked_;
   std::shared_ptr<const FunctionLibrary> library_;
