@@ -47,7 +47,7 @@ run: build
 test: test-cpp test-python
 
 test-cpp: build
-	cd $(BUILD) && ctest --output-on-failure --timeout 600 -j2
+	cd $(BUILD) && $(CURDIR)/$(BIN)/ctest --output-on-failure --timeout 600 -j2
 
 test-python: build
 	$(BIN)/python -m pytest -q --timeout=600 -n 2 --dist worksteal

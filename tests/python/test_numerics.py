@@ -263,6 +263,26 @@ class Transposed(torch.nn.Module):
         return torch.addmm(self.bias, x, self.weight)
 
 
+COLUMNS = {  # of channels_last tensors: narrow rows, long ones, and rows whose sums crowd the first cache
+    "variance": lambda x: torch.var_mean(x, (0, 1, 2)),
+    "variance and sum": lambda x: (*torch.var_mean(x, (0, 1, 2)), x.sum((0, 1, 2))),
+    "sums of two": lambda x: (x.clamp(min=0).sum((0, 1, 2)), (x * x.sin()).sum((0, 1, 2))),
+    "softmax": lambda x: (x.flatten(0, 2).softmax(0),),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize(("height", "channels"), [(128, 64), (32, 328), (4, 4100)])
+@pytest.mark.parametrize("name", COLUMNS)
+def test_reductions_down_columns(name, height, channels, dtype, compiled, target, strict):
+    """Sums in fp32, where eager's variance accumulates in fp64: two roundings' worth is allowed."""
+    torch.manual_seed(3)
+    x = (torch.randn(2, height, 64, channels) + torch.randn(channels)).to(dtype)
+    eager, ours, exact = COLUMNS[name](x), compiled(COLUMNS[name])(x), COLUMNS[name](x.double())
+    for e, o, t in zip(eager, ours, exact, strict=True):
+        assert relative_error(o, t) <= max(1.1 * relative_error(e, t), 2 * EPS)
+
+
 PRODUCTS = {
     "one row": (torch.nn.Linear(64, 48), (1, 64)),
     "one row of an odd number": (torch.nn.Linear(67, 48), (1, 67)),
