@@ -8,6 +8,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 BUILD := build/release
+# CMake, CTest, Ninja and Ruff are the environment's own, whatever else is installed.
+export PATH := $(CURDIR)/$(BIN):$(PATH)
 SOURCES := $(shell find runtime kernels codegen backend python tests/cpp -name '*.cpp' -o -name '*.h' -o -name '*.def' \
              -o -name '*.map' -o -path 'python/*.py') CMakeLists.txt CMakePresets.json pyproject.toml
 APT_PACKAGES := g++ git llvm-22-dev liblld-22-dev libzstd-dev zlib1g-dev libgtest-dev libbenchmark-dev nlohmann-json3-dev libcli11-dev libsleef3
@@ -34,9 +36,9 @@ $(VENV)/.ready: requirements-dev.txt
 # One CMake build serves the C++ tests, ipex-opt and the wheel; pip only packs what is already compiled.
 build/.built: build/.apt $(VENV)/.ready $(SOURCES)
 	@mkdir -p build
-	PATH=$(CURDIR)/$(BIN):$$PATH cmake --preset release >build/configure.log || { cat build/configure.log; exit 1; }
-	PATH=$(CURDIR)/$(BIN):$$PATH cmake --build --preset release
-	PATH=$(CURDIR)/$(BIN):$$PATH $(BIN)/pip install -q --disable-pip-version-check --no-build-isolation --no-deps --force-reinstall .
+	cmake --preset release >build/configure.log || { cat build/configure.log; exit 1; }
+	cmake --build --preset release
+	$(BIN)/pip install -q --disable-pip-version-check --no-build-isolation --no-deps --force-reinstall .
 	@touch $@
 
 build: build/.built
@@ -47,7 +49,7 @@ run: build
 test: test-cpp test-python
 
 test-cpp: build
-	cd $(BUILD) && $(CURDIR)/$(BIN)/ctest --output-on-failure --timeout 600 -j2
+	cd $(BUILD) && ctest --output-on-failure --timeout 600 -j2
 
 test-python: build
 	$(BIN)/python -m pytest -q --timeout=600 -n 2 --dist worksteal
