@@ -2,6 +2,7 @@
 // computed.
 #include "codegen/llvm/value_builder.h"
 
+#include <llvm/Analysis/VectorUtils.h>
 #include <llvm/IR/Constants.h>
 #include <llvm/IR/DerivedTypes.h>
 #include <llvm/IR/Module.h>
@@ -390,24 +391,9 @@ llvm::Value* ValueBuilder::by_register(Type t, int width, llvm::ArrayRef<llvm::V
     results.push_back(fn(parts));
   }
   if (!t.is_vector()) return ir_.CreateExtractElement(results[0], uint64_t{0});
-  // Joins the chunks pairwise until one vector holds every lane, then drops the padding.
-  int joined = width;
-  while (results.size() > 1) {
-    llvm::SmallVector<int, 32> all;
-    for (int i = 0; i < 2 * joined; ++i) all.push_back(i);
-    llvm::SmallVector<llvm::Value*, 4> next;
-    for (size_t i = 0; i < results.size(); i += 2) {
-      llvm::Value* high =
-          i + 1 < results.size() ? results[i + 1] : llvm::PoisonValue::get(results[i]->getType());
-      next.push_back(ir_.CreateShuffleVector(results[i], high, all));
-    }
-    results = next;
-    joined *= 2;
-  }
-  if (joined == t.lanes) return results[0];
-  llvm::SmallVector<int, 32> kept;
-  for (int i = 0; i < t.lanes; ++i) kept.push_back(i);
-  return ir_.CreateShuffleVector(results[0], kept);
+  llvm::Value* joined = llvm::concatenateVectors(ir_, results);
+  if (t.lanes % width == 0) return joined;
+  return ir_.CreateShuffleVector(joined, llvm::createSequentialMask(0, t.lanes, 0));
 }
 
 }  // namespace ipex::loop
