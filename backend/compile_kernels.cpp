@@ -43,11 +43,10 @@ loop::Function Compiler::lowered(const Graph& body, const std::vector<OperandLay
       for (const Dim& stride : layout.strides) key += loop::print(stride) + ",";
       key += loop::print(layout.offset) + ":" + loop::print(layout.extent) + ";";
     }
-  const auto known = lowered_.find(key);
-  loop::Function f = known != lowered_.end()
-                         ? known->second
-                         : loop::simplify(lower(body, inputs, outputs, "", options_.target));
-  if (known == lowered_.end()) lowered_.emplace(std::move(key), f);
+  auto known = lowered_.find(key);
+  if (known == lowered_.end())
+    known = lowered_.emplace(key, loop::simplify(lower(body, inputs, outputs, "", options_.target))).first;
+  loop::Function f = known->second;
   f.name = next_kernel_name(body);
   return f;
 }

@@ -45,8 +45,8 @@ TEST_P(Products, StreamedWeightsHaveNoCopy) {
       EXPECT_EQ(library_steps(token), 0) << dtype << by_column;
       EXPECT_EQ(hoisted_steps(token), 0) << dtype << by_column;
     }
-    EXPECT_EQ(library_steps(product(GetParam(), "f32", 64, {4096, 8192})), 1) << dtype;
   }
+  EXPECT_EQ(library_steps(product(GetParam(), "f32", 64, {4096, 8192})), 1) << "many rows";
 }
 
 TEST_P(Products, ManyRowsHaveNoCopyOnAvx2) {
