@@ -79,6 +79,8 @@ inline constexpr ScalarFunction<ScalarOp::atanh_> atanh;
 inline constexpr ScalarFunction<ScalarOp::lgamma_> lgamma;
 inline constexpr ScalarFunction<ScalarOp::erf_> erf;
 inline constexpr ScalarFunction<ScalarOp::erfc_> erfc;
+inline constexpr ScalarFunction<ScalarOp::normal_cdf_> normal_cdf;
+inline constexpr ScalarFunction<ScalarOp::gelu_slope_> gelu_slope;
 
 // + - * are Loop IR's own.
 inline Expr operator/(const Expr& a, const Expr& b) { return make_apply(ScalarOp::div_, {a, b}); }

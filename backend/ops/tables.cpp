@@ -149,12 +149,6 @@ constexpr double kGeluBeta = std::numbers::sqrt2 * kTwoOverSqrtPi / 2;
 constexpr double kGeluKappa = 0.044715;
 Expr gelu_inner(const Expr& x) { return c(x, kGeluBeta) * (x + c(x, kGeluKappa) * (x * x * x)); }
 
-Expr gelu_gradient(const Expr& g, const Expr& x) {
-  Expr cdf = c(x, 0.5) * (c(x, 1) + erf(x * c(x, kSqrtHalf)));
-  Expr pdf = exp(x * x * c(x, -0.5)) * c(x, kTwoOverSqrtPi * kSqrtHalf * 0.5);
-  return g * (cdf + x * pdf);
-}
-
 Expr gelu_tanh_gradient(const Expr& g, const Expr& x) {
   Expr t = tanh(gelu_inner(x)), half = c(x, 0.5);
   Expr inner_slope = c(x, kGeluBeta) * (c(x, 1) + c(x, 3 * kGeluKappa) * (x * x));

@@ -170,6 +170,8 @@ llvm::Value* ValueBuilder::arithmetic(ScalarOp op, Type t, llvm::ArrayRef<llvm::
       return dot_bf16(t, a, b, args[2]);
     case ScalarOp::scale_:
       return scale(t, a, b);
+    case ScalarOp::lookup_:
+      return lookup(t, a, args.drop_front());
     case ScalarOp::isnan_:
       return ir_.CreateFCmpUNO(a, a);
     case ScalarOp::isinf_:

@@ -51,6 +51,7 @@ class ValueBuilder {
   llvm::Value* float_to_int(llvm::Value* x, Type from, Dtype to);
   llvm::Value* pair_bf16(Type t, llvm::Value* a, llvm::Value* b);
   llvm::Value* scale(Type t, llvm::Value* a, llvm::Value* b);
+  llvm::Value* lookup(Type t, llvm::Value* a, llvm::ArrayRef<llvm::Value*> values);
   llvm::Value* dot_bf16(Type t, llvm::Value* a, llvm::Value* b, llvm::Value* c);
   llvm::Value* to_bf16(llvm::Value* x, Type f32);
   llvm::Value* convert_to_bf16(llvm::Value* x, Type f32);

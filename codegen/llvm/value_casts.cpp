@@ -177,4 +177,30 @@ llvm::Value* ValueBuilder::round_to_bf16(llvm::Value* x, Type f32) {
   return ir_.CreateTrunc(ir_.CreateLShr(result, 16), type(f32.with_dtype(Dtype::kBF16)));
 }
 
+// One permutation of a register of constants where 16 lanes are one; a tree of choices elsewhere.
+llvm::Value* ValueBuilder::lookup(Type t, llvm::Value* a, llvm::ArrayRef<llvm::Value*> values) {
+  constexpr int kRegister = 16;
+  const Type word = t.with_dtype(Dtype::kI32);
+  llvm::Value* index = ir_.CreateBitCast(a, type(word));
+  llvm::SmallVector<llvm::Constant*, kRegister> table;
+  for (llvm::Value* value : values) {
+    auto* constant = llvm::dyn_cast<llvm::Constant>(value);
+    if (constant && t.is_vector()) constant = constant->getSplatValue();
+    if (constant) table.push_back(constant);
+  }
+  if (target_.vector_bytes == 64 && t.lanes % kRegister == 0 && table.size() == kRegister)
+    return by_register(t, kRegister, {index}, [&](llvm::ArrayRef<llvm::Value*> parts) {
+      return ir_.CreateIntrinsic(llvm::Intrinsic::x86_avx512_permvar_sf_512,
+                                 {llvm::ConstantVector::get(table), parts[0]});
+    });
+  llvm::SmallVector<llvm::Value*, kRegister> left(values);
+  for (int64_t bit = 1; left.size() > 1; bit *= 2) {
+    llvm::Value* odd = ir_.CreateICmpNE(ir_.CreateAnd(index, integer(word, bit)), integer(word, 0));
+    for (size_t i = 0; i < left.size() / 2; ++i)
+      left[i] = ir_.CreateSelect(odd, left[2 * i + 1], left[2 * i]);
+    left.resize(left.size() / 2);
+  }
+  return left[0];
+}
+
 }  // namespace ipex::loop

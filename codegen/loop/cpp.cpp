@@ -253,6 +253,7 @@ std::string print_cpp(const Function& f) { return CppPrinter(f).run(); }
 
 std::string_view cpp_prelude() {
   return R"(// Kernels written by ipexc --emit cpp. Compile with: g++ -std=c++20 -O3 -march=native -ffp-contract=off -fopenmp
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -260,6 +261,7 @@ std::string_view cpp_prelude() {
 #include <cstdlib>
 #include <limits>
 #include <memory>
+#include <numbers>
 #include <type_traits>
 
 namespace {
@@ -359,6 +361,9 @@ inline float op_dot_bf16(float a, float b, float c) {
   return std::fma(lower(a), lower(b), std::fma(upper(a), upper(b), c));
 }
 inline float op_scale(float a, float b) { return std::ldexp(a, static_cast<int>(b)); }
+template <class... V> float op_lookup(float a, V... values) {
+  return std::array<float, sizeof...(V)>{values...}[std::bit_cast<uint32_t>(a) & 15];
+}
 template <class T> T op_copysign(T a, T b) { return std::copysign(a, b); }
 template <class T> T op_pow(T a, T b) { return std::pow(a, b); }
 template <class T> T op_atan2(T a, T b) { return std::atan2(a, b); }
@@ -393,6 +398,11 @@ template <class T> T op_acosh(T a) { return std::acosh(a); }
 template <class T> T op_atanh(T a) { return std::atanh(a); }
 template <class T> T op_erf(T a) { return std::erf(a); }
 template <class T> T op_erfc(T a) { return std::erfc(a); }
+template <class T> T op_normal_cdf(T a) { return std::erfc(-a * std::numbers::sqrt2_v<T> / 2) / 2; }
+template <class T> T op_gelu_slope(T a) {
+  if (std::isinf(a)) return op_normal_cdf(a);
+  return op_normal_cdf(a) + a * std::exp(-a * a / 2) * std::numbers::inv_sqrtpi_v<T> * std::numbers::sqrt2_v<T> / 2;
+}
 template <class T> T op_lgamma(T a) { return std::lgamma(a); }
 
 [[maybe_unused]] void ipex_report_index(int64_t index, int64_t size) {

@@ -103,7 +103,7 @@ Scalar evaluate(const ExprNode& e, int lane, Env& env) {
     case ExprKind::kLoad:
       return env.load(e, lane);
     case ExprKind::kApply: {
-      Scalar args[3];
+      Scalar args[kMostOperands];
       for (size_t i = 0; i < e.args.size(); ++i) args[i] = evaluate(*e.args[i], lane, env);
       return eval_scalar(e.op, {args, e.args.size()}, e.type.dtype);
     }

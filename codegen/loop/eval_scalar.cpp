@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <numbers>
 
 #include "codegen/loop/eval.h"
 #include "codegen/loop/half.h"
@@ -104,6 +105,16 @@ T floor_div(T a, T b) {
   return q - floor > T(0.5) ? floor + 1 : floor;
 }
 
+// Of the normal distribution.
+template <class T>
+T normal_cdf(T a) {
+  return std::erfc(-a * std::numbers::sqrt2_v<T> / 2) / 2;
+}
+template <class T>
+T normal_pdf(T a) {
+  return std::exp(-a * a / 2) * std::numbers::inv_sqrtpi_v<T> * std::numbers::sqrt2_v<T> / 2;
+}
+
 template <class T>
 T float_op(ScalarOp op, T a, T b, T c) {
   switch (op) {
@@ -193,6 +204,10 @@ T float_op(ScalarOp op, T a, T b, T c) {
       return std::erf(a);
     case ScalarOp::erfc_:
       return std::erfc(a);
+    case ScalarOp::normal_cdf_:
+      return normal_cdf(a);
+    case ScalarOp::gelu_slope_:
+      return normal_cdf(a) + (std::isinf(a) ? T(0) : a * normal_pdf(a));
     case ScalarOp::lgamma_:
       return std::lgamma(a);
     default:
@@ -294,6 +309,8 @@ Scalar eval_scalar(ScalarOp op, std::span<const Scalar> args, Dtype result) {
     out.i = std::isinf(a.f);
   } else if (op == ScalarOp::pair_bf16_) {
     out.f = pair_bf16(static_cast<float>(a.f), static_cast<float>(b.f));
+  } else if (op == ScalarOp::lookup_) {
+    out.f = args[1 + static_cast<size_t>(bits_of(a) & 15)].f;
   } else if (op == ScalarOp::dot_bf16_) {
     out.f = dot_bf16(static_cast<float>(a.f), static_cast<float>(b.f), static_cast<float>(c.f));
   } else if (row.result == ResultRule::kBoolean) {

@@ -89,6 +89,8 @@ bool folds_exactly(ScalarOp op) {
     case ScalarOp::atanh_:
     case ScalarOp::erf_:
     case ScalarOp::erfc_:
+    case ScalarOp::normal_cdf_:
+    case ScalarOp::gelu_slope_:
     case ScalarOp::lgamma_:
       return false;
     default:
@@ -315,7 +317,7 @@ Expr ExprSimplifier::apply(const Expr& e) {
 }
 
 std::optional<Expr> ExprSimplifier::fold(const Expr& e) const {
-  std::array<Scalar, 3> args;
+  std::array<Scalar, kMostOperands> args;
   for (size_t i = 0; i < e->args.size(); ++i) {
     auto c = constant(e->args[i]);
     if (!c) return std::nullopt;

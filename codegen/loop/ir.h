@@ -10,6 +10,7 @@
 // meaning of all of this.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -44,6 +45,11 @@ struct ScalarOpInfo {
 const ScalarOpInfo& info(ScalarOp op);
 std::optional<ScalarOp> parse_scalar_op(std::string_view name);
 int scalar_op_count();
+inline constexpr size_t kMostOperands = std::max({
+#define SCALAR_OP(name, arity, domain, result, summary) size_t{arity},
+#include "codegen/scalar_ops.def"
+#undef SCALAR_OP
+});
 
 // ---- types ----
 

@@ -99,7 +99,8 @@ std::string apply_error(ScalarOp op, std::span<const Expr> args, Type result) {
     if (args[i]->type != type)
       return "operands of " + quote(row.name) + " differ in type: " + to_string(type) + " and " +
              to_string(args[i]->type);
-  const bool only_f32 = op == ScalarOp::pair_bf16_ || op == ScalarOp::dot_bf16_ || op == ScalarOp::scale_;
+  const bool only_f32 = op == ScalarOp::pair_bf16_ || op == ScalarOp::dot_bf16_ || op == ScalarOp::scale_ ||
+                        op == ScalarOp::lookup_;
   if (only_f32 && type.dtype != Dtype::kF32)
     return quote(row.name) + " of " + to_string(type) + ": it takes f32";
   if (!in_domain(row.domain, type.dtype))

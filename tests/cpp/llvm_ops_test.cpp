@@ -31,8 +31,10 @@ bool in_domain(ScalarOp op, Dtype dtype) {
 
 bool is_bitcast(ScalarOp op) { return op == ScalarOp::bitcast_int_ || op == ScalarOp::bitcast_float_; }
 bool is_defined(ScalarOp op, Dtype dtype) {
-  if (op == ScalarOp::pair_bf16_ || op == ScalarOp::dot_bf16_ || op == ScalarOp::scale_)
-    return false;  // below
+  if (op == ScalarOp::pair_bf16_ || op == ScalarOp::dot_bf16_ || op == ScalarOp::scale_ ||
+      op == ScalarOp::lookup_)
+    return false;                                                                // below
+  if (op == ScalarOp::normal_cdf_ || op == ScalarOp::gelu_slope_) return false;  // llvm_accuracy_test.cpp
   if (op == ScalarOp::bitcast_float_) return dtype == Dtype::kI32 || dtype == Dtype::kI64;
   return in_domain(op, dtype);
 }
@@ -205,6 +207,29 @@ TEST(Scale, IsExact) {
     expect_same(elementwise("scale", {Dtype::kF32, Dtype::kF32}, Dtype::kF32, kPowers * kNumbers, lanes,
                             [](const std::vector<Expr>& x) { return make_apply(ScalarOp::scale_, x); }),
                 {a, b, Array(Dtype::kF32, kPowers * kNumbers)});
+}
+
+// Of constants (one permutation of a register on AVX-512) and of values that are computed.
+TEST(Lookup, TakesTheLowestBits) {
+  constexpr int64_t kCount = 256;
+  Array index(Dtype::kF32, kCount), base(Dtype::kF32, kCount);
+  for (int64_t i = 0; i < kCount; ++i) {
+    index.set_int(i, (i * 7919) ^ 0x3f80'0000);
+    base.set_float(i, static_cast<double>(i));
+  }
+  for (bool constant : {true, false})
+    for (int lanes : {1, 4, 8, 16, 32}) {
+      const auto looked_up = [&](const std::vector<Expr>& x) {
+        std::vector<Expr> args{x[0]};
+        for (int i = 0; i < 16; ++i) {
+          const Expr value = make_const(x[0]->type, i * i + 0.5);
+          args.push_back(constant ? value : make_apply(ScalarOp::add_, {x[1], value}));
+        }
+        return make_apply(ScalarOp::lookup_, args);
+      };
+      expect_same(elementwise("lookup", {Dtype::kF32, Dtype::kF32}, Dtype::kF32, kCount, lanes, looked_up),
+                  {index, base, Array(Dtype::kF32, kCount)});
+    }
 }
 
 // Remainders of numbers at, just under and just over multiples, small and large, one and many lanes of each.

@@ -209,7 +209,9 @@ const std::map<std::string, Reference>& references() {
       {"silu_backward", [](V a) { return a[0] * sigmoid(a[1]) * (1 + a[1] * (1 - sigmoid(a[1]))); }},
       {"gelu_backward",
        [](V a) {
-         return a[0] * (gelu_cdf(a[1]) + a[1] * std::exp(-0.5 * a[1] * a[1]) / std::sqrt(2 * M_PI));
+         // The limit at infinities, where eager's inf * 0 is NaN.
+         const double density = std::exp(-0.5 * a[1] * a[1]) / std::sqrt(2 * M_PI);
+         return a[0] * (gelu_cdf(a[1]) + (std::isinf(a[1]) ? 0 : a[1] * density));
        }},
       {"gelu_tanh_backward",
        [](V a) {
