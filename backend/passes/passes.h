@@ -58,15 +58,16 @@ Graph widen_library(Graph graph, const loop::Target& target);
 //   =>   %3 = pointwise.sub(gather(%x, %i), %m: f32[64,1])
 Graph gather_early(Graph graph);
 
-// split_variance: var, std and var_mean of short rows as a mean and the mean square of the distance to it.
-//   %2, %3 = reduce.var_mean(%x) axes=[1] correction=0.0 keepdim=true : f32[64,1], f32[64,1]   =>
-//   %3 = reduce.mean(%x); %4 = pointwise.sub(%x, %3); %5 = reduce.sum(%4 * %4); %2 = pointwise.div(%5, 1024)
-Graph split_variance(Graph graph);
-
 // plan_layouts: chooses the memory layout of every conv operand and result (channels_last when the shape
 // favours it), propagates it through pointwise, pooling, reductions and normalisations, and puts a reorder at
 // the edges that need one; row-major operands for an lstm.
 Graph plan_layouts(Graph graph);
+
+// split_variance: var, std and var_mean of short rows as a mean and the mean square of the distance to it; of
+// several short rows (of f32[32,64,28,28] along 0, 2 and 3) as such of each row, merged.
+//   %2, %3 = reduce.var_mean(%x) axes=[1] correction=0.0 keepdim=true : f32[64,1], f32[64,1]   =>
+//   %3 = reduce.mean(%x); %4 = pointwise.sub(%x, %3); %5 = reduce.sum(%4 * %4); %2 = pointwise.div(%5, 1024)
+Graph split_variance(Graph graph);
 
 // prove_indices: names the index operands of a gather that lie inside the dims that they address in every
 // run, by intervals of values: they are not checked. Casts of floats known to fit 32 bits are made by way of

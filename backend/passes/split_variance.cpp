@@ -1,8 +1,15 @@
-// The variance of short rows in two passes: the mean, then the mean square of the distance to it. A row that
-// is in a cache is read twice sooner than Welford's recurrence divides, and with less error (Chan, Golub and
-// LeVeque, Algorithms for computing the sample variance, 1983). Long rows keep the one pass over memory.
+// The variance of short rows in two passes: the mean, then the sum of squares about it. A row that is in a
+// cache is read twice sooner than Welford's recurrence divides, and with less error (Chan, Golub and LeVeque,
+// Algorithms for computing the sample variance, 1983). What is made of several short rows merges theirs:
+//
+//   mean = mean of the rows' means
+//   squares = sum of the rows' squares + size of a row * sum of (a row's mean - mean)^2
+//
+// A single long row keeps the one pass over memory. Runs after plan_layouts: rows are those of memory.
 #include <algorithm>
+#include <functional>
 #include <map>
+#include <optional>
 
 #include "backend/passes/passes.h"
 #include "codegen/loop/simplify.h"
@@ -10,21 +17,22 @@
 namespace ipex::graph {
 namespace {
 
-constexpr int64_t kRowBytes = 64 << 10;  // what a second-level cache keeps beside weights and results
+constexpr double kRowBytes = 64 << 10;  // what a second-level cache keeps beside weights and results
+constexpr double kLeastRow = 128;       // elements of a row that is to be merged: its results are stored
 
 class VarianceSplitter {
  public:
   explicit VarianceSplitter(Graph graph) : old_(std::move(graph)) {}
 
   Graph run() {
-    if (std::none_of(old_.nodes.begin(), old_.nodes.end(), [&](const Node& n) { return splits(n); }))
+    if (std::none_of(old_.nodes.begin(), old_.nodes.end(), [&](const Node& n) { return find_split(n); }))
       return std::move(old_);
     new_ = old_.without_nodes();
     for (int32_t i = 0; i < static_cast<int32_t>(old_.nodes.size()); ++i) {
       Node node = old_.nodes[i];
       for (Value& v : node.operands) v = mapped_.at(v);
-      if (splits(old_.nodes[i])) {
-        split(i, node);
+      if (const auto found = find_split(old_.nodes[i])) {
+        split(i, node, *found);
         continue;
       }
       const size_t results = node.types.size();
@@ -36,40 +44,68 @@ class VarianceSplitter {
   }
 
  private:
-  // Of rows that lie side by side and are known to be short.
-  bool splits(const Node& node) const {
+  // The axes of a variance that make a short row each, and those along which such rows are merged.
+  struct Split {
+    std::vector<int64_t> row, merged;
+    double row_size = 1, size = 1;
+  };
+
+  std::optional<Split> find_split(const Node& node) const {
     if (node.op != Op::kReduce || (node.name != "var" && node.name != "var_mean" && node.name != "std"))
-      return false;
+      return std::nullopt;
     const Type& x = old_.type(node.operands[0]);
-    const auto& axes = node.attr<std::vector<int64_t>>("axes");
-    const auto first = static_cast<int64_t>(x.shape.size() - axes.size());
-    const bool trailing = std::all_of(axes.begin(), axes.end(), [&](int64_t d) { return d >= first; });
-    const auto count = loop::as_const_int(columns(x.shape, axes.size()));
-    return trailing && count && *count * static_cast<int64_t>(itemsize(opmath(x.dtype))) <= kRowBytes;
+    auto axes = node.attr<std::vector<int64_t>>("axes");
+    std::sort(axes.begin(), axes.end(), std::greater<>());
+    Split out;
+    const auto item = static_cast<double>(itemsize(opmath(x.dtype)));
+    auto next = static_cast<int64_t>(x.shape.size()) - 1;
+    for (int64_t d : axes) {
+      const auto known = loop::as_const_int(x.shape[d]);
+      if (!known) return std::nullopt;
+      const auto size = static_cast<double>(*known);
+      const bool fits = d == next && out.row_size * size * item <= kRowBytes;
+      next = fits ? d - 1 : -1;
+      (fits ? out.row : out.merged).push_back(d);
+      if (fits) out.row_size *= size;
+      out.size *= size;
+    }
+    std::reverse(out.row.begin(), out.row.end());
+    std::reverse(out.merged.begin(), out.merged.end());
+    const bool pays = !out.row.empty() && (out.merged.empty() || out.row_size >= kLeastRow);
+    return pays ? std::optional(std::move(out)) : std::nullopt;
   }
 
-  static Dim columns(const Shape& shape, size_t axes) {
-    return numel(Shape(shape.end() - static_cast<std::ptrdiff_t>(axes), shape.end()));
-  }
-
-  void split(int32_t index, const Node& node) {
-    const auto& axes = node.attr<std::vector<int64_t>>("axes");
+  void split(int32_t index, const Node& node, const Split& split) {
     source_ = node.source;
     const Value x = cast(node.operands[0], opmath(new_.type(node.operands[0]).dtype));
     const Type full = new_.type(x);
-    Type row = full;
-    for (int64_t d : axes) row.shape[d] = loop::index_const(1);
-    const auto reduce = [&](const char* name, Value v) {
-      return add(Op::kReduce, name, {v}, row, {{"axes", axes}, {"keepdim", true}});
+    const auto reduce = [&](const char* name, Value v, const std::vector<int64_t>& axes) {
+      if (axes.empty()) return v;
+      Type type = new_.type(v);
+      for (int64_t d : axes) type.shape[d] = loop::index_const(1);
+      return add(Op::kReduce, name, {v}, type, {{"axes", axes}, {"keepdim", true}});
     };
-    const Value mean = reduce("mean", x);
-    const Value centred = add(Op::kPointwise, "sub", {x, expand(mean, full)}, full);
-    const Value squares = reduce("sum", add(Op::kPointwise, "mul", {centred, centred}, full));
-    const auto count = static_cast<double>(*loop::as_const_int(columns(full.shape, axes.size())));
-    const Value divisor =
-        add(Op::kConstant, "", {}, {full.dtype, {}}, {{"value", std::max(count - correction_of(node), 0.0)}});
-    Value variance = add(Op::kPointwise, "div", {squares, expand(divisor, row)}, row);
-    if (node.name == "std") variance = add(Op::kPointwise, "sqrt", {variance}, row);
+    const auto constant = [&](double value) {
+      return add(Op::kConstant, "", {}, {full.dtype, {}}, {{"value", value}});
+    };
+    const auto apply = [&](const char* name, Value a, Value b) {
+      const Type type = new_.type(a);
+      return add(Op::kPointwise, name, {a, expand(b, type)}, type);
+    };
+    const auto about = [&](Value v, Value mean) {
+      const Value centred = apply("sub", v, mean);
+      return add(Op::kPointwise, "mul", {centred, centred}, new_.type(v));
+    };
+    const Value row_mean = reduce("mean", x, split.row);
+    const Value mean = reduce("mean", row_mean, split.merged);
+    Value squares = reduce("sum", about(x, row_mean), split.row);
+    if (!split.merged.empty()) {
+      const Value between = apply("mul", about(row_mean, mean), constant(split.row_size));
+      squares = reduce("sum", apply("add", squares, between), split.merged);
+    }
+    const Value divisor = constant(std::max(split.size - correction_of(node), 0.0));
+    Value variance = apply("div", squares, divisor);
+    if (node.name == "std") variance = add(Op::kPointwise, "sqrt", {variance}, new_.type(variance));
     mapped_[{index, 0}] = as(variance, node.types[0]);
     if (node.name == "var_mean") mapped_[{index, 1}] = as(mean, node.types[1]);
   }
@@ -91,6 +127,7 @@ class VarianceSplitter {
   }
 
   Value expand(Value v, const Type& type) {
+    if (equal(new_.type(v), type)) return v;
     std::vector<int64_t> dims(new_.type(v).shape.size());
     for (size_t d = 0; d < dims.size(); ++d) dims[d] = static_cast<int64_t>(d);
     return add(Op::kExpand, "", {v}, type, {{"dims", dims}});
