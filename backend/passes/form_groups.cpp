@@ -2,7 +2,9 @@
 // topological order where the two index spaces agree and no path leaves the group and comes back. What is
 // free to repeat (views, literals, widening casts) belongs to no group: each kernel that reads it has a copy.
 #include <algorithm>
+#include <map>
 #include <numeric>
+#include <set>
 
 #include "backend/passes/grouping.h"
 #include "backend/passes/passes.h"
@@ -24,6 +26,7 @@ constexpr int kMaxOperands = 28;
 constexpr int64_t kMaxCachedRow = 1 << 16;
 constexpr int64_t kMaxStridedRow = 1 << 10;
 constexpr size_t kMaxSiblingsTried = 8;
+constexpr size_t kMaxRepeated = 3;
 
 // Where a node runs in its group's nest.
 enum class Role : uint8_t {
@@ -42,7 +45,7 @@ struct Unit {  // a group under construction, or a single node that is none
 
 class Grouper {
  public:
-  explicit Grouper(const Graph& graph) : graph_(graph) {}
+  explicit Grouper(const Graph& graph, bool repeats = true) : graph_(graph), repeats_(repeats) {}
 
   Graph run() {
     mark_needed();
@@ -50,6 +53,7 @@ class Grouper {
     for (int32_t v = 0; v < node_count(); ++v)
       for (const Edge& edge : edges_[v]) try_merge(edge, v);
     sink_cheap();
+    if (!repeated_.empty()) return Grouper(repeat_chains(graph_, repeated_), false).run();
     merge_siblings();
     return extract_groups(graph_, partition());
   }
@@ -314,7 +318,8 @@ class Grouper {
   }
 
   // A cheap operation on values that are in memory anyway, read by one other group only, moves there: its
-  // result is never stored. (A layer norm's backward would otherwise store gradient * x for the column sums.)
+  // result is never stored. Of what is not in memory, a short chain of cheap operations is repeated there. (A
+  // layer norm's backward would otherwise store gradient * (x - mean) / deviation for the column sums.)
   void sink_cheap() {
     for (int32_t v = node_count(); v-- > 0;) {
       if (!computes_[v] || leaves_[v] || !is_cheap(graph_.nodes[v]) || role_[v] != Role::kFull) continue;
@@ -322,7 +327,12 @@ class Grouper {
       const auto b = only_reader(v);
       if (!b || *b == a || units_[a].nodes.size() == 1) continue;
       if (!units_[*b].fusible || units_[*b].closed || units_[*b].nodes.size() >= kMaxNodes) continue;
-      if (!saves_traffic(v, *b)) continue;
+      std::set<int32_t> chain;
+      if (!saves_traffic(v, *b, chain)) continue;
+      if (!chain.empty()) {
+        repeated_[v] = std::move(chain);
+        continue;
+      }
       std::erase(units_[a].nodes, v);
       std::vector<int32_t>& nodes = units_[*b].nodes;
       nodes.insert(std::upper_bound(nodes.begin(), nodes.end(), v), v);
@@ -342,19 +352,36 @@ class Grouper {
     return unit;
   }
 
-  // Loading v's operands in unit b against storing v (which loads the line first) and loading it again.
-  bool saves_traffic(int32_t v, int32_t b) const {
-    int64_t bytes = 0;
-    for (const Edge& edge : edges_[v]) {
+  // Loading v's operands in unit b against storing v (which loads the line first) and loading it again; in
+  // `chain` what has to be repeated for it.
+  bool saves_traffic(int32_t v, int32_t b, std::set<int32_t>& chain) const {
+    std::set<int32_t> loaded;
+    return collect_loads(v, v, b, chain, loaded) &&
+           std::accumulate(loaded.begin(), loaded.end(), int64_t{0}, [&](int64_t bytes, int32_t p) {
+             return bytes + itemsize(graph_.nodes[p].types[0].dtype);
+           }) < 3 * itemsize(graph_.nodes[v].types[0].dtype);
+  }
+
+  bool collect_loads(int32_t n, int32_t v, int32_t b, std::set<int32_t>& chain,
+                     std::set<int32_t>& loaded) const {
+    for (const Edge& edge : edges_[n]) {
       const int32_t p = edge.producer.node;
-      if (edge.relation == Relation::kOther || !in_memory(p, v)) return false;
-      const auto& readers = users_[p];
-      const bool loaded = std::any_of(readers.begin(), readers.end(),
-                                      [&](int32_t user) { return user != v && unit_of_[user] == b; });
-      if (!loaded && edge.relation == Relation::kIdentity)
-        bytes += itemsize(graph_.type(edge.producer).dtype);
+      if (edge.relation == Relation::kOther) return false;
+      if (chain.contains(p)) continue;
+      if (in_memory(p, v)) {
+        const auto& readers = users_[p];
+        const bool read_there = std::any_of(readers.begin(), readers.end(),
+                                            [&](int32_t user) { return user != v && unit_of_[user] == b; });
+        if (!read_there && edge.relation == Relation::kIdentity) loaded.insert(p);
+        continue;
+      }
+      if (edge.relation != Relation::kIdentity || role_[p] != Role::kFull || !is_cheap(graph_.nodes[p]) ||
+          !repeats_ || chain.size() == kMaxRepeated)
+        return false;
+      chain.insert(p);
+      if (!collect_loads(p, v, b, chain, loaded)) return false;
     }
-    return bytes < 3 * itemsize(graph_.nodes[v].types[0].dtype);
+    return true;
   }
 
   // Is p stored even if v does not ask for it from outside?
@@ -420,7 +447,9 @@ class Grouper {
   }
 
   const Graph& graph_;
+  const bool repeats_;  // chains; once, so that it ends
   std::vector<bool> is_step_, computes_, leaves_;
+  std::map<int32_t, std::set<int32_t>> repeated_;  // by node: what another group is to compute again for it
   std::vector<int32_t> unit_of_;
   std::vector<Role> role_;
   std::vector<Unit> units_;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 
 #include "backend/views.h"
 #include "codegen/loop/simplify.h"
@@ -124,6 +125,36 @@ std::optional<Edge> trace_edge(const Graph& graph, Value operand) {
   if (!provably_equal(expected, numel(graph.type(traced->root).shape))) return edge;
   edge.relation = edge.dropped.empty() ? Relation::kIdentity : Relation::kBroadcast;
   return edge;
+}
+
+Graph repeat_chains(const Graph& graph, const std::map<int32_t, std::set<int32_t>>& chains) {
+  Graph out = graph.without_nodes();
+  std::map<Value, Value> mapped;
+  for (int32_t n = 0; n < static_cast<int32_t>(graph.nodes.size()); ++n) {
+    Node node = graph.nodes[n];
+    const auto found = chains.find(n);
+    std::map<Value, Value> copies;
+    // A copy of v, where it is of the chain or made of it by free nodes; else what it is already.
+    const std::function<Value(Value)> copied = [&](Value v) -> Value {
+      const auto [it, is_new] = copies.try_emplace(v, mapped.at(v));
+      if (!is_new) return it->second;
+      Node copy = graph.node(v);
+      if (!found->second.contains(v.node) && !is_free(graph, copy)) return it->second;
+      bool differs = found->second.contains(v.node);
+      for (Value& operand : copy.operands) {
+        const Value given = copied(operand);
+        differs |= given != mapped.at(operand);
+        operand = given;
+      }
+      return copies[v] = differs ? Value{out.add(std::move(copy)).node, v.result} : mapped.at(v);
+    };
+    for (Value& v : node.operands) v = found == chains.end() ? mapped.at(v) : copied(v);
+    const auto results = static_cast<int32_t>(node.types.size());
+    const Value added = out.add(std::move(node));
+    for (int32_t r = 0; r < results; ++r) mapped[{n, r}] = {added.node, r};
+  }
+  out.end_like(graph, [&](Value v) { return mapped.at(v); });
+  return out;
 }
 
 }  // namespace ipex::graph

@@ -1,7 +1,9 @@
 // How the values of a graph relate as index spaces: what form_groups decides with.
 #pragma once
 
+#include <map>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "backend/graph/ir.h"
@@ -40,6 +42,10 @@ bool is_cheap(const Node& node);
 // The edge from an operand as `shape` to the value it is computed from, through free nodes; nullopt: only
 // literals below.
 std::optional<Edge> trace_edge(const Graph& graph, Value operand);
+
+// The graph with copies of nodes: each key of `chains` reads its own of the nodes behind it, and of the free
+// ones between.
+Graph repeat_chains(const Graph& graph, const std::map<int32_t, std::set<int32_t>>& chains);
 
 // Which kernel computes what. Live nodes that are neither in a group nor steps nor inputs are free.
 struct Partition {
