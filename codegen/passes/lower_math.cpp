@@ -248,8 +248,8 @@ Expr Formula::normal_cdf(const Expr& argument) {
 Expr Formula::gelu_slope(const Expr& argument) {
   Expr x = let("x", argument);
   if (wide_) return by_pieces(x, 7.0 / 16, kGeluSlope);
-  // Beyond 16 the density is 0, which an infinity is not to meet.
-  x = let("x", at_least(let("x", at_most(x, 16)), -16));
+  // Beyond 40 the density is 0, in f64 too, which an infinity is not to meet.
+  x = let("x", at_least(let("x", at_most(x, 40)), -40));
   const Expr exponent = mul(mul(x, x), f(-0.5));
   const bool f32 = type_.dtype == Dtype::kF32;
   const Expr density = mul(f32 ? exp(exponent) : make_apply(Op::exp_, {exponent}),
