@@ -180,8 +180,9 @@ Expr Formula::erf(Expr x) {
 }
 
 // A function with f(-x) = 1 - f(x), as pieces of f(|x|) - 1/2 around the multiples of their width; in the
-// last one f is 1. The errors named are those of f in f32 arithmetic. normal_cdf, pieces of 3/8, absolute
-// error 2^-23.9
+// last one f is 1. The errors named are those of f in f32 arithmetic.
+//
+// normal_cdf, pieces of 3/8, absolute error 2^-23.9
 constexpr Pieces kNormalCdf = {{
     {0.00990082324, 0.0066967262, -0.000123109174, -0.00522402441, -0.00582968723, -0.00328559801,
      -0.00048026169, 0.000952903705, 0.00110201328, 0.000720284996, 0.000344072789, 0.000129315347,
