@@ -26,7 +26,7 @@ constexpr int kMaxOperands = 28;
 constexpr int64_t kMaxCachedRow = 1 << 16;
 constexpr int64_t kMaxStridedRow = 1 << 10;
 constexpr size_t kMaxSiblingsTried = 8;
-constexpr size_t kMaxRepeated = 3;
+constexpr size_t kMaxRepeated = 3;  // operations that a second kernel computes again
 
 // Where a node runs in its group's nest.
 enum class Role : uint8_t {
@@ -355,15 +355,17 @@ class Grouper {
   // Loading v's operands in unit b against storing v (which loads the line first) and loading it again; in
   // `chain` what has to be repeated for it.
   bool saves_traffic(int32_t v, int32_t b, std::set<int32_t>& chain) const {
-    std::set<int32_t> loaded;
-    return collect_loads(v, v, b, chain, loaded) &&
-           std::accumulate(loaded.begin(), loaded.end(), int64_t{0}, [&](int64_t bytes, int32_t p) {
-             return bytes + itemsize(graph_.nodes[p].types[0].dtype);
-           }) < 3 * itemsize(graph_.nodes[v].types[0].dtype);
+    std::set<Value> loaded;
+    if (!collect_loads(v, v, b, chain, loaded)) return false;
+    int64_t bytes = 0;
+    for (Value p : loaded) bytes += itemsize(graph_.type(p).dtype);
+    return bytes < 3 * itemsize(graph_.nodes[v].types[0].dtype);
   }
 
+  // What n reads: in `loaded` what is in memory and unit b does not load yet, in `chain` what is not. False
+  // when something can be neither.
   bool collect_loads(int32_t n, int32_t v, int32_t b, std::set<int32_t>& chain,
-                     std::set<int32_t>& loaded) const {
+                     std::set<Value>& loaded) const {
     for (const Edge& edge : edges_[n]) {
       const int32_t p = edge.producer.node;
       if (edge.relation == Relation::kOther) return false;
@@ -372,7 +374,7 @@ class Grouper {
         const auto& readers = users_[p];
         const bool read_there = std::any_of(readers.begin(), readers.end(),
                                             [&](int32_t user) { return user != v && unit_of_[user] == b; });
-        if (!read_there && edge.relation == Relation::kIdentity) loaded.insert(p);
+        if (!read_there && edge.relation == Relation::kIdentity) loaded.insert(edge.producer);
         continue;
       }
       if (edge.relation != Relation::kIdentity || role_[p] != Role::kFull || !is_cheap(graph_.nodes[p]) ||

@@ -4,7 +4,7 @@
 // Every coefficient is a minimax fit (Remez) to the function named beside it, rounded to f32; each stays
 // within 1 ulp over all of f32 (the two of the normal distribution within an absolute error, which is what
 // their sums of 1 and erf have anyway) and keeps NaN, infinities, signed zeros, denormal arguments and
-// results. tests/cpp/llvm_accuracy.cpp measures it.
+// results. tests/cpp/llvm_accuracy_test.cpp measures it.
 #include <array>
 #include <cmath>
 #include <initializer_list>

@@ -31,10 +31,11 @@ bool in_domain(ScalarOp op, Dtype dtype) {
 
 bool is_bitcast(ScalarOp op) { return op == ScalarOp::bitcast_int_ || op == ScalarOp::bitcast_float_; }
 bool is_defined(ScalarOp op, Dtype dtype) {
+  // Below, and in llvm_accuracy_test.cpp.
   if (op == ScalarOp::pair_bf16_ || op == ScalarOp::dot_bf16_ || op == ScalarOp::scale_ ||
       op == ScalarOp::lookup_)
-    return false;                                                                // below
-  if (op == ScalarOp::normal_cdf_ || op == ScalarOp::gelu_slope_) return false;  // llvm_accuracy_test.cpp
+    return false;
+  if (op == ScalarOp::normal_cdf_ || op == ScalarOp::gelu_slope_) return false;
   if (op == ScalarOp::bitcast_float_) return dtype == Dtype::kI32 || dtype == Dtype::kI64;
   return in_domain(op, dtype);
 }
