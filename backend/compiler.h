@@ -99,6 +99,7 @@ class Compiler {
   bool is_static_operand(const Node& node, int k) const;
   // Whether a kernel of ours is the best way to compute this node.
   bool multiplies_best(int32_t n) const;
+  bool multiplies_pairs(int32_t n) const;
   void emit_library(int32_t n);
   void emit_lstm(int32_t n);
   void add_library(int32_t n, kernels::LibrarySteps steps, int packed_buffer = -1);

@@ -13,6 +13,7 @@ namespace ipex::loop {
 // Two vectors of b are loaded for as many rows as the registers have room for: two loads and a scalar a row
 // feed two multiply-adds a row.
 inline constexpr int64_t kTileVectors = 2;
+inline constexpr int64_t kPairVectors = 4;  // most of a tile of pairs, which block_products shapes
 int64_t tile_rows(const Target& target);
 
 inline constexpr int64_t kGrainTerms = 128 << 10;  // multiply-adds worth waking a thread for

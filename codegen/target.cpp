@@ -59,6 +59,7 @@ Target target_for(Isa isa) {
     target.vector_registers = row.registers;
     target.masked_memory = row.masked_memory;
     target.native_bf16 = row.native_bf16;
+    target.matrix_tiles = row.native_bf16 && __builtin_cpu_supports("amx-bf16");
     target.cpu = row.cpu;
     target.features = row.features;
     target.l1_bytes = cache_bytes(_SC_LEVEL1_DCACHE_SIZE, target.l1_bytes);

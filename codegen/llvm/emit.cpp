@@ -452,15 +452,17 @@ void FunctionEmitter::emit_alloc(const Alloc& alloc, std::vector<llvm::Value*>& 
 }
 
 void FunctionEmitter::emit_call(const Call& call) {
-  for (const AbiFunction& known : kCallable) {
-    if (known.name != call.function) continue;
-    if (call.args.size() != known.arguments) fail("wrong number of arguments for " + call.function);
-    std::vector<llvm::Value*> args;
-    for (const Expr& e : call.args) args.push_back(emit(e));
-    call_abi(call.function, ir_.getVoidTy(), args);
-    return;
+  if (call.function == kPrefetch) {
+    const Expr& load = call.args.at(0);
+    return memory_.prefetch(buffer(load->name), emit_index(load->args[0]));
   }
-  fail("call of " + call.function + ", which is no function of runtime/abi.h that kernels may call");
+  const auto* known = std::find_if(std::begin(kCallable), std::end(kCallable),
+                                   [&](const AbiFunction& f) { return f.name == call.function; });
+  if (known == std::end(kCallable) || known->arguments != call.args.size())
+    fail("call of " + call.function + ", which no kernel may call like this");
+  std::vector<llvm::Value*> args;
+  for (const Expr& e : call.args) args.push_back(emit(e));
+  call_abi(call.function, ir_.getVoidTy(), args);
 }
 
 llvm::CallInst* FunctionEmitter::call_abi(llvm::StringRef name, llvm::Type* result,

@@ -127,6 +127,13 @@ void MemoryBuilder::stream(const BufferRef& buffer, const IndexRef& index, llvm:
   ir_.SetInsertPoint(after);
 }
 
+void MemoryBuilder::prefetch(const BufferRef& buffer, const IndexRef& index) {
+  constexpr int kRead = 0, kIntoL2 = 2, kData = 1;
+  const auto number = [&](int n) { return ir_.getInt32(n); };
+  ir_.CreateIntrinsic(llvm::Intrinsic::prefetch, {ir_.getPtrTy()},
+                      {address(buffer, index.base), number(kRead), number(kIntoL2), number(kData)});
+}
+
 llvm::Value* MemoryBuilder::address(const BufferRef& buffer, llvm::Value* index) {
   return ir_.CreateGEP(values_.memory_type({buffer.dtype, 1}), buffer.pointer, index);
 }

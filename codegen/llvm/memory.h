@@ -41,6 +41,7 @@ class MemoryBuilder {
   // Contiguous, without a mask, and past the caches where the address allows it: before its data is handed to
   // another thread comes an sfence.
   void stream(const BufferRef& buffer, const IndexRef& index, llvm::Value* value);
+  void prefetch(const BufferRef& buffer, const IndexRef& index);  // one element's line, into L2
 
  private:
   llvm::Value* load_memory(const BufferRef& buffer, const IndexRef& index, llvm::Value* mask);

@@ -352,6 +352,7 @@ inline bool op_bitnot(bool a) { return !a; }
 template <class T> T op_shl(T a, T b) { return b < 0 || b >= T(8 * sizeof(T)) ? T(0) : static_cast<T>(static_cast<Unsigned<T>>(a) << b); }
 template <class T> T op_shr(T a, T b) { return static_cast<T>(a >> (b < 0 || b >= T(8 * sizeof(T)) ? 8 * sizeof(T) - 1 : b)); }
 template <class T> T op_fma(T a, T b, T c) { return std::fma(a, b, c); }
+template <class T> void prefetch(const T&) {}
 inline float op_pair_bf16(float a, float b) {
   return std::bit_cast<float>(static_cast<uint32_t>(bf16(b).bits) << 16 | bf16(a).bits);
 }

@@ -174,10 +174,11 @@ struct If {
   Expr condition;              // scalar b1
   Block then_body, else_body;  // else_body may be null
 };
-struct Call {  // an ABI function of runtime/abi.h, or an outlined body
+struct Call {  // an ABI function of runtime/abi.h, or kPrefetch of a load
   std::string function;
   std::vector<Expr> args;
 };
+inline constexpr std::string_view kPrefetch = "prefetch";  // the line of a load, into L2
 
 using Stmt = std::variant<Block, For, Let, Store, Alloc, If, Call>;
 struct BlockNode {

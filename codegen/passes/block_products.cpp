@@ -2,7 +2,7 @@
 //
 //   for i in 0..M { for j in 0..N { for k in 0..K reduce(s) {} yield(s + a[i, k]*b[k, j]); rest } }
 //     =>  for parallel block {
-//           alloc sums[rows of the block][kPanels*W], panels[kPanels][terms][W];
+//           alloc sums[rows of the block][P*W], panels[P][terms][W];
 //           for piece of K {
 //             for p in panels { panels[p][k][..] = b[k, columns of p] }
 //             for t in tiles of R rows { for p in panels {
@@ -18,149 +18,83 @@
 // Edges cost no second micro-kernel. Rows beyond the last one are the last one again, and their sums are
 // dropped. The last panel ends with the last column, so that its first columns may be the previous panel's
 // too; `rest` runs once for each element, as before.
+//
+// Of bf16 a term is a pair (product_nest.h), multiplied by dot_bf16, and the next block's panel is asked for
+// while a block multiplies.
 #include <algorithm>
+#include <functional>
 
-#include "codegen/passes/loop_nest.h"
-#include "codegen/passes/loop_tree.h"
 #include "codegen/passes/passes.h"
+#include "codegen/passes/product_nest.h"
 #include "codegen/product_tile.h"
 
 namespace ipex::loop {
 
 namespace {
 
-constexpr int64_t kPanels = 4;             // in a block
-constexpr int64_t kPanelBytes = 12 << 10;  // of a panel: with the rows that pass it, in L1
-constexpr int64_t kBlockRows = 240;        // their sums beside the panels, in L2
-constexpr int64_t kLeastRows = 8, kLeastTerms = 16;
-
-// A nest that is a product, taken apart.
-struct Product {
-  std::vector<For> levels;  // without bodies
-  size_t row = 0, column = 0;
-  For terms;                       // the reduction
-  Expr a, b;                       // the loads, their indices in loop variables only
-  std::vector<Stmt> before, rest;  // of the innermost body: index lets, and what uses the sum
+// How far a block, its panels and its tiles reach.
+struct Sizes {
+  int64_t tile_rows, tile_vectors;
+  int64_t panels;       // in a block
+  int64_t panel_bytes;  // of a piece of one
+  int64_t rows;         // in a block
 };
 
-const Expr& index_of(const Expr& load) { return load->args[0]; }
+constexpr int64_t kFewRows = 8;  // where nobody knows how many
 
 class ProductBlocker {
  public:
-  ProductBlocker(const Function& f, const Target& target) : tree_(f), names_(f), target_(target) {}
+  ProductBlocker(const Function& f, const Target& target)
+      : f_(f), products_(f, target), names_(f), target_(target) {}
 
-  Block run(const Block& body) {
-    std::vector<Stmt> out;
-    for (const Stmt& stmt : body->stmts) {
+  Function run() {
+    Function out = f_;
+    std::vector<Stmt> body;
+    for (const Stmt& stmt : f_.body->stmts) {
       const auto* loop = std::get_if<For>(&stmt);
-      const std::optional<Product> product = loop ? match(*loop) : std::nullopt;
-      out.push_back(product ? Stmt(blocked(*product)) : stmt);
+      const std::optional<Product> product = loop ? products_.match(*loop) : std::nullopt;
+      body.push_back(product ? Stmt(blocked(*product)) : stmt);
     }
-    return make_block(std::move(out));
+    out.body = make_block(std::move(body));
+    for (Buffer& buffer : out.buffers) {
+      if (products_.paired().count(buffer.name) == 0) continue;
+      buffer.dtype = Dtype::kF32;
+      buffer.extent = simplify(floordiv(buffer.extent, index_const(2)));
+    }
+    return out;
   }
 
  private:
-  // ---- is it a product? ----
-
-  std::optional<Product> match(const For& root) const {
-    Product p;
-    const For* innermost = &root;
-    for (;; innermost = &std::get<For>(innermost->body->stmts[0])) {
-      if (innermost->kind != ForKind::kSerial || innermost->reduction ||
-          !tree_.reorderable(tree_.id_of(*innermost)))
-        return std::nullopt;
-      for (const For& outer : p.levels)
-        if (uses(innermost->begin, outer.var) || uses(innermost->end, outer.var)) return std::nullopt;
-      p.levels.push_back(*innermost);
-      p.levels.back().body = nullptr;
-      const std::vector<Stmt>& stmts = innermost->body->stmts;
-      if (stmts.size() != 1 || !std::holds_alternative<For>(stmts[0]) || std::get<For>(stmts[0]).reduction)
-        break;
-    }
-    const bool found = take_apart(*innermost->body, p) && find_factors(p) && find_roles(p);
-    return found ? std::optional(std::move(p)) : std::nullopt;
-  }
-
-  // Lets of indices, one reduction, then lets and stores.
-  static bool take_apart(const BlockNode& body, Product& p) {
-    size_t i = 0;
-    for (; i < body.stmts.size(); ++i) {
-      const auto* let = std::get_if<Let>(&body.stmts[i]);
-      if (!let || let->value->type != kIndex || loads(let->value)) break;
-      p.before.push_back(*let);
-    }
-    if (i == body.stmts.size() || !std::holds_alternative<For>(body.stmts[i])) return false;
-    p.terms = std::get<For>(body.stmts[i]);
-    p.rest.assign(body.stmts.begin() + static_cast<std::ptrdiff_t>(i) + 1, body.stmts.end());
-    return p.terms.kind == ForKind::kSerial && p.terms.reduction &&
-           std::all_of(p.rest.begin(), p.rest.end(), [](const Stmt& stmt) {
-             return std::holds_alternative<Let>(stmt) || std::holds_alternative<Store>(stmt);
-           });
-  }
-
-  // s + a*b of one float type, from 0.
-  static bool find_factors(Product& p) {
-    const Reduction& r = *p.terms.reduction;
-    const auto terms = as_const_int(p.terms.end);
-    if (r.states.size() != 1 || as_const_int(p.terms.begin) != 0 || !terms || *terms < kLeastTerms)
-      return false;
-    const State& s = r.states[0];
-    if (s.type != Type{Dtype::kF32} && s.type != Type{Dtype::kF64}) return false;
-    if (!equal(s.init, make_const(s.type, 0)) || !equal(s.identity, s.init)) return false;
-    Substitution lets;
-    for (const Stmt& stmt : p.before) inline_let(stmt, lets);
-    const auto found = summed_factors(p.terms, std::move(lets));
-    if (!found) return false;
-    p.a = found->a;
-    p.b = found->b;
-    const auto plain = [](const Expr& e) { return e->is(ExprKind::kLoad) && e->args.size() == 1; };
-    return plain(p.a) && plain(p.b) && !loads(index_of(p.a)) && !loads(index_of(p.b));
-  }
-
-  // Columns are what the results lie side by side along; b has them and a does not. Of the loops that a has
-  // and b does not, the innermost is the rows; b is packed anew for each iteration of all the others.
-  bool find_roles(Product& p) const {
-    const auto column = [&](size_t level) {
-      return std::all_of(p.rest.begin(), p.rest.end(), [&](const Stmt& stmt) {
-        const auto* store = std::get_if<Store>(&stmt);
-        return !store || LoopTree::constant_stride(with_lets(store->index, p), p.levels[level].var) == 1;
-      });
-    };
-    p.column = p.levels.size();
-    while (p.column-- > 0 && !column(p.column)) {
-    }
-    if (p.column >= p.levels.size()) return false;
-    const std::string& j = p.levels[p.column].var;
-    if (uses(index_of(p.a), j)) std::swap(p.a, p.b);
-    if (uses(index_of(p.a), j) || !LoopTree::constant_stride(index_of(p.b), j)) return false;
-    p.row = p.levels.size();
-    for (size_t level = p.levels.size(); level-- > 0 && p.row == p.levels.size();)
-      if (uses(index_of(p.a), p.levels[level].var) && !uses(index_of(p.b), p.levels[level].var))
-        p.row = level;
-    if (p.row == p.levels.size()) return false;
-    for (const Expr* load : {&p.a, &p.b})
-      if (!LoopTree::stride(index_of(*load), p.terms.var)) return false;
-    const auto columns = extent(p.levels[p.column]), rows = extent(p.levels[p.row]);
-    return columns && *columns >= width(p) && (!rows || *rows >= kLeastRows);
-  }
-
-  static Expr with_lets(const Expr& e, const Product& p) {
-    Substitution lets;
-    for (const std::vector<Stmt>* stmts : {&p.before, &p.rest})
-      for (const Stmt& stmt : *stmts)
-        if (const auto* let = std::get_if<Let>(&stmt); let && let->value->type == kIndex)
-          inline_let(stmt, lets);
-    return substitute(e, lets);
-  }
-
-  static std::optional<int64_t> extent(const For& loop) {
-    return as_const_int(simplify(loop.end - loop.begin));
-  }
-
   // ---- the blocks ----
 
-  int lanes(const Product& p) const { return target_.lanes(p.a->type.dtype); }
-  int64_t width(const Product& p) const { return kTileVectors * lanes(p); }
+  int lanes(const Product& p) const { return target_.lanes(p.dtype()); }
+
+  // Of numbers, a panel stays in L1 with the rows that pass it, the sums of a block beside its panels in L2.
+  //
+  // Pairs need half the loads a multiplication: one panel, of all terms where they fit, streams from L2
+  // beside the next one.
+  Sizes sizes(const Product& p) const {
+    if (!p.pairs) return {tile_rows(target_), kTileVectors, 4, 12 << 10, 240};
+    const auto [rows, vectors] = pair_tile(p);
+    return {rows, vectors, 1, target_.l2_bytes / 8, 512};
+  }
+
+  // Both have 24 sums. A tile reads rows + vectors registers for its products, which 452 and 421 GFLOP/s of
+  // six by four and twelve by two show (two Zen 4 cores, 1024 rows, 768 x 3072), and rows and columns beyond
+  // the last are multiplied for nothing.
+  std::pair<int64_t, int64_t> pair_tile(const Product& p) const {
+    const auto rows = extent(p.rows());
+    const auto cost = [&](int64_t r, int64_t v) {
+      constexpr double kRead = 0.36;  // of a product's time
+      const auto waste = [](int64_t n, int64_t step) {
+        return static_cast<double>((n + step - 1) / step * step) / static_cast<double>(n);
+      };
+      return waste(*rows, r) * waste(*extent(p.columns()), v * lanes(p)) *
+             (1 + kRead * static_cast<double>(r + v) / static_cast<double>(r * v));
+    };
+    const bool high = rows && cost(8, kPairVectors - 1) < cost(6, kPairVectors);
+    return high ? std::pair(8, kPairVectors - 1) : std::pair(6, kPairVectors);
+  }
 
   // What one block works on, as expressions over the variables bound at its start.
   struct Shape {
@@ -177,25 +111,26 @@ class ProductBlocker {
   static Expr min(Expr a, Expr b) { return make_apply(ScalarOp::min_, {std::move(a), std::move(b)}); }
 
   For blocked(const Product& p) {
-    const For &rows = p.levels[p.row], &columns = p.levels[p.column];
-    const int64_t item = itemsize(p.a->type.dtype);
-    Shape s{.width = width(p), .tile = tile_rows(target_)};
+    const For &rows = p.rows(), &columns = p.columns();
+    const int64_t item = itemsize(p.dtype());
+    const Sizes most = sizes(p);
+    Shape s{.width = most.tile_vectors * lanes(p), .tile = most.tile_rows};
     s.columns = *extent(columns);
     const int64_t all_terms = *as_const_int(p.terms.end);
-    s.pieces = (all_terms * s.width * item + kPanelBytes - 1) / kPanelBytes;
+    s.pieces = (all_terms * s.width * item + most.panel_bytes - 1) / most.panel_bytes;
     s.terms = (all_terms + s.pieces - 1) / s.pieces;
     s.pieces = (all_terms + s.terms - 1) / s.terms;
     const int64_t panels = (s.columns + s.width - 1) / s.width;
-    s.most_panels = std::min(panels, kPanels);
-    const int64_t column_blocks = (panels + kPanels - 1) / kPanels;
+    s.most_panels = std::min(panels, most.panels);
+    const int64_t column_blocks = (panels + most.panels - 1) / most.panels;
 
     // Blocks of rows are alike, so that threads that share them out finish together.
     const Expr row_count = simplify(rows.end - rows.begin);
-    const Expr row_blocks = simplify(ceildiv(row_count, index_const(kBlockRows)));
+    const Expr row_blocks = simplify(ceildiv(row_count, index_const(most.rows)));
     const Expr tile = index_const(s.tile);
     s.block_rows = simplify(ceildiv(ceildiv(row_count, row_blocks), tile) * tile);
 
-    const int64_t least_rows = std::min(as_const_int(s.block_rows).value_or(kLeastRows), kBlockRows);
+    const int64_t least_rows = std::min(as_const_int(s.block_rows).value_or(kFewRows), most.rows);
     const int64_t block_terms = least_rows * s.most_panels * s.width * all_terms;
     For block{.var = names_.fresh("block"), .kind = ForKind::kParallel};
     block.grain = std::max<int64_t>(kGrainTerms / block_terms, 1);
@@ -222,15 +157,14 @@ class ProductBlocker {
                panels_left = index_const(panels) - s.column_block * most_panels;
     s.panels =
         panels % s.most_panels == 0 ? most_panels : let(body, "panel_count", min(most_panels, panels_left));
-    s.sums = names_.fresh("sums");
-    s.packed = names_.fresh("panels");
-    s.tile_a = names_.fresh("tile_a");
-    const Dtype dtype = p.a->type.dtype;
-    const Expr most_rows = index_const((kBlockRows + s.tile - 1) / s.tile * s.tile);
-    body.push_back(
-        Alloc{s.sums, dtype, simplify(min(s.block_rows, most_rows) * index_const(s.most_panels * s.width))});
-    body.push_back(Alloc{s.packed, dtype, index_const(s.most_panels * s.terms * s.width)});
-    if (crowds_cache(p)) body.push_back(Alloc{s.tile_a, dtype, index_const(s.tile * s.terms)});
+    const Expr most_rows = index_const((most.rows + s.tile - 1) / s.tile * s.tile);
+    const auto alloc = [&](std::string_view name, const Expr& size) {
+      body.push_back(Alloc{names_.fresh(name), p.dtype(), simplify(size)});
+      return std::get<Alloc>(body.back()).buffer;
+    };
+    s.sums = alloc("sums", min(s.block_rows, most_rows) * index_const(s.most_panels * s.width));
+    s.packed = alloc("panels", index_const(s.most_panels * s.terms * s.width));
+    if (crowds_cache(p)) s.tile_a = alloc("tile_a", index_const(s.tile * s.terms));
     if (s.pieces > 1) body.emplace_back(clear(p, s));
     body.emplace_back(add_pieces(p, s));
     body.emplace_back(finish(p, s));
@@ -257,7 +191,7 @@ class ProductBlocker {
   // Where the columns of a block's panel begin.
   static Expr first_column(const Product& p, const Shape& s, const Expr& panel) {
     const Expr wanted = (s.column_block * index_const(s.most_panels) + panel) * index_const(s.width);
-    return p.levels[p.column].begin + min(wanted, index_const(s.columns - s.width));
+    return p.columns().begin + min(wanted, index_const(s.columns - s.width));
   }
 
   static Expr sum_at(const Shape& s, const Expr& row, const Expr& panel) {
@@ -266,7 +200,7 @@ class ProductBlocker {
 
   For clear(const Product& p, const Shape& s) {
     For each = vector_loop("cleared", s.block_rows * index_const(s.most_panels * s.width), p);
-    each.body = make_block({Store{s.sums, make_var(each.var), make_const({p.a->type.dtype}, 0), nullptr}});
+    each.body = make_block({Store{s.sums, make_var(each.var), make_const({p.dtype()}, 0), nullptr}});
     return each;
   }
 
@@ -278,7 +212,7 @@ class ProductBlocker {
     const Expr terms = as_const_int(p.terms.end) == s.terms * s.pieces ? index_const(s.terms)
                                                                        : let(body, "term_count", count);
     body.emplace_back(pack(p, s, begin, terms));
-    body.emplace_back(multiply(p, s, begin, terms));
+    body.emplace_back(multiply(p, s, make_var(piece.var), begin, terms));
     piece.body = make_block(std::move(body));
     return piece;
   }
@@ -289,74 +223,150 @@ class ProductBlocker {
     const Expr k = make_var(term.var), j = make_var(column.var);
     std::vector<Stmt> body;
     const Expr first = let(body, "first_column", first_column(p, s, make_var(panel.var)));
-    const Expr from =
-        substitute(index_of(p.b), {{p.levels[p.column].var, first + j}, {p.terms.var, begin + k}});
+    const Expr from = p.b.at({{p.columns().var, first + j}, {p.terms.var, begin + k}}, p.terms.var);
     const Expr to = (make_var(panel.var) * index_const(s.terms) + k) * index_const(s.width) + j;
-    column.body = make_block(
-        {Store{s.packed, simplify(to), make_load(p.b->name, p.b->type.dtype, simplify(from)), nullptr}});
+    column.body = make_block({Store{s.packed, simplify(to), from, nullptr}});
     term.body = make_block({std::move(column)});
     body.emplace_back(std::move(term));
     panel.body = make_block(std::move(body));
     return panel;
   }
 
+  // Six rows of pairs leave room, and their copy would serve one panel only.
   static bool crowds_cache(const Product& p) {
-    const auto apart = LoopTree::constant_stride(index_of(p.a), p.levels[p.row].var);
-    return LoopTree::constant_stride(index_of(p.a), p.terms.var) == 1 && apart &&
-           rows_crowd_cache(*apart * itemsize(p.a->type.dtype));
+    const auto apart = LoopTree::constant_stride(p.a.index, p.rows().var);
+    return !p.pairs && LoopTree::constant_stride(p.a.index, p.terms.var) == 1 && apart &&
+           rows_crowd_cache(*apart * itemsize(p.dtype()));
   }
 
-  For multiply(const Product& p, const Shape& s, const Expr& begin, const Expr& terms) {
-    const Expr tile_size = index_const(s.tile);
-    For tile = loop("tile", ceildiv(s.rows, tile_size)), panel = loop("panel", s.panels),
-        term = loop("term", terms);
-    const Dtype dtype = p.a->type.dtype;
+  For multiply(const Product& p, const Shape& s, const Expr& piece, const Expr& begin, const Expr& terms) {
+    const int64_t vectors = s.width / lanes(p);
+    const Expr tile_size = index_const(s.tile), tiles = simplify(ceildiv(s.rows, tile_size));
+    For tile = loop("tile", tiles), panel = loop("panel", s.panels), term = loop("term", terms);
+    const Dtype dtype = p.dtype();
     const Expr k = make_var(term.var);
-    const Expr a_step = *LoopTree::stride(index_of(p.a), p.terms.var);
 
     std::vector<Stmt> rows, body;
-    ProductTile product{.term = term};
-    const auto a_row = [&](const Expr& r) {
+    ProductTile product{.term = term, .pairs = p.pairs};
+    const auto a_row = [&](const Expr& r, const Expr& term) {
       const Expr row = min(make_var(tile.var) * tile_size + r, s.rows - index_const(1));
-      return substitute(index_of(p.a), {{p.levels[p.row].var, s.first_row + row}, {p.terms.var, begin}});
+      return substitute(p.a.index, {{p.rows().var, s.first_row + row}, {p.terms.var, begin + term}});
     };
     const bool copies = crowds_cache(p);
     if (copies) {
       For row = loop("row", tile_size), copied = vector_loop("copied", terms, p);
       std::vector<Stmt> copy;
-      const Expr at = let(copy, "a_row", a_row(make_var(row.var))), k = make_var(copied.var);
+      const Expr at = let(copy, "a_row", a_row(make_var(row.var), index_const(0))), k = make_var(copied.var);
       copied.body = make_block({Store{s.tile_a, simplify(make_var(row.var) * index_const(s.terms) + k),
-                                      make_load(p.a->name, dtype, simplify(at + k)), nullptr}});
+                                      make_load(p.a.buffer, dtype, simplify(at + k)), nullptr}});
       copy.emplace_back(std::move(copied));
       row.body = make_block(std::move(copy));
       rows.emplace_back(std::move(row));
     }
     for (int64_t r = 0; r < s.tile; ++r) {
-      const Expr value = copies ? make_load(s.tile_a, dtype, k + index_const(r * s.terms))
-                                : make_load(p.a->name, dtype,
-                                            simplify(let(rows, "a_row", a_row(index_const(r))) + k * a_step));
-      product.a.push_back(value);
+      const Expr row = index_const(r);
+      if (copies) {
+        product.a.push_back(make_load(s.tile_a, dtype, k + index_const(r * s.terms)));
+      } else {
+        const Expr at = let(rows, "a_row", a_row(row, index_const(0)));
+        const Expr step = *LoopTree::stride(p.a.index, p.terms.var);
+        product.a.push_back(make_load(p.a.buffer, dtype, simplify(at + k * step)));
+      }
     }
     const auto vector_at = [&](const Expr& first, int64_t v) {
       return make_ramp(simplify(first + index_const(v * lanes(p))), index_const(1), lanes(p));
     };
     const Expr packed = (make_var(panel.var) * index_const(s.terms) + k) * index_const(s.width);
-    for (int64_t v = 0; v < kTileVectors; ++v)
+    for (int64_t v = 0; v < vectors; ++v)
       product.b.push_back(make_load(s.packed, dtype, vector_at(packed, v)));
     std::vector<Expr> places;
     for (int64_t r = 0; r < s.tile; ++r) {
       const Expr row = make_var(tile.var) * tile_size + index_const(r);
-      for (int64_t v = 0; v < kTileVectors; ++v) {
+      for (int64_t v = 0; v < vectors; ++v) {
         places.push_back(vector_at(sum_at(s, row, make_var(panel.var)), v));
         if (s.pieces > 1) product.start.push_back(make_load(s.sums, dtype, places.back()));
       }
     }
-    const std::vector<Expr> sums = loop::multiply(product, names_, body);
+    std::vector<Expr> sums;
+    if (p.pairs) {
+      const auto next = [&](const Expr& line) { return next_line(p, s, piece, line); };
+      sums = multiply_in_runs(std::move(product), make_var(tile.var) * share(panel_lines(p, s), tiles),
+                              share(panel_lines(p, s), tiles), next, body);
+    } else {
+      sums = loop::multiply(product, names_, body);
+    }
     for (size_t i = 0; i < sums.size(); ++i) body.push_back(Store{s.sums, places[i], sums[i], nullptr});
     panel.body = make_block(std::move(body));
     rows.emplace_back(std::move(panel));
     tile.body = make_block(std::move(rows));
     return tile;
+  }
+
+  // The tile's terms, a run after the other. Before each run a few of the `lines` from `first_line` on are
+  // asked for, parts of the panel that is packed next: weights come from memory, and packing would wait for
+  // them as long as a seventh of the products of 128 rows take. All at once they would keep this panel's own
+  // lines from L1.
+  //
+  //   for run reduce(sums) { prefetch(..)  for term in run reduce(sums) {..} } yield(sums)
+  std::vector<Expr> multiply_in_runs(ProductTile product, const Expr& first_line, const Expr& lines,
+                                     const std::function<Expr(const Expr& line)>& line_at,
+                                     std::vector<Stmt>& out) {
+    const Expr step = index_const(16), terms = product.term.end, runs = simplify(ceildiv(terms, step)),
+               of_run = simplify(ceildiv(lines, runs));
+    For run = loop("run", runs), fetch = loop("fetch", of_run);
+    std::vector<Stmt> body, fetched;
+    const Expr line = let(fetched, "line", first_line + make_var(run.var) * of_run + make_var(fetch.var));
+    fetched.push_back(Call{std::string(kPrefetch), {line_at(line)}});
+    fetch.body = make_block(std::move(fetched));
+    body.emplace_back(std::move(fetch));
+
+    product.term.begin = simplify(make_var(run.var) * step);
+    product.term.end = simplify(product.term.begin + step);
+    if (as_const_int(simplify(floormod(terms, step))) != 0) product.term.end = min(product.term.end, terms);
+    const Type type = product.b.front()->type;
+    const Expr zero = make_broadcast(make_const({type.dtype}, 0), type.lanes);
+    std::vector<Expr> sums;
+    run.reduction.emplace();
+    for (size_t i = 0; i < product.a.size() * product.b.size(); ++i) {
+      const std::string name = names_.fresh("total");
+      sums.push_back(make_var(name, type));
+      run.reduction->states.push_back({name, type, product.start.empty() ? zero : product.start[i], zero});
+      run.reduction->merge.push_back(
+          make_apply(ScalarOp::add_, {sums.back(), make_var(name + ".other", type)}));
+    }
+    product.start = sums;
+    run.reduction->yield = loop::multiply(product, names_, body);
+    run.body = make_block(std::move(body));
+    out.emplace_back(std::move(run));
+    return sums;
+  }
+
+  static Expr share(int64_t all, const Expr& of) { return simplify(ceildiv(index_const(all), of)); }
+
+  // A panel lies in memory as its columns of terms side by side, or as its terms of columns side by side.
+  static constexpr int64_t kLine = 64;
+  static int64_t lines_side_by_side(const Product& p, const Shape& s) {
+    const int64_t bytes = (p.b.apart ? s.width : s.terms) * itemsize(p.b.dtype);
+    return (bytes + kLine - 1) / kLine;
+  }
+  static int64_t panel_lines(const Product& p, const Shape& s) {
+    return (p.b.apart ? 2 * s.terms : s.width) * lines_side_by_side(p, s);
+  }
+  // Of the next piece of the panel, or of the next block's first: a load from the line. Those beyond the last
+  // are the last one.
+  static Expr next_line(const Product& p, const Shape& s, const Expr& piece, const Expr& line) {
+    const Expr lines = index_const(lines_side_by_side(p, s)), outer = floordiv(line, lines),
+               inner = floormod(line, lines) * index_const(kLine / itemsize(p.b.dtype));
+    const Expr next = piece + index_const(1), pieces = index_const(s.pieces), one = index_const(1);
+    const Expr first = (s.column_block + floordiv(next, pieces)) * index_const(s.width);
+    const Expr column = min(first + (p.b.apart ? inner : outer), index_const(s.columns) - one);
+    const int64_t in_term = p.b.apart ? 2 : 1;
+    const Expr term =
+        min(floormod(next, pieces) * index_const(s.terms * in_term) + (p.b.apart ? outer : inner),
+            p.terms.end * index_const(in_term) - one);
+    const Expr at =
+        substitute(p.b.index, {{p.columns().var, p.columns().begin + column}, {p.terms.var, term}});
+    return make_load(p.b.buffer, p.b.dtype, simplify(at));
   }
 
   // What came after the reduction, for each element.
@@ -365,7 +375,7 @@ class ProductBlocker {
     const Expr i = make_var(row.var), c = make_var(panel.var);
     std::vector<Stmt> around, body;
     const Expr first = let(around, "first_column", first_column(p, s, c));
-    For column = p.levels[p.column];
+    For column = p.columns();
     // A panel begins behind its own first column where the columns end first.
     const Expr own = column.begin + (s.column_block * index_const(s.most_panels) + c) * index_const(s.width);
     const bool whole = s.columns % s.width == 0;
@@ -374,9 +384,9 @@ class ProductBlocker {
     column.kind = ForKind::kVector;
     column.lanes = lanes(p);
     const Expr j = make_var(column.var);
-    body.push_back(Let{p.levels[p.row].var, simplify(s.first_row + i)});
+    body.push_back(Let{p.rows().var, simplify(s.first_row + i)});
     body.insert(body.end(), p.before.begin(), p.before.end());
-    const Dtype dtype = p.a->type.dtype;
+    const Dtype dtype = p.dtype();
     body.push_back(Let{p.terms.reduction->states[0].name,
                        make_load(s.sums, dtype, simplify(sum_at(s, i, c) + (j - first)))});
     body.insert(body.end(), p.rest.begin(), p.rest.end());
@@ -387,17 +397,14 @@ class ProductBlocker {
     return row;
   }
 
-  LoopTree tree_;
+  const Function& f_;
+  ProductMatcher products_;
   Names names_;
   const Target& target_;
 };
 
 }  // namespace
 
-Function block_products(const Function& f, const Target& target) {
-  Function out = f;
-  out.body = ProductBlocker(f, target).run(f.body);
-  return out;
-}
+Function block_products(const Function& f, const Target& target) { return ProductBlocker(f, target).run(); }
 
 }  // namespace ipex::loop

@@ -36,20 +36,21 @@ Function distribute(const Function& f);
 //   for i in 0..8 { for j in 0..4 { y[i*4 + j] = x[i*4 + j] } }   =>   for i in 0..32 { y[i] = x[i] }
 Function collapse_loops(const Function& f);
 
+// block_products: nests that multiply matrices of f32, f64 or, where the CPU multiplies pairs of it, bf16 become
+// parallel blocks with packed panels and a micro-kernel that keeps a tile of sums in registers. The tile
+// follows the target's registers. Inputs of bf16 that only it reads may become f32, as in pair_products.
+//   pre: serial loops only; post: same values but for the order of each sum, and fused multiply-adds
+//   for i { for j { for k reduce(s) {} yield(s + a[i*K + k]*b[k*N + j]); c[i*N + j] = s } }
+//   =>  for parallel block { for piece of k { panels = b; for tile of i { for panel { for k reduce(..) } } };
+//                            for i { for j { c[i*N + j] = sums[..] } } }
+Function block_products(const Function& f, const Target& target);
+
 // pair_products: sums of products of bf16 that lie side by side in memory multiply two terms at once; inputs
 // that nothing else reads are read as half as many f32, each the bits of a pair.
 //   pre: serial loops only; post: same values but for the order of each sum; denormals may count as 0
 //   for k in 0..64 reduce(s) {} yield(s + cast.f32(a[i*64 + k])*cast.f32(b[k]))
 //   =>  for k in 0..32 reduce(s) {} yield(dot_bf16(a[i*32 + k], b[k], s))
 Function pair_products(const Function& f);
-
-// block_products: nests that multiply matrices of f32 or f64 become parallel blocks with packed panels and a
-// micro-kernel that keeps a tile of sums in registers. The tile follows the target's registers.
-//   pre: serial loops only; post: same values but for the order of each sum, and fused multiply-adds
-//   for i { for j { for k reduce(s) {} yield(s + a[i*K + k]*b[k*N + j]); c[i*N + j] = s } }
-//   =>  for parallel block { for piece of k { panels = b; for tile of i { for panel { for k reduce(..) } } };
-//                            for i { for j { c[i*N + j] = sums[..] } } }
-Function block_products(const Function& f, const Target& target);
 
 // choose_schedule + apply: decides order, tiles, parallel loop and grain, vector loop, lanes and
 // accumulators, and rewrites the nest.

@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "backend/compile.h"
+#include "codegen/loop/text.h"
+#include "codegen/passes/passes.h"
 #include "runtime/cpu.h"
 #include "tests/cpp/graph_fixture.h"
 
@@ -35,6 +37,11 @@ int64_t hoisted_steps(const CompiledGraph& c) {
   return std::count(flags.begin(), flags.end(), true);
 }
 
+// The kernels' text once products are blocked.
+std::string scheduled(const CompiledGraph& c, Isa isa) {
+  return loop::print(loop::run_pipeline(c.functions, loop::target_for(isa), "block_products"));
+}
+
 class Products : public ::testing::TestWithParam<Isa> {};
 
 // One row by weights that no cache holds.
@@ -53,6 +60,20 @@ TEST_P(Products, ManyRowsHaveNoCopyOnAvx2) {
   const CompiledGraph many = product(GetParam(), "f32", 128, {256, 256});
   EXPECT_EQ(library_steps(many), GetParam() == Isa::kAvx2 ? 0 : 1);
   EXPECT_EQ(hoisted_steps(many), 0);
+}
+
+// Many rows of pairs of bf16, whichever way the weights lie; what does not lie in pairs is the library's.
+TEST_P(Products, ManyRowsOfPairs) {
+  if (GetParam() != Isa::kAvx512Bf16 || loop::target_for(GetParam()).matrix_tiles) return;
+  for (const bool by_column : {false, true}) {
+    const CompiledGraph many = product(GetParam(), "bf16", 128, {256, 320, by_column});
+    EXPECT_EQ(library_steps(many), 0);
+    EXPECT_EQ(hoisted_steps(many), 0);
+    EXPECT_NE(scheduled(many, GetParam()).find("dot_bf16"), std::string::npos) << by_column;
+  }
+  EXPECT_EQ(library_steps(product(GetParam(), "bf16", 64, {256, 320})), 1) << "few rows";
+  EXPECT_EQ(library_steps(product(GetParam(), "bf16", 128, {255, 320})), 1) << "an odd number of terms";
+  EXPECT_EQ(library_steps(product(GetParam(), "bf16", 128, {256, 48})), 1) << "few columns";
 }
 
 TEST_P(Products, OneRowByCachedWeights) {

@@ -419,6 +419,8 @@ TEST(LoopEval, FaultsAreReported) {
   EXPECT_THROW(run("func f(inout x: f32[4]) { alloc t: f32[2] t[2] = 1f }", {}, x), InternalError);
   EXPECT_THROW(run("func f(inout x: f32[4]) { call other(1) }", {}, x), InternalError);
   EXPECT_THROW(run("func f(inout x: f32[4]) symbols(n) { }", {}, x), InternalError);
+  EXPECT_NO_THROW(run("func f(inout x: f32[4]) { call prefetch(x[3]) }", {}, x));
+  EXPECT_THROW(run("func f(inout x: f32[4]) { call prefetch(x[4]) }", {}, x), InternalError);
   try {
     run("func f(inout x: f32[4]) { call ipex_report_index(7, 4) }", {}, x);
     FAIL() << "no IndexError";

@@ -47,6 +47,7 @@ constexpr std::string_view kFunctions[] = {
   alloc scratch: f32[4]
   for parallel i in 0..4 {
     let k: i64 = index[i]
+    call prefetch(table[i])
     if bitor(k < 0, k >= 10) {
       call ipex_report_index(k, 10)
     } else {

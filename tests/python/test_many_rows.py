@@ -1,0 +1,67 @@
+"""bf16 products of many rows, which a kernel multiplies in pairs where the CPU can: against fp64, whichever way
+the weights lie, with rows, columns and terms that fill no tile, panel or run, and with what follows fused."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from comparison import assert_error_within
+
+SIZES = [(96, 64, 64), (97, 66, 70), (128, 768, 200), (197, 130, 333), (600, 1024, 65), (130, 9000, 64)]
+
+
+def operands(rows, terms, columns, by_column):
+    torch.manual_seed(rows + terms + columns)
+    x = torch.randn(rows, terms)
+    w = torch.randn(columns, terms).t() if by_column else torch.randn(terms, columns)
+    return [t.bfloat16() for t in (x, w, torch.randn(columns), torch.randn(rows, columns))]
+
+
+def run(function, *inputs):
+    torch._dynamo.reset()
+    return torch.compile(function, backend="ipex", dynamic=False)(*inputs)
+
+
+@pytest.mark.parametrize("by_column", [False, True], ids=["rows", "columns"])
+@pytest.mark.parametrize("size", SIZES, ids=str)
+def test_products(size, by_column):
+    x, w, bias, residual = operands(*size, by_column)
+
+    def function(x, w, bias, residual):
+        return torch.mm(x, w), F.gelu(torch.addmm(bias, x, w)), torch.mm(x, w) + residual, x.t()
+
+    wide = function(*(t.double() for t in (x, w, bias, residual)))
+    ours = run(function, x, w, bias, residual)
+    for result, eager, reference in zip(ours, function(x, w, bias, residual), wide, strict=True):
+        assert_error_within(result, eager, reference)
+
+
+def test_views_that_are_no_pairs():
+    """Rows an odd number of elements apart, or beginning at an odd one, and an operand that is read again."""
+    base = torch.randn(128, 131).bfloat16()
+    w = torch.randn(64, 128).bfloat16()
+    square = torch.randn(128, 128).bfloat16()
+
+    def function(x, y):
+        return torch.relu(x @ y)
+
+    for x, y in ((base[:, 1:129], w.t()), (base[:, :128], w.t()), (square, square), (square, square.t())):
+        assert_error_within(run(function, x, y), function(x, y), function(x.double(), y.double()))
+
+
+def test_training_step():
+    model = torch.nn.Sequential(torch.nn.Linear(128, 192), torch.nn.GELU(), torch.nn.Linear(192, 128))
+    x = torch.randn(256, 128)
+
+    def gradients(function, x):
+        for p in model.parameters():
+            p.grad = None
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = function(x).float().square().mean()
+        loss.backward()
+        return [p.grad.clone() for p in model.parameters()]
+
+    eager = gradients(model, x)
+    torch._dynamo.reset()
+    ours = gradients(torch.compile(model, backend="ipex", dynamic=False), x)
+    reference = torch.autograd.grad(model.double()(x.double()).square().mean(), list(model.parameters()))
+    assert_error_within(ours, eager, reference)
