@@ -36,9 +36,9 @@ Function distribute(const Function& f);
 //   for i in 0..8 { for j in 0..4 { y[i*4 + j] = x[i*4 + j] } }   =>   for i in 0..32 { y[i] = x[i] }
 Function collapse_loops(const Function& f);
 
-// block_products: nests that multiply matrices of f32, f64 or, where the CPU multiplies pairs of it, bf16 become
-// parallel blocks with packed panels and a micro-kernel that keeps a tile of sums in registers. The tile
-// follows the target's registers. Inputs of bf16 that only it reads may become f32, as in pair_products.
+// block_products: nests that multiply matrices of f32, f64 or, where the CPU multiplies pairs of it, bf16
+// become parallel blocks with packed panels and a micro-kernel that keeps a tile of sums in registers. The
+// tile follows the target's registers. Inputs of bf16 that only it reads may become f32, as in pair_products.
 //   pre: serial loops only; post: same values but for the order of each sum, and fused multiply-adds
 //   for i { for j { for k reduce(s) {} yield(s + a[i*K + k]*b[k*N + j]); c[i*N + j] = s } }
 //   =>  for parallel block { for piece of k { panels = b; for tile of i { for panel { for k reduce(..) } } };
