@@ -178,7 +178,8 @@ void LoopTree::walk(const Block& block, int loop, Scope& scope) {
       walk(branch->else_body, loop, scope);
     } else if (const auto* call = std::get_if<Call>(&stmt)) {
       for (const Expr& arg : call->args) read(arg, loop, scope);
-      if (loop >= 0) loops_[loop].has_call |= call->function != "ipex_report_index" && call->function != kPrefetch;
+      if (loop >= 0)
+        loops_[loop].has_call |= call->function != "ipex_report_index" && call->function != kPrefetch;
     }
   }
 }
