@@ -3,6 +3,7 @@
 
 #include "backend/compiler.h"
 #include "backend/step_info.h"
+#include "codegen/loop/simplify.h"
 
 namespace ipex::graph {
 
@@ -29,10 +30,6 @@ bool Compiler::multiplies_pairs(int32_t n) const {
   const loop::Target& target = options_.target;
   if (node.op != Op::kMatMul || !target.native_bf16 || target.matrix_tiles || !options_.jit) return false;
   const auto size = [](const Dim& dim) { return loop::as_const_int(dim).value_or(0); };
-  const auto even = [&](const Dim& dim) {
-    const auto number = loop::as_const_int(dim);
-    return number && *number % 2 == 0;
-  };
   for (int k : {0, 1}) {
     const Type& type = g_.type(node.operands[k]);
     if (type.dtype != Dtype::kBF16 || type.shape.size() != 2) return false;
@@ -40,10 +37,11 @@ bool Compiler::multiplies_pairs(int32_t n) const {
   const OperandLayout a = layout_of(node.operands[0]), b = layout_of(node.operands[1]);
   const Shape &rows = g_.type(node.operands[0]).shape, &columns = g_.type(node.operands[1]).shape;
   const auto pairs = [&](const OperandLayout& x, size_t terms) {
-    return size(x.strides[terms]) == 1 && even(x.strides[1 - terms]) && even(x.offset) && even(x.extent);
+    return size(x.strides[terms]) == 1 && loop::provably_even(x.strides[1 - terms]) &&
+           loop::provably_even(x.offset) && loop::provably_even(x.extent);
   };
   return size(rows[0]) >= kLeastRows && size(columns[1]) >= kLeastColumns && size(rows[1]) >= kLeastTerms &&
-         even(rows[1]) && pairs(a, 1) && (pairs(b, 0) || size(b.strides[1]) == 1) &&
+         loop::provably_even(rows[1]) && pairs(a, 1) && (pairs(b, 0) || size(b.strides[1]) == 1) &&
          size(g_.layout({n, 0})[1]) == 1;
 }
 

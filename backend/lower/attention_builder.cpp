@@ -19,6 +19,7 @@ using loop::make_cast;
 using loop::make_load;
 using loop::make_ramp;
 using loop::make_var;
+using loop::provably_even;
 using loop::ScalarOp;
 using loop::simplify;
 using loop::Store;
@@ -74,11 +75,10 @@ AttentionBuilder::AttentionBuilder(const Graph& body, const std::vector<OperandL
 
 // Columns side by side, everything else an even number of elements apart.
 bool AttentionBuilder::holds_pairs(const OperandLayout& layout, const Shape& shape) {
-  const auto even = [](const Expr& e) { return as_const_int(simplify(floormod(e, index_const(2)))) == 0; };
   bool rows = true;  // a dim of extent 1 has a stride without meaning
-  for (size_t d = 0; d < 3; ++d) rows &= as_const_int(shape[d]) == 1 || even(layout.strides[d]);
-  return rows && as_const_int(layout.strides[3]) == 1 && even(shape[3]) && even(layout.offset) &&
-         even(layout.extent);
+  for (size_t d = 0; d < 3; ++d) rows &= as_const_int(shape[d]) == 1 || provably_even(layout.strides[d]);
+  return rows && as_const_int(layout.strides[3]) == 1 && provably_even(shape[3]) &&
+         provably_even(layout.offset) && provably_even(layout.extent);
 }
 
 loop::Function AttentionBuilder::function(const std::string& name, Body body) const {

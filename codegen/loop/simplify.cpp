@@ -328,6 +328,8 @@ Function simplify(const Function& f) {
   return result;
 }
 
+bool provably_even(const Expr& index) { return as_const_int(simplify(floormod(index, index_const(2)))) == 0; }
+
 bool provably_equal(const Expr& a, const Expr& b) {
   if (equal(a, b)) return true;
   if (a->type != b->type) return false;

@@ -26,6 +26,7 @@ Ranges symbol_ranges(const std::vector<std::string>& symbols, const std::map<std
 Expr simplify(const Expr& e, const Ranges& ranges = {});
 Function simplify(const Function& f);  // also drops unused lets, dead ifs, empty and single-trip loops
 bool provably_equal(const Expr& a, const Expr& b);
+bool provably_even(const Expr& index);
 bool provably_less(const Expr& a, const Expr& b, const Ranges& ranges = {});
 
 }  // namespace ipex::loop

@@ -215,6 +215,8 @@ class Verifier {
       expr(arg);
       require(!arg->type.is_vector(), "call arguments are scalars");
     }
+    const auto line = [&] { return s.args.size() == 1 && s.args[0]->is(ExprKind::kLoad); };
+    require(s.function != kPrefetch || line(), "prefetch takes one load");
   }
 
   const Function& function_;

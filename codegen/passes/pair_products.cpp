@@ -21,7 +21,6 @@ namespace ipex::loop {
 
 namespace {
 
-bool even(const Expr& e) { return as_const_int(simplify(floormod(e, index_const(2)))) == 0; }
 Expr half(const Expr& e) { return simplify(floordiv(e, index_const(2))); }
 
 using LoadCounts = std::map<std::string, int>;  // by buffer
@@ -72,7 +71,7 @@ class ProductPairer {
   void find() {
     std::set<std::string> inputs;
     for (const Buffer& buffer : f_.buffers)
-      if (buffer.access == Access::kIn && buffer.dtype == Dtype::kBF16 && even(buffer.extent))
+      if (buffer.access == Access::kIn && buffer.dtype == Dtype::kBF16 && provably_even(buffer.extent))
         inputs.insert(buffer.name);
     const auto stmt = [&](const Stmt& s) {
       if (const auto* loop = std::get_if<For>(&s)) match(*loop, inputs);
@@ -83,7 +82,8 @@ class ProductPairer {
 
   void match(const For& loop, const std::set<std::string>& inputs) {
     const std::optional<Factors> factors = summed_factors(loop);
-    if (!factors || loop.kind != ForKind::kSerial || !even(loop.begin) || !even(loop.end)) return;
+    if (!factors || loop.kind != ForKind::kSerial || !provably_even(loop.begin) || !provably_even(loop.end))
+      return;
     const auto pairs = [&](const Expr& factor) -> std::optional<Pairs> {
       if (!is_widened(factor)) return std::nullopt;
       const Expr& load = factor->args[0];
@@ -91,7 +91,7 @@ class ProductPairer {
           ipex::loop::loads(load->args[0]) || LoopTree::constant_stride(load->args[0], loop.var) != 1)
         return std::nullopt;
       const Expr begin = substitute(load->args[0], {{loop.var, index_const(0)}});
-      return even(begin) ? std::optional(Pairs{load->name, half(begin)}) : std::nullopt;
+      return provably_even(begin) ? std::optional(Pairs{load->name, half(begin)}) : std::nullopt;
     };
     const std::optional<Pairs> a = pairs(factors->a), b = pairs(factors->b);
     if (!a || !b) return;

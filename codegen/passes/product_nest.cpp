@@ -13,8 +13,6 @@ namespace {
 
 constexpr int64_t kLeastRows = 8, kLeastTerms = 16;
 
-bool even(const Expr& e) { return as_const_int(simplify(floormod(e, index_const(2)))) == 0; }
-
 // The pair whose lower half is bf16 `a` and whose upper half is `b`, as an f32.
 Expr paired(const Expr& a, const Expr& b) {
   const Type word{Dtype::kI32, a->type.lanes};
@@ -68,7 +66,7 @@ ProductMatcher::ProductMatcher(const Function& f, const Target& target) : tree_(
         if (e.is(ExprKind::kLoad)) ++loads[e.name];
       });
   for (const Buffer& buffer : f.buffers)
-    if (buffer.access == Access::kIn && buffer.dtype == Dtype::kBF16 && even(buffer.extent) &&
+    if (buffer.access == Access::kIn && buffer.dtype == Dtype::kBF16 && provably_even(buffer.extent) &&
         loads[buffer.name] == 1)
       pairable_.insert(buffer.name);
 }
@@ -142,7 +140,7 @@ std::optional<Factor> ProductMatcher::factor_of(const Expr& e, const For& terms,
     return out;
   }
   const Expr begin = substitute(out.index, {{terms.var, index_const(0)}});
-  if (!even(begin) || pairable_.count(out.buffer) == 0) return std::nullopt;
+  if (!provably_even(begin) || pairable_.count(out.buffer) == 0) return std::nullopt;
   out.dtype = Dtype::kF32;
   out.index = simplify(floordiv(begin, index_const(2))) + make_var(terms.var);
   return out;

@@ -86,6 +86,7 @@ TEST(LoopText, OnlyOutputsAreStreamed) {
   EXPECT_EQ(print(f), text);
   EXPECT_NO_THROW(verify(f));
   EXPECT_THROW(verify(parse_function("func f(in x: f32[8] streamed) {\n}\n")), InternalError);
+  EXPECT_THROW(verify(parse_function("func f(in x: f32[8]) {\n  call prefetch(3)\n}\n")), InternalError);
 }
 
 TEST(LoopText, ExpressionsRoundTrip) {
