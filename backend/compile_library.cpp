@@ -22,8 +22,8 @@ bool Compiler::is_static_operand(const Node& node, int k) const {
 }
 
 // Many rows of bf16, terms side by side, that block_products multiplies in pairs: as fast as the library on
-// packed weights, and faster than it packs them (Zen 4, 1024 rows, 768 x 3072: 449, 441 and 410 GFLOP/s; 128
-// rows 430, 441 and 390). Not where the library has tiles (AMX), which an artifact may find where it runs.
+// packed weights, and faster than it packs them (Zen 4, 1024 rows, 768 x 3072: 448, 429 and 385 GFLOP/s; 128
+// rows 434, 439 and 392). Not where the library has tiles (AMX), which an artifact may find where it runs.
 bool Compiler::multiplies_pairs(int32_t n) const {
   constexpr int64_t kLeastRows = 96, kLeastColumns = 64, kLeastTerms = 64;
   const Node& node = g_.nodes[n];

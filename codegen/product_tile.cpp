@@ -16,28 +16,35 @@ bool rows_crowd_cache(int64_t bytes_apart) {
   return bytes_apart % kApart == 0;
 }
 
+std::vector<Expr> add_sums(const ProductTile& tile, For& loop, std::string_view base, Names& names) {
+  const Type type = tile.b.front()->type;
+  const Expr zero = make_broadcast(make_const({type.dtype}, 0), type.lanes);
+  std::vector<Expr> sums;
+  loop.reduction.emplace();
+  for (size_t i = 0; i < tile.a.size() * tile.b.size(); ++i) {
+    const std::string name = names.fresh(base);
+    sums.push_back(make_var(name, type));
+    loop.reduction->states.push_back({name, type, tile.start.empty() ? zero : tile.start[i], zero});
+    loop.reduction->merge.push_back(
+        make_apply(ScalarOp::add_, {sums.back(), make_var(name + ".other", type)}));
+  }
+  return sums;
+}
+
 std::vector<Expr> multiply(const ProductTile& tile, Names& names, std::vector<Stmt>& out) {
   For term = tile.term;
   std::vector<Stmt> body;
-  std::vector<Expr> columns, sums;
+  std::vector<Expr> columns;
   for (const Expr& b : tile.b) {
     body.push_back(Let{names.fresh("b_vector"), b});
     columns.push_back(make_var(std::get<Let>(body.back()).name, b->type));
   }
-  const Type type = tile.b.front()->type;
-  const Expr zero = make_broadcast(make_const({type.dtype}, 0), type.lanes);
+  const std::vector<Expr> sums = add_sums(tile, term, "sum", names);
   const ScalarOp op = tile.pairs ? ScalarOp::dot_bf16_ : ScalarOp::fma_;
-  term.reduction.emplace();
-  for (const Expr& a : tile.a)
-    for (const Expr& b : columns) {
-      const std::string name = names.fresh("sum");
-      const Expr state = make_var(name, type);
-      term.reduction->states.push_back(
-          {name, type, tile.start.empty() ? zero : tile.start[sums.size()], zero});
-      term.reduction->yield.push_back(make_apply(op, {make_broadcast(a, type.lanes), b, state}));
-      term.reduction->merge.push_back(make_apply(ScalarOp::add_, {state, make_var(name + ".other", type)}));
-      sums.push_back(state);
-    }
+  for (size_t i = 0; i < sums.size(); ++i) {
+    const Expr &a = tile.a[i / columns.size()], &b = columns[i % columns.size()];
+    term.reduction->yield.push_back(make_apply(op, {make_broadcast(a, b->type.lanes), b, sums[i]}));
+  }
   term.body = make_block(std::move(body));
   out.emplace_back(std::move(term));
   return sums;

@@ -2,6 +2,7 @@
 // stay in registers while one loop runs over the terms.
 #pragma once
 
+#include <string_view>
 #include <vector>
 
 #include "codegen/loop/ir.h"
@@ -27,6 +28,10 @@ struct ProductTile {
   std::vector<Expr> start;  // of the sums, row by row; empty: zeros
   bool pairs = false;       // a and b are pairs of bf16, two terms in one
 };
+
+// Gives `loop` a state for each sum of the tile, named after `base`; they begin as tile.start says. What they
+// become is the caller's to yield. Returns them, row by row.
+std::vector<Expr> add_sums(const ProductTile& tile, For& loop, std::string_view base, Names& names);
 
 //   for term reduce(rows x vectors states) { let b } yield(fma(a[row], b[vector], state))     # or dot_bf16
 //

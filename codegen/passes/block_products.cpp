@@ -24,6 +24,7 @@
 #include <algorithm>
 #include <functional>
 
+#include "codegen/passes/loop_nest.h"
 #include "codegen/passes/passes.h"
 #include "codegen/passes/product_nest.h"
 #include "codegen/product_tile.h"
@@ -40,8 +41,6 @@ struct Sizes {
   int64_t rows;         // in a block
 };
 
-constexpr int64_t kFewRows = 8;  // where nobody knows how many
-
 class ProductBlocker {
  public:
   ProductBlocker(const Function& f, const Target& target)
@@ -56,11 +55,8 @@ class ProductBlocker {
       body.push_back(product ? Stmt(blocked(*product)) : stmt);
     }
     out.body = make_block(std::move(body));
-    for (Buffer& buffer : out.buffers) {
-      if (products_.paired().count(buffer.name) == 0) continue;
-      buffer.dtype = Dtype::kF32;
-      buffer.extent = simplify(floordiv(buffer.extent, index_const(2)));
-    }
+    for (Buffer& buffer : out.buffers)
+      if (products_.paired().count(buffer.name) > 0) declare_pairs(buffer);
     return out;
   }
 
@@ -130,7 +126,7 @@ class ProductBlocker {
     const Expr tile = index_const(s.tile);
     s.block_rows = simplify(ceildiv(ceildiv(row_count, row_blocks), tile) * tile);
 
-    const int64_t least_rows = std::min(as_const_int(s.block_rows).value_or(kFewRows), most.rows);
+    const int64_t least_rows = std::min(as_const_int(s.block_rows).value_or(kLeastRows), most.rows);
     const int64_t block_terms = least_rows * s.most_panels * s.width * all_terms;
     For block{.var = names_.fresh("block"), .kind = ForKind::kParallel};
     block.grain = std::max<int64_t>(kGrainTerms / block_terms, 1);
@@ -223,7 +219,7 @@ class ProductBlocker {
     const Expr k = make_var(term.var), j = make_var(column.var);
     std::vector<Stmt> body;
     const Expr first = let(body, "first_column", first_column(p, s, make_var(panel.var)));
-    const Expr from = p.b.at({{p.columns().var, first + j}, {p.terms.var, begin + k}}, p.terms.var);
+    const Expr from = p.b.at({{p.columns().var, first + j}}, p.terms.var, begin + k);
     const Expr to = (make_var(panel.var) * index_const(s.terms) + k) * index_const(s.width) + j;
     column.body = make_block({Store{s.packed, simplify(to), from, nullptr}});
     term.body = make_block({std::move(column)});
@@ -248,15 +244,15 @@ class ProductBlocker {
 
     std::vector<Stmt> rows, body;
     ProductTile product{.term = term, .pairs = p.pairs};
-    const auto a_row = [&](const Expr& r, const Expr& term) {
+    const auto a_row = [&](const Expr& r) {
       const Expr row = min(make_var(tile.var) * tile_size + r, s.rows - index_const(1));
-      return substitute(p.a.index, {{p.rows().var, s.first_row + row}, {p.terms.var, begin + term}});
+      return substitute(p.a.index, {{p.rows().var, s.first_row + row}, {p.terms.var, begin}});
     };
     const bool copies = crowds_cache(p);
     if (copies) {
       For row = loop("row", tile_size), copied = vector_loop("copied", terms, p);
       std::vector<Stmt> copy;
-      const Expr at = let(copy, "a_row", a_row(make_var(row.var), index_const(0))), k = make_var(copied.var);
+      const Expr at = let(copy, "a_row", a_row(make_var(row.var))), k = make_var(copied.var);
       copied.body = make_block({Store{s.tile_a, simplify(make_var(row.var) * index_const(s.terms) + k),
                                       make_load(p.a.buffer, dtype, simplify(at + k)), nullptr}});
       copy.emplace_back(std::move(copied));
@@ -264,11 +260,10 @@ class ProductBlocker {
       rows.emplace_back(std::move(row));
     }
     for (int64_t r = 0; r < s.tile; ++r) {
-      const Expr row = index_const(r);
       if (copies) {
         product.a.push_back(make_load(s.tile_a, dtype, k + index_const(r * s.terms)));
       } else {
-        const Expr at = let(rows, "a_row", a_row(row, index_const(0)));
+        const Expr at = let(rows, "a_row", a_row(index_const(r)));
         const Expr step = *LoopTree::stride(p.a.index, p.terms.var);
         product.a.push_back(make_load(p.a.buffer, dtype, simplify(at + k * step)));
       }
@@ -290,8 +285,8 @@ class ProductBlocker {
     std::vector<Expr> sums;
     if (p.pairs) {
       const auto next = [&](const Expr& line) { return next_line(p, s, piece, line); };
-      sums = multiply_in_runs(std::move(product), make_var(tile.var) * share(panel_lines(p, s), tiles),
-                              share(panel_lines(p, s), tiles), next, body);
+      const Expr lines = simplify(ceildiv(index_const(panel_lines(p, s)), tiles));
+      sums = multiply_in_runs(std::move(product), make_var(tile.var) * lines, lines, next, body);
     } else {
       sums = loop::multiply(product, names_, body);
     }
@@ -323,25 +318,13 @@ class ProductBlocker {
     product.term.begin = simplify(make_var(run.var) * step);
     product.term.end = simplify(product.term.begin + step);
     if (as_const_int(simplify(floormod(terms, step))) != 0) product.term.end = min(product.term.end, terms);
-    const Type type = product.b.front()->type;
-    const Expr zero = make_broadcast(make_const({type.dtype}, 0), type.lanes);
-    std::vector<Expr> sums;
-    run.reduction.emplace();
-    for (size_t i = 0; i < product.a.size() * product.b.size(); ++i) {
-      const std::string name = names_.fresh("total");
-      sums.push_back(make_var(name, type));
-      run.reduction->states.push_back({name, type, product.start.empty() ? zero : product.start[i], zero});
-      run.reduction->merge.push_back(
-          make_apply(ScalarOp::add_, {sums.back(), make_var(name + ".other", type)}));
-    }
+    const std::vector<Expr> sums = loop::add_sums(product, run, "total", names_);
     product.start = sums;
     run.reduction->yield = loop::multiply(product, names_, body);
     run.body = make_block(std::move(body));
     out.emplace_back(std::move(run));
     return sums;
   }
-
-  static Expr share(int64_t all, const Expr& of) { return simplify(ceildiv(index_const(all), of)); }
 
   // A panel lies in memory as its columns of terms side by side, or as its terms of columns side by side.
   static constexpr int64_t kLine = 64;

@@ -102,6 +102,21 @@ std::optional<Factors> summed_factors(const For& loop, Substitution lets) {
   return Factors{product->args[0], product->args[1]};
 }
 
+std::map<std::string, int> count_loads(const Block& block) {
+  std::map<std::string, int> counts;
+  visit(
+      block, [](const Stmt&) {},
+      [&](const ExprNode& e) {
+        if (e.is(ExprKind::kLoad)) ++counts[e.name];
+      });
+  return counts;
+}
+
+void declare_pairs(Buffer& buffer) {
+  buffer.dtype = Dtype::kF32;
+  buffer.extent = simplify(floordiv(buffer.extent, index_const(2)));
+}
+
 Block replace_loop(const Block& block, const std::string& var,
                    const std::function<std::vector<Stmt>(For)>& fn) {
   bool found = false;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -56,7 +57,11 @@ Block replace_loop(const Block& block, const std::string& var,
 // What every variable of a function lies within: symbols are at least 1, loop variables between their bounds.
 Ranges variable_ranges(const Function& f);
 
-bool loads(const Expr& e);  // does it read a buffer?
+bool loads(const Expr& e);                                   // does it read a buffer?
+std::map<std::string, int> count_loads(const Block& block);  // by buffer
+
+// The buffer, of bf16 and an even number of them, as one of half as many f32, each the bits of a pair.
+void declare_pairs(Buffer& buffer);
 
 // Copies of everything bound inside, under names not used in the function so far.
 Block fresh_copy(const Block& block, Names& names);

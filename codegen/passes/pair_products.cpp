@@ -23,8 +23,6 @@ namespace {
 
 Expr half(const Expr& e) { return simplify(floordiv(e, index_const(2))); }
 
-using LoadCounts = std::map<std::string, int>;  // by buffer
-
 // A load of bf16 along the terms, from an even position on: where its pairs begin.
 struct Pairs {
   std::string buffer;
@@ -33,16 +31,8 @@ struct Pairs {
 
 struct Product {
   Pairs a, b;
-  LoadCounts loads;  // in the loop that sums it up
+  std::map<std::string, int> loads;  // by buffer, in the loop that sums it up
 };
-
-void count_loads(const Block& block, LoadCounts& counts) {
-  visit(
-      block, [](const Stmt&) {},
-      [&](const ExprNode& e) {
-        if (e.is(ExprKind::kLoad)) ++counts[e.name];
-      });
-}
 
 class ProductPairer {
  public:
@@ -52,11 +42,8 @@ class ProductPairer {
     find();
     keep_whole_buffers();
     Function out = f_;
-    for (Buffer& buffer : out.buffers) {
-      if (uses_.count(buffer.name) == 0) continue;
-      buffer.dtype = Dtype::kF32;
-      buffer.extent = half(buffer.extent);
-    }
+    for (Buffer& buffer : out.buffers)
+      if (uses_.count(buffer.name) > 0) declare_pairs(buffer);
     out.body = transform(
         f_.body, [](const Expr& e) { return e; },
         [&](Stmt stmt) -> std::vector<Stmt> {
@@ -77,7 +64,7 @@ class ProductPairer {
       if (const auto* loop = std::get_if<For>(&s)) match(*loop, inputs);
     };
     visit(f_.body, stmt, nullptr);
-    count_loads(f_.body, loads_);
+    loads_ = count_loads(f_.body);
   }
 
   void match(const For& loop, const std::set<std::string>& inputs) {
@@ -95,8 +82,7 @@ class ProductPairer {
     };
     const std::optional<Pairs> a = pairs(factors->a), b = pairs(factors->b);
     if (!a || !b) return;
-    Product product{*a, *b, {}};
-    count_loads(make_block({loop}), product.loads);
+    Product product{*a, *b, count_loads(make_block({loop}))};
     if (product.loads.size() == (a->buffer == b->buffer ? 1 : 2)) products_[loop.var] = std::move(product);
   }
 
@@ -139,7 +125,7 @@ class ProductPairer {
 
   const Function& f_;
   std::map<std::string, Product> products_;  // by the variable of the loop
-  LoadCounts loads_, uses_;                  // everywhere, and in the products
+  std::map<std::string, int> loads_, uses_;  // everywhere, and in the products
 };
 
 }  // namespace

@@ -1,7 +1,6 @@
 #include "codegen/passes/product_nest.h"
 
 #include <algorithm>
-#include <map>
 
 #include "codegen/loop/simplify.h"
 #include "codegen/passes/loop_nest.h"
@@ -11,7 +10,7 @@ namespace ipex::loop {
 
 namespace {
 
-constexpr int64_t kLeastRows = 8, kLeastTerms = 16;
+constexpr int64_t kLeastTerms = 16;
 
 // The pair whose lower half is bf16 `a` and whose upper half is `b`, as an f32.
 Expr paired(const Expr& a, const Expr& b) {
@@ -42,29 +41,19 @@ bool is_widened_bf16(const Expr& e) {
 
 std::optional<int64_t> extent(const For& loop) { return as_const_int(simplify(loop.end - loop.begin)); }
 
-Expr Factor::at(const Substitution& variables, const std::string& term) const {
-  const auto load = [&](const Substitution& s) {
-    return make_load(buffer, dtype, simplify(substitute(index, s)));
+Expr Factor::at(Substitution variables, const std::string& term_variable, const Expr& term) const {
+  const auto load = [&](const Expr& at) {
+    variables[term_variable] = at;
+    return make_load(buffer, dtype, simplify(substitute(index, variables)));
   };
-  if (!apart) return load(variables);
-  const auto number = [&](int64_t which) {
-    Substitution s = variables;
-    const auto found = s.find(term);
-    const Expr pair = found == s.end() ? make_var(term) : found->second;
-    s[term] = pair * index_const(2) + index_const(which);
-    return load(s);
-  };
-  return paired(number(0), number(1));
+  if (!apart) return load(term);
+  const Expr first = term * index_const(2);
+  return paired(load(first), load(first + index_const(1)));
 }
 
 // Input buffers that one load reads may be declared as pairs.
 ProductMatcher::ProductMatcher(const Function& f, const Target& target) : tree_(f), target_(target) {
-  std::map<std::string, int> loads;
-  visit(
-      f.body, [](const Stmt&) {},
-      [&](const ExprNode& e) {
-        if (e.is(ExprKind::kLoad)) ++loads[e.name];
-      });
+  std::map<std::string, int> loads = count_loads(f.body);
   for (const Buffer& buffer : f.buffers)
     if (buffer.access == Access::kIn && buffer.dtype == Dtype::kBF16 && provably_even(buffer.extent) &&
         loads[buffer.name] == 1)

@@ -23,9 +23,11 @@ struct Factor {
   Expr index;
   bool apart = false;
 
-  // With the loop variables replaced, `term` being that of the loop over the terms.
-  Expr at(const Substitution& variables, const std::string& term) const;
+  // At `term`, which stands for the variable of the loop over the terms, with the other variables replaced.
+  Expr at(Substitution variables, const std::string& term_variable, const Expr& term) const;
 };
+
+inline constexpr int64_t kLeastRows = 8;  // of a product
 
 struct Product {
   std::vector<For> levels;  // without bodies
