@@ -10,19 +10,19 @@
 //           for i in rows { for j in columns { let s = sums[i][j]; rest } } }
 //
 // As it stands the nest reads a column of b for every element, and at best keeps one row of sums in
-// registers. A tile of R rows by two vectors of columns loads two vectors and R scalars for 2*R fused
-// multiply-adds; a panel of b stays in L1 while the rows pass, the sums and all panels of a block in L2. This
-// is the layered scheme of Goto and van de Geijn (Anatomy of High-Performance Matrix Multiplication, 2008); a
-// is read where it lies, as a tile of it is used for several panels at once, unless its rows crowd L1.
+// registers. A tile of R rows by V vectors of columns loads V vectors and R scalars for R*V fused
+// multiply-adds; a panel of b streams from L2 for each tile, beside the part of it that is packed next, which
+// is asked for meanwhile. This is the layered scheme of Goto and van de Geijn (Anatomy of High-Performance
+// Matrix Multiplication, 2008) with b in the place of a; a is read where it lies.
 //
 // Edges cost no second micro-kernel. Rows beyond the last one are the last one again, and their sums are
 // dropped. The last panel ends with the last column, so that its first columns may be the previous panel's
 // too; `rest` runs once for each element, as before.
 //
-// Of bf16 a term is a pair (product_nest.h), multiplied by dot_bf16, and the next block's panel is asked for
-// while a block multiplies.
+// Of bf16 a term is a pair (product_nest.h), multiplied by dot_bf16.
 #include <algorithm>
 #include <functional>
+#include <span>
 
 #include "codegen/passes/loop_nest.h"
 #include "codegen/passes/passes.h"
@@ -65,31 +65,38 @@ class ProductBlocker {
 
   int lanes(const Product& p) const { return target_.lanes(p.dtype()); }
 
-  // Of numbers, a panel stays in L1 with the rows that pass it, the sums of a block beside its panels in L2.
-  //
-  // Pairs need half the loads a multiplication: one panel, of all terms where they fit, streams from L2
-  // beside the next one.
   Sizes sizes(const Product& p) const {
-    if (!p.pairs) return {tile_rows(target_), kTileVectors, 4, 12 << 10, 240};
-    const auto [rows, vectors] = pair_tile(p);
-    return {rows, vectors, 1, target_.l2_bytes / 8, 512};
+    const auto [rows, vectors] = tile_shape(p);
+    const int64_t width = vectors * lanes(p) * itemsize(p.dtype());
+    // Terms that lie far apart are copied in four lines at a time, which 16 columns of f32 do not fill.
+    const int64_t panels = !p.pairs && terms_apart(p) ? (4 * kLine + width - 1) / width : 1;
+    return {rows, vectors, panels, target_.l2_bytes / (p.pairs ? 8 : 4) / panels, 512};
   }
 
-  // Both have 24 sums. A tile reads rows + vectors registers for its products, which 452 and 421 GFLOP/s of
-  // six by four and twelve by two show (two Zen 4 cores, 1024 rows, 768 x 3072), and rows and columns beyond
-  // the last are multiplied for nothing.
-  std::pair<int64_t, int64_t> pair_tile(const Product& p) const {
+  // Rows and columns beyond the last are multiplied for nothing; a shape that wastes less takes precedence
+  // over one that multiplies faster.
+  std::pair<int64_t, int64_t> tile_shape(const Product& p) const {
+    struct Candidate {
+      int64_t rows, vectors;
+      double time;  // of a product that fills the tiles, relative to the fastest shape's
+    };
+    // Zen 4: bf16, 1024 rows, 768 x 3072: 452, 446 and 421 GFLOP/s. Zen 3: f32, 6 to 200 rows.
+    static constexpr Candidate kWide[] = {{6, 4, 1}, {8, 3, 1.02}, {12, 2, 1.07}},
+                               kNarrow[] = {{6, 2, 1}, {4, 3, 1.02}};
+    const auto shapes = target_.vector_registers >= 32 ? std::span<const Candidate>(kWide) : kNarrow;
     const auto rows = extent(p.rows());
-    const auto cost = [&](int64_t r, int64_t v) {
-      constexpr double kRead = 0.36;  // of a product's time
+    const int64_t columns = *extent(p.columns());
+    const auto time = [&](const Candidate& c) {
+      const int64_t width = c.vectors * lanes(p);
       const auto waste = [](int64_t n, int64_t step) {
         return static_cast<double>((n + step - 1) / step * step) / static_cast<double>(n);
       };
-      return waste(*rows, r) * waste(*extent(p.columns()), v * lanes(p)) *
-             (1 + kRead * static_cast<double>(r + v) / static_cast<double>(r * v));
+      constexpr double kNever = 1e9;  // a panel has as many columns
+      return width > columns ? kNever : c.time * (rows ? waste(*rows, c.rows) : 1) * waste(columns, width);
     };
-    const bool high = rows && cost(8, kPairVectors - 1) < cost(6, kPairVectors);
-    return high ? std::pair(8, kPairVectors - 1) : std::pair(6, kPairVectors);
+    const auto best = std::min_element(shapes.begin(), shapes.end(),
+                                       [&](const auto& x, const auto& y) { return time(x) < time(y); });
+    return {best->rows, best->vectors};
   }
 
   // What one block works on, as expressions over the variables bound at its start.
@@ -101,7 +108,7 @@ class ProductBlocker {
     Expr first_row, rows;   // in the row loop's range; rows there are
     Expr block_rows;        // rows of a block, whole tiles
     Expr column_block, panels;
-    std::string sums, packed, tile_a;
+    std::string sums, packed;
   };
 
   static Expr min(Expr a, Expr b) { return make_apply(ScalarOp::min_, {std::move(a), std::move(b)}); }
@@ -160,7 +167,6 @@ class ProductBlocker {
     };
     s.sums = alloc("sums", min(s.block_rows, most_rows) * index_const(s.most_panels * s.width));
     s.packed = alloc("panels", index_const(s.most_panels * s.terms * s.width));
-    if (crowds_cache(p)) s.tile_a = alloc("tile_a", index_const(s.tile * s.terms));
     if (s.pieces > 1) body.emplace_back(clear(p, s));
     body.emplace_back(add_pieces(p, s));
     body.emplace_back(finish(p, s));
@@ -228,13 +234,6 @@ class ProductBlocker {
     return panel;
   }
 
-  // Six rows of pairs leave room, and their copy would serve one panel only.
-  static bool crowds_cache(const Product& p) {
-    const auto apart = LoopTree::constant_stride(p.a.index, p.rows().var);
-    return !p.pairs && LoopTree::constant_stride(p.a.index, p.terms.var) == 1 && apart &&
-           rows_crowd_cache(*apart * itemsize(p.dtype()));
-  }
-
   For multiply(const Product& p, const Shape& s, const Expr& piece, const Expr& begin, const Expr& terms) {
     const int64_t vectors = s.width / lanes(p);
     const Expr tile_size = index_const(s.tile), tiles = simplify(ceildiv(s.rows, tile_size));
@@ -248,25 +247,10 @@ class ProductBlocker {
       const Expr row = min(make_var(tile.var) * tile_size + r, s.rows - index_const(1));
       return substitute(p.a.index, {{p.rows().var, s.first_row + row}, {p.terms.var, begin}});
     };
-    const bool copies = crowds_cache(p);
-    if (copies) {
-      For row = loop("row", tile_size), copied = vector_loop("copied", terms, p);
-      std::vector<Stmt> copy;
-      const Expr at = let(copy, "a_row", a_row(make_var(row.var))), k = make_var(copied.var);
-      copied.body = make_block({Store{s.tile_a, simplify(make_var(row.var) * index_const(s.terms) + k),
-                                      make_load(p.a.buffer, dtype, simplify(at + k)), nullptr}});
-      copy.emplace_back(std::move(copied));
-      row.body = make_block(std::move(copy));
-      rows.emplace_back(std::move(row));
-    }
     for (int64_t r = 0; r < s.tile; ++r) {
-      if (copies) {
-        product.a.push_back(make_load(s.tile_a, dtype, k + index_const(r * s.terms)));
-      } else {
-        const Expr at = let(rows, "a_row", a_row(index_const(r)));
-        const Expr step = *LoopTree::stride(p.a.index, p.terms.var);
-        product.a.push_back(make_load(p.a.buffer, dtype, simplify(at + k * step)));
-      }
+      const Expr at = let(rows, "a_row", a_row(index_const(r)));
+      const Expr step = *LoopTree::stride(p.a.index, p.terms.var);
+      product.a.push_back(make_load(p.a.buffer, dtype, simplify(at + k * step)));
     }
     const auto vector_at = [&](const Expr& first, int64_t v) {
       return make_ramp(simplify(first + index_const(v * lanes(p))), index_const(1), lanes(p));
@@ -277,43 +261,50 @@ class ProductBlocker {
     std::vector<Expr> places;
     for (int64_t r = 0; r < s.tile; ++r) {
       const Expr row = make_var(tile.var) * tile_size + index_const(r);
-      for (int64_t v = 0; v < vectors; ++v) {
+      for (int64_t v = 0; v < vectors; ++v)
         places.push_back(vector_at(sum_at(s, row, make_var(panel.var)), v));
-        if (s.pieces > 1) product.start.push_back(make_load(s.sums, dtype, places.back()));
-      }
     }
     std::vector<Expr> sums;
-    if (p.pairs) {
-      const auto next = [&](const Expr& line) { return next_line(p, s, piece, line); };
-      const Expr lines = simplify(ceildiv(index_const(panel_lines(p, s)), tiles));
-      sums = multiply_in_runs(std::move(product), make_var(tile.var) * lines, lines, next, body);
+    const bool packs_again = s.pieces > 1 || s.columns > s.most_panels * s.width;
+    if (packs_again) {
+      const Expr passes = simplify(ceildiv(s.block_rows, tile_size) * index_const(s.most_panels)),
+                 pass = make_var(tile.var) * index_const(s.most_panels) + make_var(panel.var);
+      sums = multiply_in_runs(std::move(product), packed_next(p, s, piece, pass, passes), body);
     } else {
       sums = loop::multiply(product, names_, body);
     }
-    for (size_t i = 0; i < sums.size(); ++i) body.push_back(Store{s.sums, places[i], sums[i], nullptr});
+    // A piece's sum begins at zero: long sums of terms one by one lose digits.
+    for (size_t i = 0; i < sums.size(); ++i) {
+      const Expr sum =
+          s.pieces > 1 ? make_apply(ScalarOp::add_, {make_load(s.sums, dtype, places[i]), sums[i]}) : sums[i];
+      body.push_back(Store{s.sums, places[i], sum, nullptr});
+    }
     panel.body = make_block(std::move(body));
     rows.emplace_back(std::move(panel));
     tile.body = make_block(std::move(rows));
     return tile;
   }
 
-  // The tile's terms, a run after the other. Before each run a few of the `lines` from `first_line` on are
-  // asked for, parts of the panel that is packed next: weights come from memory, and packing would wait for
-  // them as long as a seventh of the products of 128 rows take. All at once they would keep this panel's own
-  // lines from L1.
+  // Lines of memory that are asked for during one pass of a tile over a panel, by their number.
+  struct Ahead {
+    Expr lines;
+    std::function<Expr(const Expr& line)> at;  // a load from one
+  };
+
+  // The tile's terms, a run after the other. Before each run a few of the lines `ahead` are asked for:
+  // weights come from memory, and packing would wait for them as long as a tenth of the products of 128 rows
+  // take. All at once they would keep this panel's own lines from L1.
   //
   //   for run reduce(sums) { prefetch(..)  for term in run reduce(sums) {..} } yield(sums)
-  std::vector<Expr> multiply_in_runs(ProductTile product, const Expr& first_line, const Expr& lines,
-                                     const std::function<Expr(const Expr& line)>& line_at,
-                                     std::vector<Stmt>& out) {
+  std::vector<Expr> multiply_in_runs(ProductTile product, const Ahead& ahead, std::vector<Stmt>& out) {
     const Expr step = index_const(16), terms = product.term.end, runs = simplify(ceildiv(terms, step)),
-               of_run = simplify(ceildiv(lines, runs));
-    For run = loop("run", runs), fetch = loop("fetch", of_run);
-    std::vector<Stmt> body, fetched;
-    const Expr line = let(fetched, "line", first_line + make_var(run.var) * of_run + make_var(fetch.var));
-    fetched.push_back(Call{std::string(kPrefetch), {line_at(line)}});
-    fetch.body = make_block(std::move(fetched));
-    body.emplace_back(std::move(fetch));
+               of_run = simplify(ceildiv(ahead.lines, runs));
+    For run = loop("run", runs);
+    const Expr first = make_var(run.var) * of_run;
+    For fetch = loop("fetch", min(of_run, ahead.lines - first));
+    const Expr line = ahead.at(simplify(first + make_var(fetch.var)));
+    fetch.body = make_block({Call{std::string(kPrefetch), {line}}});
+    std::vector<Stmt> body{std::move(fetch)};
 
     product.term.begin = simplify(make_var(run.var) * step);
     product.term.end = simplify(product.term.begin + step);
@@ -328,28 +319,35 @@ class ProductBlocker {
 
   // A panel lies in memory as its columns of terms side by side, or as its terms of columns side by side.
   static constexpr int64_t kLine = 64;
-  static int64_t lines_side_by_side(const Product& p, const Shape& s) {
-    const int64_t bytes = (p.b.apart ? s.width : s.terms) * itemsize(p.b.dtype);
-    return (bytes + kLine - 1) / kLine;
-  }
-  static int64_t panel_lines(const Product& p, const Shape& s) {
-    return (p.b.apart ? 2 * s.terms : s.width) * lines_side_by_side(p, s);
-  }
-  // Of the next piece of the panel, or of the next block's first: a load from the line. Those beyond the last
-  // are the last one.
-  static Expr next_line(const Product& p, const Shape& s, const Expr& piece, const Expr& line) {
-    const Expr lines = index_const(lines_side_by_side(p, s)), outer = floordiv(line, lines),
-               inner = floormod(line, lines) * index_const(kLine / itemsize(p.b.dtype));
-    const Expr next = piece + index_const(1), pieces = index_const(s.pieces), one = index_const(1);
-    const Expr first = (s.column_block + floordiv(next, pieces)) * index_const(s.width);
-    const Expr column = min(first + (p.b.apart ? inner : outer), index_const(s.columns) - one);
-    const int64_t in_term = p.b.apart ? 2 : 1;
-    const Expr term =
-        min(floormod(next, pieces) * index_const(s.terms * in_term) + (p.b.apart ? outer : inner),
-            p.terms.end * index_const(in_term) - one);
-    const Expr at =
-        substitute(p.b.index, {{p.columns().var, p.columns().begin + column}, {p.terms.var, term}});
-    return make_load(p.b.buffer, p.b.dtype, simplify(at));
+  static bool terms_apart(const Product& p) { return LoopTree::constant_stride(p.b.index, p.terms.var) != 1; }
+
+  // A share of the next piece of the block's panels, or of the next block's first: rows of lines that lie
+  // side by side, one or more for each of the `passes` or, where there are more passes than rows, a part of
+  // one. Beyond the last row is the last one.
+  Ahead packed_next(const Product& p, const Shape& s, const Expr& piece, const Expr& pass,
+                    const Expr& passes) const {
+    const bool apart = terms_apart(p);
+    const int64_t columns = s.width * s.most_panels, terms = s.terms * (p.b.apart ? 2 : 1);
+    const int64_t in_line = kLine / itemsize(p.b.dtype), rows = apart ? terms : columns,
+                  lines = ((apart ? columns : terms) + in_line - 1) / in_line;
+    const int64_t parts = std::clamp(as_const_int(passes).value_or(1) / rows, int64_t{1}, lines);
+    const int64_t part_lines = (lines + parts - 1) / parts;
+    const Expr pass_rows = simplify(ceildiv(index_const(rows), passes)), one = index_const(1);
+    const auto at = [=, &p, &s](const Expr& line) {
+      const Expr part = index_const(parts), of_part = index_const(part_lines);
+      const Expr row = min(floordiv(pass, part) * pass_rows + floordiv(line, of_part), index_const(rows - 1));
+      const Expr in_row = (floormod(pass, part) * of_part + floormod(line, of_part)) * index_const(in_line);
+      const Expr next = piece + one, pieces = index_const(s.pieces);
+      const Expr column =
+          min((s.column_block + floordiv(next, pieces)) * index_const(columns) + (apart ? in_row : row),
+              index_const(s.columns) - one);
+      const Expr term = min(floormod(next, pieces) * index_const(terms) + (apart ? row : in_row),
+                            p.terms.end * index_const(p.b.apart ? 2 : 1) - one);
+      const Expr index =
+          substitute(p.b.index, {{p.columns().var, p.columns().begin + column}, {p.terms.var, term}});
+      return make_load(p.b.buffer, p.b.dtype, simplify(index));
+    };
+    return {simplify(pass_rows * index_const(part_lines)), at};
   }
 
   // What came after the reduction, for each element.
