@@ -48,9 +48,9 @@ bool Compiler::multiplies_pairs(int32_t n) const {
 // Products that our kernels compute as fast as the library does on packed weights, without a second copy of
 // them in memory.
 //
-// Many rows of f32 on AVX2, by block_products (Zen 3, 768 x 3072, GFLOP/s of ours and of the library on
-// packed weights: 16 rows 106 and 116, 32 rows 145 and 143, 96 rows 179 and 161; on others, 1024 rows 185 and
-// 182). By columns that lie apart the library is 4 % faster where it need not pack.
+// Many rows of f32 on AVX2, by block_products. Zen 3, 768 x 3072, GFLOP/s of ours and of the library on
+// packed weights: 16 rows 106 and 116, 32 rows 145 and 143, 96 rows 179 and 161; on weights as they are, 1024
+// rows 185 and 182; where their columns lie side by side, 256 rows 175 and 90, 1024 rows 180 and 183.
 //
 // One row by weights that together no cache holds, as they come at the pace of memory: each thread reads one
 // stream, of which Zen 4 makes twice the bandwidth of the library's several.
@@ -58,7 +58,7 @@ bool Compiler::multiplies_pairs(int32_t n) const {
 // One row of bf16 by weights whose columns are contiguous, which pair_products multiplies: from caches 1.1 to
 // 1.5 times the library's pace (by weights whose rows are contiguous 0.6).
 bool Compiler::multiplies_best(int32_t n) const {
-  constexpr int64_t kWidth = 32, kLeastRows = 32, kCached = 64 << 20;
+  constexpr int64_t kWidth = 32, kLeastRows = 32, kMostRows = 512, kCached = 64 << 20;
   const Node& node = g_.nodes[n];
   if (multiplies_pairs(n)) return true;
   if (node.op != Op::kMatMul) return false;
@@ -73,7 +73,7 @@ bool Compiler::multiplies_best(int32_t n) const {
     return size(layout_of(node.operands[k]).strides[dim]) == 1;
   };
   if (options_.target.isa == Isa::kAvx2 && dtype == Dtype::kF32 && size(a[0]) >= kLeastRows)
-    return steps_by_one(0, 1) && (is_static || steps_by_one(1, 0));
+    return steps_by_one(0, 1) && (is_static || size(a[0]) < kMostRows || steps_by_one(1, 0));
   if (!is_static) return false;
   const bool one_row = size(a[0]) == 1, streams = weight_bytes_ > kCached;
   if (dtype == Dtype::kBF16)
