@@ -436,7 +436,8 @@ TEST(Memory, LargeResultsAreStreamed) {
   const std::string sum = "%0 = pointwise.add(%x, %y) : f32[64,64]\n";  // three times 16 KB
   EXPECT_TRUE(streamed(sum + "return %0"));
   EXPECT_FALSE(streamed(sum + "return %0", 49 << 10));
-  EXPECT_FALSE(streamed(sum + "%1 = matmul(%0, %y) : f32[64,64]\n return %0, %1"));
+  EXPECT_FALSE(streamed(sum + "%1 = matmul(%0, %y) : f32[64,64]\n"
+                              "%2 = reduce.sum(%1) axes=[0] keepdim=false : f32[64]\n return %0, %2"));
   EXPECT_FALSE(streamed(sum + "return\n mutate %x = %0"));
   EXPECT_FALSE(streamed(sum + "%1 = reduce.sum(%0) axes=[0] keepdim=false : f32[64]\n return %1"));
 }
