@@ -88,10 +88,9 @@ class Formula {
 // Adding it to |t| < 2^22 leaves round(t) in the low bits of the sum.
 constexpr double kRound = 12582912.0;  // 1.5 * 2^23
 
-// e^x = 2^n e^r with |r| <= ln(2)/2. Overflow and denormal results come from the last operation and are
-// rounded once. Where that is a multiplication, p 2^(n + s) is a normal number, with s = 32 below 0, where n
-// >= -150, and s = -1 above, where n <= 128. The bits of 2^(n + s) are the sum that rounds x / ln(2),
-// shifted, since s and the bias are part of it.
+// e^x = 2^n e^r with |r| <= ln(2)/2 and -150 <= n <= 128. Overflow and denormal results come from the last
+// operation and are rounded once. Where that is a multiplication, it is by one of two halves of 2^n, both
+// normal numbers. Their bits are halves of the sum that rounds x / ln(2), since twice the bias is part of it.
 Expr Formula::exp(Expr x) {
   x = let("x", at_least(let("x", at_most(x, 89.0)), -104.0));
   // (e^r - 1 - r) / r^2 on [-ln(2)/2, ln(2)/2], relative error of e^r 2^-28.2
@@ -104,11 +103,12 @@ Expr Formula::exp(Expr x) {
     const Expr n = let("n", sub(fma(x, f(1.44269504), f(kRound)), f(kRound)));
     return make_apply(Op::scale_, {power_of_rest(n), n});
   }
-  const Expr negative = let("negative", make_apply(Op::lt_, {bits(x), i(0)}));
-  const Expr shift = let("shift", select(negative, f(kRound + 127 + 32), f(kRound + 127 - 1)));
-  const Expr k = let("k", fma(x, f(1.44269504), shift));
-  const Expr n = let("n", sub(k, shift));
-  return mul(mul(power_of_rest(n), value(shl(bits(k), i(23)))), select(negative, f(0x1p-32), f(2)));
+  constexpr double kShift = kRound + 2 * 127;
+  const Expr k = let("k", fma(x, f(1.44269504), f(kShift)));
+  const Expr n = let("n", sub(k, f(kShift)));
+  const Expr half = let("half", make_apply(Op::shr_, {bits(k), i(1)}));
+  const Expr other = make_apply(Op::sub_, {bits(k), half});
+  return mul(mul(power_of_rest(n), value(shl(half, i(23)))), value(shl(other, i(23))));
 }
 
 // 2^(a * b + c), well inside the normal range; the caller discards it for NaN. The fraction is taken from the

@@ -34,7 +34,7 @@ Function schedule(const Function& f, const Target& target) {
   return apply_schedule(f, choose_schedule(f, target));
 }
 
-constexpr std::array<LoopPass, 12> kPipeline = {{
+constexpr std::array<LoopPass, 13> kPipeline = {{
     {"simplify", each<simplify>},
     {"distribute", each<distribute>},
     {"collapse_loops", each<collapse_loops>},
@@ -44,6 +44,7 @@ constexpr std::array<LoopPass, 12> kPipeline = {{
     {"tile_reduction", each<tile_reduction>},
     {"vectorize", each<vectorize>},
     {"transpose_loads", each<transpose_loads>},
+    {"prefetch_rows", each<prefetch_rows>},
     {"lower_math", each<lower_math>},
     {"legalize", each<legalize>},
     {"final_simplify", each<simplify>},

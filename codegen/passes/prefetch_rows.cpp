@@ -1,0 +1,132 @@
+// prefetch_rows: a loop that reads a row again asks for the same place of the next row.
+//
+//   for i {                                          for i {
+//     for j reduce(m) { .. x[i*N + j*8 ..] }           for j reduce(m) { .. x[i*N + j*8 ..] }
+//     for j { .. exp(x[i*N + j*8 ..] - m) }    =>      let next = min(i + 1, last)
+//   }                                                  for j { prefetch(x[next*N + j*8])  .. exp(..) }
+//                                                    }
+//
+// The first pass over a row waits for memory, the others compute on what it left in a cache while memory
+// waits for them. The hardware's own prefetch ends with the row: the next one is asked for when it begins.
+#include <algorithm>
+#include <set>
+
+#include "codegen/loop/rewrite.h"
+#include "codegen/loop/simplify.h"
+#include "codegen/passes/loop_tree.h"
+#include "codegen/passes/passes.h"
+
+namespace ipex::loop {
+
+namespace {
+
+constexpr int64_t kLine = 64;
+
+class RowPrefetcher {
+ public:
+  RowPrefetcher(const Function& f, const Target& target) : f_(f), target_(target), tree_(f), names_(f) {}
+
+  Function run() {
+    Function out = f_;
+    out.body = rebuilt(*f_.body);
+    return out;
+  }
+
+ private:
+  // A vector of a row, by the loop over rows and the one along them.
+  struct Read {
+    std::string buffer;
+    Dtype dtype;
+    Expr first;
+    int64_t bytes;
+  };
+
+  Block rebuilt(const BlockNode& block) {
+    std::vector<Stmt> out;
+    for (Stmt stmt : block.stmts) {
+      if (auto* loop = std::get_if<For>(&stmt)) loop->body = rows(*loop);
+      out.push_back(std::move(stmt));
+    }
+    return make_block(std::move(out));
+  }
+
+  Block rows(const For& outer) {
+    std::vector<Stmt> out;
+    std::set<std::string> read, asked_for;
+    const Block inner = rebuilt(*outer.body);
+    for (const Stmt& stmt : inner->stmts) {
+      const auto* along = std::get_if<For>(&stmt);
+      if (!along) {
+        out.push_back(stmt);
+        continue;
+      }
+      std::vector<Stmt> body;
+      const std::vector<Read> reads = reads_of(outer, *along);
+      const std::string next = names_.fresh("next");
+      for (const Read& r : reads)
+        if (read.count(r.buffer) > 0 && asked_for.insert(r.buffer).second)
+          ask(r, {{outer.var, make_var(next)}}, body);
+      if (!body.empty()) out.emplace_back(Let{next, following(outer)});
+      for (const Read& r : reads) read.insert(r.buffer);
+      body.insert(body.end(), along->body->stmts.begin(), along->body->stmts.end());
+      For with_requests = *along;
+      with_requests.body = make_block(std::move(body));
+      out.emplace_back(std::move(with_requests));
+    }
+    return make_block(std::move(out));
+  }
+
+  // Of whole rows that are no more than a part of L2, in buffers that it does not hold.
+  std::vector<Read> reads_of(const For& outer, const For& along) const {
+    std::vector<Read> out;
+    const auto steps = as_const_int(simplify(along.end - along.begin));
+    if (!steps) return out;
+    const auto add = [&](const ExprNode& e) {
+      if (!e.is(ExprKind::kLoad) || e.args.size() != 1 || !e.args[0]->is(ExprKind::kRamp)) return;
+      const Expr &first = e.args[0]->args[0], &step = e.args[0]->args[1];
+      const int64_t bytes = e.type.lanes * itemsize(e.type.dtype);
+      const auto apart = LoopTree::constant_stride(first, outer.var);
+      if (as_const_int(step) == 1 && apart && *apart != 0 &&
+          LoopTree::constant_stride(first, along.var) == e.type.lanes && *steps * bytes >= 4 * kLine &&
+          *steps * bytes <= target_.l2_bytes / 4 && is_large(e.name))
+        out.push_back({e.name, e.type.dtype, first, bytes});
+    };
+    for (const Stmt& stmt : along.body->stmts)
+      if (!std::holds_alternative<For>(stmt)) visit(make_block({stmt}), [](const Stmt&) {}, add);
+    if (along.reduction)
+      for (const Expr& e : along.reduction->yield) visit(e, add);
+    return out;
+  }
+
+  bool is_large(const std::string& name) const {
+    const auto buffer =
+        std::find_if(f_.buffers.begin(), f_.buffers.end(), [&](const Buffer& b) { return b.name == name; });
+    if (buffer == f_.buffers.end() || tree_.writes(name)) return false;
+    const auto extent = as_const_int(buffer->extent);
+    return !extent || *extent * itemsize(buffer->dtype) > target_.l2_bytes;
+  }
+
+  static Expr following(const For& outer) {
+    const Expr one = index_const(1);
+    return simplify(make_apply(ScalarOp::min_, {make_var(outer.var) + one, outer.end - one}));
+  }
+
+  static void ask(const Read& read, const Substitution& next, std::vector<Stmt>& out) {
+    const Expr there = substitute(read.first, next);
+    for (int64_t line = 0; line < read.bytes; line += kLine) {
+      const Expr at = simplify(there + index_const(line / itemsize(read.dtype)));
+      out.push_back(Call{std::string(kPrefetch), {make_load(read.buffer, read.dtype, at)}});
+    }
+  }
+
+  const Function& f_;
+  const Target& target_;
+  LoopTree tree_;
+  Names names_;
+};
+
+}  // namespace
+
+Function prefetch_rows(const Function& f, const Target& target) { return RowPrefetcher(f, target).run(); }
+
+}  // namespace ipex::loop
