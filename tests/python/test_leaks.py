@@ -123,9 +123,9 @@ def test_packed_weights_are_shared_and_freed_with_the_weight(compiled):
     layer = torch.nn.Linear(512, 512)
     run = compiled(layer, dynamic=False)
     with torch.no_grad():
-        run(torch.randn(32, 512))
+        run(torch.randn(8, 512))
         packed = live()
-        run(torch.randn(64, 512))
+        run(torch.randn(16, 512))
         assert live() < packed + layer.weight.nbytes // 2, "the second batch size packed the weights again"
         del layer, run
         gc.collect()
