@@ -80,7 +80,7 @@ class Compiler {
   void share_operand(Value v, const loop::Function& f, const std::string& out,
                      const std::vector<int>& buffers, std::set<int>& taken);
   // Marks a large result of the graph, whose memory is its own, as streamed.
-  void stream(loop::Function& f, const std::string& out, int buffer) const;
+  void stream_results(loop::Function& f, int32_t n);
 
   // ---- compile_batches.cpp ----
 

@@ -436,6 +436,10 @@ TEST(Memory, LargeResultsAreStreamed) {
   const std::string sum = "%0 = pointwise.add(%x, %y) : f32[64,64]\n";  // three times 16 KB
   EXPECT_TRUE(streamed(sum + "return %0"));
   EXPECT_FALSE(streamed(sum + "return %0", 49 << 10));
+  const std::string three =
+      sum + "%1 = pointwise.mul(%x, %y) : f32[64,64]\n%2 = pointwise.sub(%x, %y) : f32[64,64]\n";
+  EXPECT_TRUE(streamed(three + "return %0, %1"));
+  EXPECT_EQ(streamed(three + "return %0, %1, %2"), options().target.vector_bytes == 64) << "parts of lines";
   EXPECT_FALSE(streamed(sum + "%1 = matmul(%0, %y) : f32[64,64]\n"
                               "%2 = reduce.sum(%1) axes=[0] keepdim=false : f32[64]\n return %0, %2"));
   EXPECT_FALSE(streamed(sum + "return\n mutate %x = %0"));
