@@ -81,6 +81,13 @@ class RowPrefetcher {
     std::vector<Read> out;
     const auto steps = as_const_int(simplify(along.end - along.begin));
     if (!steps) return out;
+    // What is asked for at the start of an iteration cannot wait for names that it binds.
+    const auto known = [&](const Expr& index) {
+      return std::none_of(along.body->stmts.begin(), along.body->stmts.end(), [&](const Stmt& stmt) {
+        const auto* bound = std::get_if<Let>(&stmt);
+        return bound && uses(index, bound->name);
+      });
+    };
     const auto add = [&](const ExprNode& e) {
       if (!e.is(ExprKind::kLoad) || e.args.size() != 1 || !e.args[0]->is(ExprKind::kRamp)) return;
       const Expr &first = e.args[0]->args[0], &step = e.args[0]->args[1];
@@ -88,7 +95,7 @@ class RowPrefetcher {
       const auto apart = LoopTree::constant_stride(first, outer.var);
       if (as_const_int(step) == 1 && apart && *apart != 0 &&
           LoopTree::constant_stride(first, along.var) == e.type.lanes && *steps * bytes >= 4 * kLine &&
-          *steps * bytes <= target_.l2_bytes / 4 && is_large(e.name))
+          *steps * bytes <= target_.l2_bytes / 4 && is_large(e.name) && known(first))
         out.push_back({e.name, e.type.dtype, first, bytes});
     };
     for (const Stmt& stmt : along.body->stmts)
