@@ -3,11 +3,12 @@
 // Algorithms for computing the sample variance, 1983). What is made of several short rows merges theirs:
 //
 //   mean = mean of the rows' means
-//   squares = sum of the rows' squares + size of a row * sum of (a row's mean - mean)^2
+//   squares = sum of the rows' squares + size of a row * squares of the rows' means about the mean
 //
 // A single long row keeps the one pass over memory. Runs after plan_layouts: rows are those of memory.
 #include <algorithm>
 #include <functional>
+#include <limits>
 #include <map>
 #include <optional>
 
@@ -92,22 +93,43 @@ class VarianceSplitter {
       const Type type = new_.type(a);
       return add(Op::kPointwise, name, {a, expand(b, type)}, type);
     };
-    const auto about = [&](Value v, Value mean) {
-      const Value centred = apply("sub", v, mean);
-      return add(Op::kPointwise, "mul", {centred, centred}, new_.type(v));
+    // What lies along some axes: the mean, and the squares about it. The sum about a mean that is off by its
+    // rounding says by how much: a row of one value then has that value as its mean, and no variance. Sums of
+    // one value of a half type are exact as they are.
+    struct Moments {
+      Value mean, squares;
     };
-    const Value row_mean = reduce("mean", x, split.row);
-    const Value mean = reduce("mean", row_mean, split.merged);
-    Value squares = reduce("sum", about(x, row_mean), split.row);
+    const auto moments = [&](Value v, const std::vector<int64_t>& axes, double size) {
+      const Value mean = reduce("mean", v, axes);
+      const Value centred = apply("sub", v, mean);
+      const Value squares = reduce("sum", apply("mul", centred, centred), axes);
+      if (was_half(old_.nodes[index].operands[0])) return Moments{mean, squares};
+      const Value shift = reduce("mean", centred, axes);
+      // A finite excess leaves squares that overflow infinite.
+      const Value largest = constant(full.dtype == Dtype::kF64 ? std::numeric_limits<double>::max()
+                                                               : std::numeric_limits<float>::max());
+      const Value excess =
+          apply("minimum", apply("mul", apply("mul", shift, shift), constant(size)), largest);
+      return Moments{apply("add", mean, shift), apply("maximum", apply("sub", squares, excess), constant(0))};
+    };
+    auto [mean, squares] = moments(x, split.row, split.row_size);
     if (!split.merged.empty()) {
-      const Value between = apply("mul", about(row_mean, mean), constant(split.row_size));
-      squares = reduce("sum", apply("add", squares, between), split.merged);
+      const Moments between = moments(mean, split.merged, split.size / split.row_size);
+      mean = between.mean;
+      squares = apply("add", reduce("sum", squares, split.merged),
+                      apply("mul", between.squares, constant(split.row_size)));
     }
     const Value divisor = constant(std::max(split.size - correction_of(node), 0.0));
     Value variance = apply("div", squares, divisor);
     if (node.name == "std") variance = add(Op::kPointwise, "sqrt", {variance}, new_.type(variance));
     mapped_[{index, 0}] = as(variance, node.types[0]);
     if (node.name == "var_mean") mapped_[{index, 1}] = as(mean, node.types[1]);
+  }
+
+  bool was_half(Value v) const {
+    const Node& node = old_.nodes[v.node];
+    const bool is_cast = node.op == Op::kPointwise && node.name == "cast";
+    return is_half(old_.type(is_cast ? node.operands[0] : v).dtype);
   }
 
   Value add(Op op, std::string name, std::vector<Value> operands, Type type, Attrs attrs = {}) {

@@ -207,6 +207,21 @@ def test_norm_bf16(name, training, compiled, strict):
     assert_bf16_error(cases)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("length", [2, 24, 768])
+def test_norms_of_one_value(length, dtype, compiled, strict):
+    """What has no variance is its own mean, without the rounding of a sum, which 1/sqrt(eps) would multiply by 316."""
+    values = torch.tensor([-194.85, 1e3 / 3, 7e-3, 1e6 / 7, 0.1]).to(dtype)
+    rows = values[:, None].expand(-1, length).contiguous()
+    images = values[:, None, None].expand(4, -1, 12, 16).contiguous()
+
+    def norms(rows, images):
+        return F.layer_norm(rows, (length,)), F.batch_norm(images, None, None, training=True), rows.std(1)
+
+    for result in compiled(norms, dynamic=False)(rows, images):
+        assert result.abs().max() == 0
+
+
 @pytest.mark.needs_ipex
 def test_cross_entropy_scatters_nothing():
     """Its gradient is asked for element by element: two kernels each way, none of which fills a tensor with zeros."""
