@@ -267,7 +267,7 @@ void Compiler::emit(int32_t n) {
     case Op::kMatMul:
     case Op::kConv:
     case Op::kConvBackward: {
-      if (multiplies_best(n)) return emit_kernel(n, body_of(g_, n));
+      if (kernel_multiplies(n)) return emit_kernel(n, body_of(g_, n));
       Clock clock;
       bool done = false;
       try {

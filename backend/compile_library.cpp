@@ -1,7 +1,10 @@
 // Matrix products and convolutions as steps of the library, ATen calls as steps of the caller's.
 #include <algorithm>
+#include <iomanip>
+#include <sstream>
 
 #include "backend/compiler.h"
+#include "backend/measured_products.h"
 #include "backend/step_info.h"
 #include "codegen/loop/simplify.h"
 
@@ -45,6 +48,21 @@ bool Compiler::multiplies_pairs(int32_t n) const {
          size(g_.layout({n, 0})[1]) == 1;
 }
 
+// Many small products of f32, each of which the library takes longer to begin than to multiply. Zen 3, 256 of
+// 9 x 64 by 64 x 9: 64 us for 87, 44 for 129 where the second's terms lie side by side; 32 x 64 by 64 x 32
+// 239 for 258; with 128 terms 27 x 27 results are even (437 for 410).
+bool Compiler::multiplies_small(int32_t n) const {
+  constexpr int64_t kMostResults = 1024, kMostTerms = 64, kFewResults = 256;
+  const Node& node = g_.nodes[n];
+  const Shape &a = g_.type(node.operands[0]).shape, &result = g_.type({n, 0}).shape;
+  if (node.op != Op::kMatMul || a.size() != 3 || g_.type({n, 0}).dtype != Dtype::kF32) return false;
+  const auto size = [](const Dim& dim) { return loop::as_const_int(dim).value_or(INT32_MAX); };
+  const int64_t results = size(result[1]) * size(result[2]), terms = size(a[2]);
+  if (results <= kMostResults && terms <= kMostTerms) return true;
+  const bool side_by_side = size(layout_of(node.operands[1]).strides[1]) == 1;
+  return results <= kFewResults && terms < INT32_MAX && side_by_side;
+}
+
 // Products that our kernels compute as fast as the library does on packed weights, without a second copy of
 // them in memory.
 //
@@ -60,7 +78,7 @@ bool Compiler::multiplies_pairs(int32_t n) const {
 bool Compiler::multiplies_best(int32_t n) const {
   constexpr int64_t kWidth = 32, kLeastRows = 32, kMostRows = 512, kCached = 64 << 20;
   const Node& node = g_.nodes[n];
-  if (multiplies_pairs(n)) return true;
+  if (multiplies_pairs(n) || multiplies_small(n)) return true;
   if (node.op != Op::kMatMul) return false;
   const Dtype dtype = g_.type({n, 0}).dtype;
   const auto same = [&](Value v) { return g_.type(v).dtype == dtype; };
@@ -79,6 +97,57 @@ bool Compiler::multiplies_best(int32_t n) const {
   if (dtype == Dtype::kBF16)
     return one_row && (streams || size(resolve_view(g_, node.operands[1]).strides[0]) == 1);
   return dtype == Dtype::kF32 && one_row && streams;
+}
+
+bool Compiler::kernel_multiplies(int32_t n) {
+  if (options_.products == Multiplier::kLibrary) return false;
+  if (options_.products == Multiplier::kKernel) return g_.nodes[n].op == Op::kMatMul;
+  if (options_.products == Multiplier::kMeasured)
+    if (const auto measured = measured_best(n)) return *measured;
+  return multiplies_best(n);
+}
+
+std::optional<bool> Compiler::measured_best(int32_t n) {
+  constexpr double kLeastFlops = 100'000;  // below, either takes less than the call of a step
+  constexpr double kLeastGain = 1.03;  // what the models chose stays where the other is not clearly better
+  const Node& node = g_.nodes[n];
+  if (node.op != Op::kMatMul || !options_.jit || !names_no_symbol(node)) return std::nullopt;
+  double flops = 2;
+  const Shape &a = g_.type(node.operands[0]).shape, &result = g_.type({n, 0}).shape;
+  for (const Dim& dim : result) flops *= static_cast<double>(loop::as_const_int(dim).value_or(0));
+  flops *= static_cast<double>(loop::as_const_int(a.back()).value_or(0));
+  if (flops < kLeastFlops) return std::nullopt;
+  const bool streams = is_static_operand(node, 1) && weight_bytes_ > options_.target.l3_bytes;
+  const auto measured = measure_product(product_of(n), options_, streams);
+  if (!measured) return std::nullopt;
+  const double ratio = measured->library_us / measured->kernel_us;
+  const bool judged = multiplies_best(n), kernel = judged ? ratio > 1 / kLeastGain : ratio > kLeastGain;
+  std::ostringstream line;
+  for (int k : {0, 1}) {
+    const Type& type = g_.type(node.operands[k]);
+    for (size_t d = 0; d < type.shape.size(); ++d)
+      line << (d ? "x" : "") << *loop::as_const_int(type.shape[d]);
+    line << " " << name(type.dtype) << (k ? " " : " by ");
+  }
+  if (node.attr_or<bool>("bias", false)) line << "+bias ";
+  for (const std::string& post : node.attr_or<std::vector<std::string>>("post", {}))
+    line << "+" << post << " ";
+  line << std::fixed << std::setprecision(1) << "- kernel " << measured->kernel_us << " us, library "
+       << measured->library_us << " us, " << (kernel ? "kernel" : "library");
+  auto& lines = report_.measured;  // one a product: layers repeat
+  if (std::find(lines.begin(), lines.end(), line.str()) == lines.end()) lines.push_back(line.str());
+  return kernel;
+}
+
+Graph Compiler::product_of(int32_t n) const {
+  Graph product = body_of(g_, n);
+  for (size_t k = 0; k < product.inputs.size(); ++k) {
+    Node& input = product.nodes[product.inputs[k]];
+    input.layouts = {layout_of(g_.nodes[n].operands[k]).strides};
+    if (is_static_operand(g_.nodes[n], static_cast<int>(k))) input.attrs["static"] = true;
+  }
+  product.outputs[0].strides = g_.layout({n, 0});
+  return product;
 }
 
 void Compiler::emit_library(int32_t n) {

@@ -97,9 +97,16 @@ class Compiler {
   kernels::Planning planning(const Node& node) const;
   // Does the operand's memory depend on static inputs only?
   bool is_static_operand(const Node& node, int k) const;
-  // Whether a kernel of ours is the best way to compute this node.
+  // Whether a kernel of ours computes this node, and not the library.
+  bool kernel_multiplies(int32_t n);
+  // By cost models.
   bool multiplies_best(int32_t n) const;
   bool multiplies_pairs(int32_t n) const;
+  bool multiplies_small(int32_t n) const;
+  // By trying both; nullopt where there is no choice, or none that matters.
+  std::optional<bool> measured_best(int32_t n);
+  // The product alone, its operands as inputs of the same layouts.
+  Graph product_of(int32_t n) const;
   void emit_library(int32_t n);
   void emit_lstm(int32_t n);
   void add_library(int32_t n, kernels::LibrarySteps steps, int packed_buffer = -1);

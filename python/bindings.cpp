@@ -73,12 +73,14 @@ py::list rows_of(std::span<const ops::ReductionRow> table) {
 }
 
 std::unique_ptr<CompiledGraph> compile_graph(const GraphBuilder& builder, const py::list& arguments,
-                                             const py::list& symbols, const py::list& outputs, bool hoist) {
+                                             const py::list& symbols, const py::list& outputs, bool hoist,
+                                             bool autotune) {
   const graph::Graph& graph = builder.graph();
   Signature signature = make_signature(graph, arguments, symbols, outputs);
   CompileOptions options;
   options.target = loop::current_target();
   options.hoist = hoist;
+  if (autotune) options.products = Multiplier::kMeasured;
   options.make_extern = extern_factory(graph);
   ipex::CompiledGraph compiled;
   {
@@ -126,12 +128,12 @@ py::dict report_dict(const CompiledGraph& compiled) {
                           "multiplies"_a = name(step->info.multiplies)));
   return py::dict("kernel_steps"_a = report.kernel_steps, "library_steps"_a = report.library_steps,
                   "extern_steps"_a = report.extern_steps, "extern_ops"_a = report.extern_ops,
-                  "arena_bytes"_a = report.arena_bytes, "naive_bytes"_a = report.naive_bytes,
-                  "argument_bytes"_a = report.argument_bytes, "times"_a = times,
-                  "kernels"_a = report.kernels.kernels, "cache_hits"_a = report.kernels.cache_hits,
-                  "loop_passes_ms"_a = report.kernels.passes_ms, "llvm_ms"_a = report.kernels.llvm_ms,
-                  "link_ms"_a = report.kernels.link_ms, "graph"_a = report.graph_text,
-                  "loops"_a = report.loop_text, "steps"_a = steps);
+                  "measured"_a = report.measured, "arena_bytes"_a = report.arena_bytes,
+                  "naive_bytes"_a = report.naive_bytes, "argument_bytes"_a = report.argument_bytes,
+                  "times"_a = times, "kernels"_a = report.kernels.kernels,
+                  "cache_hits"_a = report.kernels.cache_hits, "loop_passes_ms"_a = report.kernels.passes_ms,
+                  "llvm_ms"_a = report.kernels.llvm_ms, "link_ms"_a = report.kernels.link_ms,
+                  "graph"_a = report.graph_text, "loops"_a = report.loop_text, "steps"_a = steps);
 }
 
 // C++ warnings arrive in Python's `ipex` logger, whatever thread they come from.
@@ -240,7 +242,8 @@ PYBIND11_MODULE(_C, m) {
           "What was noted since start_profile(): (step, begin, end), in nanoseconds of the steady clock.")
       .def("kernel_keys", [](const CompiledGraph& c) { return c.report().kernels.keys; })
       .def("report", &report_dict);
-  m.def("compile", &compile_graph, "graph"_a, "arguments"_a, "symbols"_a, "outputs"_a, "hoist"_a);
+  m.def("compile", &compile_graph, "graph"_a, "arguments"_a, "symbols"_a, "outputs"_a, "hoist"_a,
+        "autotune"_a);
 
   bind_ahead_of_time(m);
 

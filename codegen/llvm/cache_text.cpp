@@ -11,6 +11,7 @@
 #include <map>
 #include <set>
 
+#include "codegen/llvm/jit.h"
 #include "codegen/loop/rewrite.h"
 #include "codegen/loop/text.h"
 
@@ -130,6 +131,15 @@ const std::string& build_identity() {
     return std::string("unknown");
   }();
   return identity;
+}
+
+std::string target_text(const Target& target) {
+  std::string text = "llvm " + llvm_version() + "\nbuild " + build_identity() + "\ntarget " +
+                     std::string(name(target.isa)) + " " + target.cpu + " " + target.features;
+  for (int64_t v : {int64_t{target.vector_bytes}, int64_t{target.vector_registers}, target.l1_bytes,
+                    target.l2_bytes, target.l3_bytes, int64_t{target.threads}})
+    text += " " + std::to_string(v);
+  return text;
 }
 
 }  // namespace ipex::loop

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "codegen/loop/ir.h"
+#include "codegen/target.h"
 
 namespace ipex::loop {
 
@@ -14,5 +15,8 @@ std::string canonical_text(const Function& f);
 // Identity of the binary that holds this compiler: its GNU build id, else the size and time of its file. Any
 // change of the compiler makes old cache entries foreign.
 const std::string& build_identity();
+
+// The compiler and the machine that it generates code for.
+std::string target_text(const Target& target);
 
 }  // namespace ipex::loop

@@ -64,13 +64,8 @@ void dump(const std::string& directory, const std::string& kernel, const llvm::M
 
 // Everything but the function that decides what code comes out.
 std::string environment_text(const Target& target, bool scheduled) {
-  std::string text = "llvm " + llvm_version() + "\nbuild " + build_identity() + "\ntarget " +
-                     std::string(name(target.isa)) + " " + target.cpu + " " + target.features;
-  for (int64_t v : {int64_t{target.vector_bytes}, int64_t{target.vector_registers}, target.l1_bytes,
-                    target.l2_bytes, target.l3_bytes, int64_t{target.threads}})
-    text += " " + std::to_string(v);
-  text += scheduled ? "\nscheduled" : "\nunscheduled, without " + env::get("IPEX_DISABLE_PASS");
-  return text + "\n";
+  return target_text(target) +
+         (scheduled ? "\nscheduled" : "\nunscheduled, without " + env::get("IPEX_DISABLE_PASS")) + "\n";
 }
 
 class Library : public FunctionLibrary {

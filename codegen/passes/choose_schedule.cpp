@@ -504,10 +504,11 @@ class Chooser {
     return found;
   }
 
-  // Does the one reduction in the chain read a matrix that no cache holds down its columns, with other pages
-  // at every row? In two stages it is read row by row (see tile_reduction).
+  // Does the one reduction in the chain read a matrix that L2 does not hold down its columns, a piece of each
+  // row at a time? In two stages it is read row by row (see tile_reduction). Zen 3, one row by 768 x 768 f32:
+  // 113 -> 75 us from memory, 60 -> 47 from L3; sums of 1024 x 512 24 -> 17.
   bool walks_memory(const std::vector<int>& chain, int chain_vector) const {
-    constexpr int64_t kPage = 4096;
+    constexpr int64_t kFarApart = 1024;
     if (chain.size() != 1 || chain[0] != chain_vector || tree_.at(chain[0]).children.size() != 1)
       return false;
     const int reduced = tree_.at(chain[0]).children[0];
@@ -518,7 +519,7 @@ class Chooser {
       const auto apart = LoopTree::constant_stride(access.index, var(reduced));
       const int64_t item = itemsize(access.dtype);
       found |= LoopTree::constant_stride(access.index, var(chain_vector)) == 1 && apart &&
-               *apart * item >= kPage &&
+               *apart * item >= kFarApart &&
                trips(reduced) * static_cast<double>(*apart * item) > target_.l2_bytes;
     }
     return found;

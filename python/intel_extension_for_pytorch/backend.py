@@ -31,10 +31,15 @@ _compile_lock = threading.RLock()
 
 
 def ipex(
-    module: fx.GraphModule, example_inputs: Sequence[Any], *, options: dict[str, Any] | None = None, **ignored: Any
+    module: fx.GraphModule,
+    example_inputs: Sequence[Any],
+    *,
+    mode: str | None = None,
+    options: dict[str, Any] | None = None,
+    **ignored: Any,
 ) -> Callable:
     """Dynamo calls this with an FX graph; the result runs it compiled."""
-    settings = Options.parse(options)
+    settings = Options.parse(options, mode)
     partition = {"partition_fn": compat.min_cut_partition()} if settings.recompute else {}
     cached = warm_start.enabled()
     compiler = partial(compat.cacheable_compiler, CompiledCode) if cached else lambda function: function
@@ -150,6 +155,7 @@ def _import_and_compile(
         "outputs": imported.outputs,
         "derived": imported.derived,
         "hoist": kind == "inference" and options.hoist,
+        "autotune": options.autotune,
         # ATen calls want AOTAutograd's settings: no gradients, no autocast.
         "direct": direct and not (imported.externs or imported.derived),
         "nodes": records.count_calls(module),
@@ -161,7 +167,14 @@ def _import_and_compile(
 
 
 def _compile_graph(graph: Any, state: dict[str, Any]) -> Any:
-    return _C.compile(graph, state["arguments"], state["symbols"], state["outputs"], hoist=state["hoist"])
+    return _C.compile(
+        graph,
+        state["arguments"],
+        state["symbols"],
+        state["outputs"],
+        hoist=state["hoist"],
+        autotune=state["autotune"],
+    )
 
 
 def load(state: dict[str, Any], text: str) -> Any:

@@ -42,18 +42,21 @@ class Explanation:
     __repr__ = __str__
 
 
-def explain(model: Callable, *inputs: Any, profile: bool = False, **named: Any) -> Explanation:
+def explain(
+    model: Callable, *inputs: Any, profile: bool = False, options: dict[str, Any] | None = None, **named: Any
+) -> Explanation:
     """Compiles `model` for these inputs, runs it once, and the backward pass too where a result wants gradients.
 
     `profile` runs it for a second more and adds the time of every step beside what this machine allows
     (`explanation.profile`; its `write_trace(path)` writes a Chrome trace). Under `torch.no_grad()`, it is inference.
+    `options` are those of `torch.compile`.
 
     The gradients that run leaves behind are taken away again; parameters stay as they are. Buffers that a training step
     updates (batch norm's statistics) are restored.
     """
     compat.reset_dynamo()
     state = _saved_state(model)
-    compiled = torch.compile(model, backend="ipex")
+    compiled = torch.compile(model, backend="ipex", options=options)
     leaves = [p for p in _leaves(model, inputs, named) if p.requires_grad]
 
     def call() -> None:
@@ -112,6 +115,7 @@ def _graph_text(index: int, report: dict[str, Any]) -> str:
             lines.append(f"             and {len(sources) - 6} more")
     for op, why in report["extern_why"].items():
         lines.append(f"  extern because: {op}: {why}")
+    lines += [f"  measured {line}" for line in report["measured"]]
     naive, planned = report["naive_bytes"], report["arena_bytes"]
     lines.append(f"  memory   {_quantity(planned, 'B')} planned, {_quantity(naive, 'B')} naive")
     stages = ", ".join(f"{name} {ms:.1f}" for name, ms in report["times"] if ms >= 0.05)

@@ -109,6 +109,67 @@ TEST_P(Products, OneRowByCachedWeights) {
   }
 }
 
+// Batches of small products, whose calls cost the library more than the sums do.
+TEST_P(Products, SmallProductsOfABatch) {
+  const auto steps = [&](int rows, int terms, int columns, bool side_by_side) {
+    const auto shape = [](int a, int b) {
+      return "f32[256," + std::to_string(a) + "," + std::to_string(b) + "]";
+    };
+    CompileOptions options;
+    options.target = loop::target_for(GetParam());
+    const std::string b = shape(terms, columns), result = shape(rows, columns);
+    const std::string stored = side_by_side ? shape(columns, terms) : b;
+    return library_steps(compile(
+        graph::parse("graph main(%x: " + shape(rows, terms) + ", %w: " + stored + ") {\n" +
+                     (side_by_side ? "%b = permute(%w) dims=[0,2,1] : " + b : "") + "\n%0 = matmul(%x, " +
+                     (side_by_side ? "%b" : "%w") + ") : " + result + "\nreturn %0 }"),
+        options));
+  };
+  EXPECT_EQ(steps(9, 64, 9, false), 0);
+  EXPECT_EQ(steps(32, 64, 32, false), 0);
+  EXPECT_EQ(steps(9, 512, 9, true), 0);
+  EXPECT_EQ(steps(9, 512, 9, false), 1) << "long columns";
+  EXPECT_EQ(steps(48, 64, 48, true), 1) << "many results";
+}
+
+CompileReport multiplied_by(Multiplier multiplier, const std::string& text) {
+  CompileOptions options;
+  options.target = loop::current_target();
+  options.products = multiplier;
+  return compile(graph::parse(text), options).report;
+}
+
+// What is asked for is done, also where a model of costs says otherwise; what is measured is measured once.
+TEST(Multipliers, AreChosenByTheCaller) {
+  const std::string text =
+      "graph main(%x: f32[64,128], %w: f32[128,96] static, %y: f32[96,64]) {\n"
+      "%0 = matmul(%x, %w) : f32[64,96]\n%1 = matmul(%0, %y) : f32[64,64]\nreturn %1 }";
+  EXPECT_EQ(multiplied_by(Multiplier::kKernel, text).library_steps, 0);
+  EXPECT_GE(multiplied_by(Multiplier::kLibrary, text).library_steps, 2);
+  EXPECT_TRUE(multiplied_by(Multiplier::kJudged, text).measured.empty());
+  const CompileReport measured = multiplied_by(Multiplier::kMeasured, text);
+  ASSERT_EQ(measured.measured.size(), 2);
+  EXPECT_EQ(measured.measured[0].find("64x128 f32 by 128x96 f32 - kernel "), 0) << measured.measured[0];
+  EXPECT_EQ(multiplied_by(Multiplier::kMeasured, text).measured, measured.measured) << "the same times";
+  const auto by_library =
+      std::count_if(measured.measured.begin(), measured.measured.end(),
+                    [](const std::string& line) { return line.substr(line.rfind(' ') + 1) == "library"; });
+  EXPECT_EQ(measured.library_steps > 0, by_library > 0);
+}
+
+TEST(Multipliers, MeasureNothingWhereThereIsNoChoice) {
+  EXPECT_TRUE(multiplied_by(Multiplier::kMeasured,
+                            "graph main(%x: f32[s0,128], %w: f32[128,96] static) symbols(s0=64) {\n"
+                            "%0 = matmul(%x, %w) : f32[s0,96]\nreturn %0 }")
+                  .measured.empty())
+      << "rows of a number that is not known";
+  EXPECT_TRUE(multiplied_by(Multiplier::kMeasured,
+                            "graph main(%x: f32[2,8], %w: f32[8,4]) {\n"
+                            "%0 = matmul(%x, %w) : f32[2,4]\nreturn %0 }")
+                  .measured.empty())
+      << "a product that takes no time";
+}
+
 INSTANTIATE_TEST_SUITE_P(Isas, Products, ::testing::ValuesIn(supported_isas()),
                          [](const auto& info) { return std::string(name(info.param)); });
 

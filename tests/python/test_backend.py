@@ -376,7 +376,7 @@ def test_unknown_target(compiled, strict, monkeypatch):
 
 
 def test_unknown_option_lists_the_known(compiled):
-    with pytest.raises(Exception, match=r"unknown option 'fast'.*fallback, hoist, recompute"):
+    with pytest.raises(Exception, match=r"unknown option 'fast'.*autotune, fallback, hoist, recompute"):
         compiled(lambda x: x + 1, options={"fast": True})(torch.ones(3))
 
 
@@ -385,7 +385,12 @@ def test_option_of_the_wrong_type(compiled):
         compiled(lambda x: x + 1, options={"hoist": 3})(torch.ones(3))
 
 
-@pytest.mark.parametrize("options", [{"hoist": False}, {"recompute": False}])
+def test_unknown_mode_lists_the_known(compiled):
+    with pytest.raises(Exception, match=r"unknown mode 'fastest'.*default, max-autotune"):
+        compiled(lambda x: x + 1, mode="fastest")(torch.ones(3))
+
+
+@pytest.mark.parametrize("options", [{"hoist": False}, {"recompute": False}, {"autotune": True}])
 def test_options_keep_results(compiled, strict, options):
     model, x = small_model(), torch.randn(5, 6)
     run = compiled(model, options=options)

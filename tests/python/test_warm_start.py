@@ -454,3 +454,24 @@ def test_state_dict_and_copies_of_a_compiled_model(compiled):
         assert_close_to_eager(duplicate(x), expected)
         assert_close_to_eager(run(x), model(x))
         assert_close_to_eager(pickle.loads(pickle.dumps(model))(x), model(x))
+
+
+def test_products_are_measured_once(caches):
+    """mode="max-autotune" keeps the times of both ways to multiply: another process finds the same ones."""
+    program = """
+        import json, torch, intel_extension_for_pytorch as ipex
+        torch.manual_seed(0)
+        model, x = torch.nn.Linear(256, 192), torch.randn(64, 256)
+        with torch.no_grad(), ipex.record_reports() as reports:
+            y = torch.compile(model, backend="ipex", mode="max-autotune")(x)
+            torch.testing.assert_close(y, model(x))
+        print(json.dumps([report["measured"] for report in reports]))
+    """
+    environment = os.environ | {"TORCHINDUCTOR_AUTOGRAD_CACHE": "0"}
+    run = [sys.executable, "-c", textwrap.dedent(program)]
+    first, second = (
+        json.loads(subprocess.run(run, env=environment, check=True, capture_output=True, text=True).stdout)
+        for _ in range(2)
+    )
+    assert len(first[0]) == 1 and first[0][0].startswith("64x256 f32 by 256x192 f32 +bias - kernel ")
+    assert second == first
