@@ -141,11 +141,10 @@ class AttentionForward : AttentionBuilder {
           const Expr highest = reduce(body, "key", keys, ScalarOp::max_, old,
                                       [&](const Expr& key, Body&) { return seen(key, score_of(key)); });
           const Expr origin = origin_of(body, highest);
-          const Expr scaled =
-              let(body, "scaled", make_apply(ScalarOp::exp_, {apply(ScalarOp::sub_, old, origin)}));
+          const Expr scaled = let(body, "scaled", exp_nonpositive(apply(ScalarOp::sub_, old, origin)));
           const auto exponential = [&](const Expr& key, Body& inner) {
             const Expr x = seen(key, apply(ScalarOp::sub_, score_of(key), origin));
-            return let(inner, "e", make_apply(ScalarOp::exp_, {x}));
+            return let(inner, "e", exp_nonpositive(x));
           };
           const auto weigh = [&](const Expr& first, const Expr& step, Body& inner) {
             if (!pairs_) {
@@ -229,8 +228,7 @@ class AttentionForward : AttentionBuilder {
       const Expr all = reduce(
           body, "key", keys, ScalarOp::add_, number(0),
           [&](const Expr& key, Body& inner) {
-            const Expr e = let(
-                inner, "e", make_apply(ScalarOp::exp_, {apply(ScalarOp::sub_, load(scores, key), origin)}));
+            const Expr e = let(inner, "e", exp_nonpositive(apply(ScalarOp::sub_, load(scores, key), origin)));
             store(inner, scores, key, e);
             return e;
           },

@@ -68,6 +68,11 @@ class AttentionBuilder {
   // ---- tensors ----
 
   loop::Expr number(double value) const { return loop::make_const({dtype_}, value); }
+  // e^x of x <= 0, as accurate as the result's type can tell.
+  loop::Expr exp_nonpositive(loop::Expr x) const {
+    return loop::make_apply(loop::ScalarOp::exp_nonpositive_,
+                            {std::move(x), number(is_half(outputs_[0].dtype) ? 17 : 24)});
+  }
   loop::Expr lowest() const;
   loop::Expr apply(loop::ScalarOp op, loop::Expr a, loop::Expr b) const;
   loop::Expr position(const Tensor& x, const loop::Expr& row, const loop::Expr& column) const;

@@ -228,7 +228,7 @@ class AttentionBackward : AttentionBuilder {
             const Expr at = key * size() + lane;
             Expr score = load(p_, at);
             if (!mask_) score = apply(ScalarOp::mul_, score, number(scale_));
-            Expr p = make_apply(ScalarOp::exp_, {apply(ScalarOp::sub_, score, lse)});
+            Expr p = exp_nonpositive(apply(ScalarOp::sub_, score, lse));
             Expr dropped = none;
             if (causal_) {
               const Expr later = is_later(first_key + key - q.first, lane);

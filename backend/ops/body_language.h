@@ -57,6 +57,7 @@ inline constexpr ScalarFunction<ScalarOp::sqrt_> sqrt;
 inline constexpr ScalarFunction<ScalarOp::rsqrt_> rsqrt;
 inline constexpr ScalarFunction<ScalarOp::exp_> exp;
 inline constexpr ScalarFunction<ScalarOp::exp2_> exp2;
+inline constexpr ScalarFunction<ScalarOp::exp_nonpositive_> exp_nonpositive;
 inline constexpr ScalarFunction<ScalarOp::expm1_> expm1;
 inline constexpr ScalarFunction<ScalarOp::log_> log;
 inline constexpr ScalarFunction<ScalarOp::log2_> log2;

@@ -74,8 +74,17 @@ bool is_free(const Graph& graph, const Node& node) {
 }
 
 bool is_cheap(const Node& node) {
-  constexpr std::array<std::string_view, 9> kCostly = {"exp",  "log",       "tanh", "erf", "pow",
-                                                       "gelu", "gelu_tanh", "sin",  "cos"};
+  constexpr std::array<std::string_view, 11> kCostly = {"exp",
+                                                        "exp_nonpositive",
+                                                        "exp_nonpositive_half",
+                                                        "log",
+                                                        "tanh",
+                                                        "erf",
+                                                        "pow",
+                                                        "gelu",
+                                                        "gelu_tanh",
+                                                        "sin",
+                                                        "cos"};
   return node.op == Op::kPointwise && std::ranges::find(kCostly, node.name) == kCostly.end();
 }
 

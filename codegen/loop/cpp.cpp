@@ -399,6 +399,7 @@ template <class T> T op_acosh(T a) { return std::acosh(a); }
 template <class T> T op_atanh(T a) { return std::atanh(a); }
 template <class T> T op_erf(T a) { return std::erf(a); }
 template <class T> T op_erfc(T a) { return std::erfc(a); }
+template <class T> T op_exp_nonpositive(T a, T) { return std::exp(a); }
 template <class T> T op_normal_cdf(T a) { return std::erfc(-a * std::numbers::sqrt2_v<T> / 2) / 2; }
 template <class T> T op_gelu_slope(T a) {
   if (std::isinf(a)) return op_normal_cdf(a);

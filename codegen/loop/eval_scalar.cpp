@@ -204,6 +204,8 @@ T float_op(ScalarOp op, T a, T b, T c) {
       return std::erf(a);
     case ScalarOp::erfc_:
       return std::erfc(a);
+    case ScalarOp::exp_nonpositive_:
+      return std::exp(a);
     case ScalarOp::normal_cdf_:
       return normal_cdf(a);
     case ScalarOp::gelu_slope_:

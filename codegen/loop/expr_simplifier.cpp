@@ -89,6 +89,7 @@ bool folds_exactly(ScalarOp op) {
     case ScalarOp::atanh_:
     case ScalarOp::erf_:
     case ScalarOp::erfc_:
+    case ScalarOp::exp_nonpositive_:
     case ScalarOp::normal_cdf_:
     case ScalarOp::gelu_slope_:
     case ScalarOp::lgamma_:

@@ -33,6 +33,7 @@ double op_cost(ScalarOp op, Dtype dtype) {
     case ScalarOp::atanh_:
     case ScalarOp::erf_:
     case ScalarOp::erfc_:
+    case ScalarOp::exp_nonpositive_:
     case ScalarOp::normal_cdf_:
     case ScalarOp::gelu_slope_:
       return 10;

@@ -3,8 +3,8 @@
 //
 // Every coefficient is a minimax fit (Remez) to the function named beside it, rounded to f32; each stays
 // within 1 ulp over all of f32 (the two of the normal distribution within an absolute error, which is what
-// their sums of 1 and erf have anyway) and keeps NaN, infinities, signed zeros, denormal arguments and
-// results. tests/cpp/llvm_accuracy_test.cpp measures it.
+// their sums of 1 and erf have anyway; exp_nonpositive as accurate as it is asked to be) and keeps NaN,
+// infinities, signed zeros, denormal arguments and results. tests/cpp/llvm_accuracy_test.cpp measures it.
 #include <array>
 #include <cmath>
 #include <initializer_list>
@@ -34,6 +34,7 @@ class Formula {
         binder_(binder) {}
 
   Expr exp(Expr x);
+  Expr exp_nonpositive(Expr x, int bits);
   Expr log(Expr x);
   Expr tanh(Expr x);
   Expr erf(Expr x);
@@ -109,6 +110,28 @@ Expr Formula::exp(Expr x) {
   const Expr half = let("half", make_apply(Op::shr_, {bits(k), i(1)}));
   const Expr other = make_apply(Op::sub_, {bits(k), half});
   return mul(mul(power_of_rest(n), value(shl(half, i(23)))), value(shl(other, i(23))));
+}
+
+// The same for -150 <= n <= 62. One factor is enough then: 2^(n + 64), and another of 2^-64 that rounds once
+// what is denormal. One constant is enough for ln(2), since the product with it is exact: what its own
+// rounding costs is 2.4 ulp at -104, half of one at -20.
+Expr Formula::exp_nonpositive(Expr x, int bits_wanted) {
+  x = let("x", at_least(x, -104.0));
+  const auto power_of_rest = [&](const Expr& n) {
+    const Expr r = let("r", fma(n, f(-std::numbers::ln2), x));
+    // (e^r - 1 - r) / r^2 as above, or to 2^-17.5
+    const Expr q = bits_wanted > 17
+                       ? polynomial(r, {0.00138389051, 0.00836919248, 0.0416681021, 0.166665167, 0.49999994})
+                       : polynomial(r, {0.0412773676, 0.167536005, 0.50005126});
+    return fma(fma(q, r, f(1)), r, f(1));
+  };
+  if (wide_) {
+    const Expr n = let("n", sub(fma(x, f(1.44269504), f(kRound)), f(kRound)));
+    return make_apply(Op::scale_, {power_of_rest(n), n});
+  }
+  constexpr double kShift = kRound + 127 + 64;
+  const Expr k = let("k", fma(x, f(1.44269504), f(kShift)));
+  return mul(mul(power_of_rest(sub(k, f(kShift))), value(shl(bits(k), i(23)))), f(0x1p-64));
 }
 
 // 2^(a * b + c), well inside the normal range; the caller discards it for NaN. The fraction is taken from the
@@ -253,7 +276,7 @@ Expr Formula::gelu_slope(const Expr& argument) {
   x = let("x", at_least(let("x", at_most(x, 40)), -40));
   const Expr exponent = mul(mul(x, x), f(-0.5));
   const bool f32 = type_.dtype == Dtype::kF32;
-  const Expr density = mul(f32 ? exp(exponent) : make_apply(Op::exp_, {exponent}),
+  const Expr density = mul(f32 ? exp_nonpositive(exponent, 24) : make_apply(Op::exp_, {exponent}),
                            f(std::numbers::inv_sqrtpi * std::numbers::sqrt2 / 2));
   return fma(x, density, normal_cdf(x));
 }
@@ -264,18 +287,29 @@ bool is_polynomial(const Expr& e) {
   return function && function->f32 == MathSource::kPolynomial;
 }
 
-bool is_normal(const Expr& e) {
-  return e->is(ExprKind::kApply) && (e->op == ScalarOp::normal_cdf_ || e->op == ScalarOp::gelu_slope_);
+// What no library has: formulas in every type.
+bool is_of_our_own(const Expr& e) {
+  return e->is(ExprKind::kApply) && (e->op == ScalarOp::exp_nonpositive_ || e->op == ScalarOp::normal_cdf_ ||
+                                     e->op == ScalarOp::gelu_slope_);
+}
+
+int bits_of(Expr e) {
+  while (e->is(ExprKind::kBroadcast)) e = e->args[0];
+  IPEX_CHECK(e->is(ExprKind::kConst), "exp_nonpositive: its bits are no constant");
+  return static_cast<int>(e->float_value);
 }
 
 }  // namespace
 
 Function lower_math(const Function& f, const Target& target) {
   return expand(f, [&](const Expr& e, Binder& binder) -> Expr {
-    if (!is_polynomial(e) && !is_normal(e)) return e;
+    if (!is_polynomial(e) && !is_of_our_own(e)) return e;
     Formula formula(e->type, target, binder);
     const Expr& x = e->args[0];
     switch (e->op) {
+      case ScalarOp::exp_nonpositive_:
+        if (e->type.dtype != Dtype::kF32) return make_apply(ScalarOp::exp_, {x});
+        return binder.bind("exp", formula.exp_nonpositive(x, bits_of(e->args[1])));
       case ScalarOp::normal_cdf_:
         return binder.bind("normal_cdf", formula.normal_cdf(x));
       case ScalarOp::gelu_slope_:

@@ -195,6 +195,54 @@ TEST(Accuracy, NormalDistribution) {
     }
 }
 
+// The exponential of softmax: relative errors, which grow with the argument's size in f32, denormal results
+// to half of the least one; NaN of any payload.
+TEST(Accuracy, ExponentialsOfNonpositives) {
+  constexpr int64_t kCount = 1 << 16;
+  const auto check = [](Dtype dtype, int bits, Isa isa, int lanes) {
+    const Target target = target_for(isa);
+    const auto body = [&](const std::vector<Expr>& v) {
+      return make_apply(ScalarOp::exp_nonpositive_, {v[0], make_const(v[0]->type, bits)});
+    };
+    const auto library =
+        jit_compile({lowered(elementwise("math", {dtype}, dtype, kCount, lanes, body), target)}, target);
+    Array x(dtype, kCount), y(dtype, kCount);
+    for (int64_t i = 0; i < kCount; ++i) x.set_float(i, 40 - 150 * static_cast<double>(i) / kCount);
+    run(*library, "math", {&x, &y});
+    const double least = dtype == Dtype::kF32 ? 0x1p-149 : 0x1p-1074;
+    double worst = 0;
+    for (int64_t i = 0; i < kCount; ++i) {
+      const double a = x.get_float(i), exact = std::exp(a);
+      const double allowed = dtype == Dtype::kF64 ? 0x1p-51
+                             : bits == 17         ? 0x1p-17
+                                                  : 0x1p-23 * (1 + std::abs(a) / 40);
+      worst = std::max(worst, std::abs(y.get_float(i) - exact) / (allowed * exact + least));
+    }
+    EXPECT_LE(worst, 1) << ipex::name(dtype) << ", " << bits << " bits, x" << lanes << " on "
+                        << ipex::name(isa);
+    const auto at = [&](double value) {
+      for (int64_t i = 0; i < kCount; ++i) x.set_float(i, value);
+      run(*library, "math", {&x, &y});
+      return y.get_float(kCount / 2);
+    };
+    EXPECT_EQ(at(0), 1);
+    EXPECT_EQ(at(-0.0), 1);
+    EXPECT_EQ(at(-1e30), 0);
+    EXPECT_EQ(at(-INFINITY), 0);
+    for (int64_t i = 0; i < kCount && dtype == Dtype::kF32; ++i)
+      x.set_int(i, static_cast<int64_t>(0x7f800001u + static_cast<uint32_t>(i) * 127));
+    if (dtype == Dtype::kF64) at(NAN);
+    run(*library, "math", {&x, &y});
+    for (int64_t i = 0; i < kCount; ++i) ASSERT_TRUE(std::isnan(y.get_float(i))) << i;
+  };
+  for (Isa isa : supported_isas())
+    for (int lanes : {1, 8, 16, 32})
+      for (int bits : {17, 24}) {
+        check(Dtype::kF32, bits, isa, lanes);
+        check(Dtype::kF64, bits, isa, lanes);
+      }
+}
+
 // Any NaN in gives a NaN, whatever its payload.
 TEST(Accuracy, NanPayloads) {
   Array x(Dtype::kF32, 64);

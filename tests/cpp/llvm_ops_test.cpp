@@ -35,7 +35,8 @@ bool is_defined(ScalarOp op, Dtype dtype) {
   if (op == ScalarOp::pair_bf16_ || op == ScalarOp::dot_bf16_ || op == ScalarOp::scale_ ||
       op == ScalarOp::lookup_)
     return false;
-  if (op == ScalarOp::normal_cdf_ || op == ScalarOp::gelu_slope_) return false;
+  if (op == ScalarOp::normal_cdf_ || op == ScalarOp::gelu_slope_ || op == ScalarOp::exp_nonpositive_)
+    return false;
   if (op == ScalarOp::bitcast_float_) return dtype == Dtype::kI32 || dtype == Dtype::kI64;
   return in_domain(op, dtype);
 }

@@ -138,6 +138,8 @@ const std::map<std::string, Reference>& references() {
       {"round_decimals", nullptr},
       {"sqrt", [](V a) { return std::sqrt(a[0]); }},
       {"rsqrt", [](V a) { return 1 / std::sqrt(a[0]); }},
+      {"exp_nonpositive", [](V a) { return std::exp(a[0]); }},
+      {"exp_nonpositive_half", [](V a) { return std::exp(a[0]); }},
       {"exp", [](V a) { return std::exp(a[0]); }},
       {"exp2", [](V a) { return std::exp2(a[0]); }},
       {"expm1", [](V a) { return std::expm1(a[0]); }},
