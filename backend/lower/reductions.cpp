@@ -31,9 +31,7 @@ bool is_expensive(const ops::PointwiseRow& row) {
     args.push_back(
         loop::make_var("x", row.name == "where" && i == 0 ? loop::kBool1 : loop::Type{Dtype::kF32}));
   std::function<bool(const Expr&)> calls = [&](const Expr& e) {
-    if (e->is(loop::ExprKind::kApply) && e->op >= loop::ScalarOp::exp_ &&
-        e->op <= loop::ScalarOp::gelu_slope_)
-      return true;
+    if (e->is(loop::ExprKind::kApply) && loop::is_function(e->op)) return true;
     return std::any_of(e->args.begin(), e->args.end(), calls);
   };
   return calls(row.body(args));

@@ -82,6 +82,8 @@ inline constexpr ScalarFunction<ScalarOp::erf_> erf;
 inline constexpr ScalarFunction<ScalarOp::erfc_> erfc;
 inline constexpr ScalarFunction<ScalarOp::normal_cdf_> normal_cdf;
 inline constexpr ScalarFunction<ScalarOp::gelu_slope_> gelu_slope;
+inline constexpr ScalarFunction<ScalarOp::tanh_cdf_> tanh_cdf;
+inline constexpr ScalarFunction<ScalarOp::gelu_tanh_slope_> gelu_tanh_slope;
 
 // + - * are Loop IR's own.
 inline Expr operator/(const Expr& a, const Expr& b) { return make_apply(ScalarOp::div_, {a, b}); }

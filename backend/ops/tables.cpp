@@ -145,16 +145,6 @@ Expr round_to_decimals(const Expr& x, const Expr& decimals) {
 Expr sigmoid(const Expr& x) { return c(x, 1) / (c(x, 1) + exp(neg(x))); }
 Expr clamp6(const Expr& x) { return min(max(x, c(x, 0)), c(x, 6)); }
 
-constexpr double kGeluBeta = std::numbers::sqrt2 * kTwoOverSqrtPi / 2;
-constexpr double kGeluKappa = 0.044715;
-Expr gelu_inner(const Expr& x) { return c(x, kGeluBeta) * (x + c(x, kGeluKappa) * (x * x * x)); }
-
-Expr gelu_tanh_gradient(const Expr& g, const Expr& x) {
-  Expr t = tanh(gelu_inner(x)), half = c(x, 0.5);
-  Expr inner_slope = c(x, kGeluBeta) * (c(x, 1) + c(x, 3 * kGeluKappa) * (x * x));
-  return g * (half * (c(x, 1) + t) + half * x * (c(x, 1) - t * t) * inner_slope);
-}
-
 Expr silu_gradient(const Expr& g, const Expr& x) {
   Expr s = sigmoid(x);
   return g * s * (c(x, 1) + x * (c(x, 1) - s));

@@ -177,9 +177,10 @@ llvm::Value* ValueBuilder::round_to_bf16(llvm::Value* x, Type f32) {
   return ir_.CreateTrunc(ir_.CreateLShr(result, 16), type(f32.with_dtype(Dtype::kBF16)));
 }
 
-// One permutation of a register of constants where 16 lanes are one; a tree of choices elsewhere.
+// One permutation of a register of constants where it has 16 lanes, or 8 and the others repeat them; a tree
+// of choices elsewhere.
 llvm::Value* ValueBuilder::lookup(Type t, llvm::Value* a, llvm::ArrayRef<llvm::Value*> values) {
-  constexpr int kRegister = 16;
+  constexpr int kRegister = 16, kHalf = 8;
   const Type word = t.with_dtype(Dtype::kI32);
   llvm::Value* index = ir_.CreateBitCast(a, type(word));
   llvm::SmallVector<llvm::Constant*, kRegister> table;
@@ -188,10 +189,17 @@ llvm::Value* ValueBuilder::lookup(Type t, llvm::Value* a, llvm::ArrayRef<llvm::V
     if (constant && t.is_vector()) constant = constant->getSplatValue();
     if (constant) table.push_back(constant);
   }
-  if (target_.vector_bytes == 64 && t.lanes % kRegister == 0 && table.size() == kRegister)
+  const bool constants = table.size() == kRegister;
+  if (constants && target_.vector_bytes == 64 && t.lanes % kRegister == 0)
     return by_register(t, kRegister, {index}, [&](llvm::ArrayRef<llvm::Value*> parts) {
       return ir_.CreateIntrinsic(llvm::Intrinsic::x86_avx512_permvar_sf_512,
                                  {llvm::ConstantVector::get(table), parts[0]});
+    });
+  const bool repeats = constants && std::equal(table.begin(), table.begin() + kHalf, table.begin() + kHalf);
+  if (repeats && target_.vector_bytes == 32 && t.lanes % kHalf == 0)
+    return by_register(t, kHalf, {index}, [&](llvm::ArrayRef<llvm::Value*> parts) {
+      auto* half = llvm::ConstantVector::get(llvm::ArrayRef(table).take_front(kHalf));
+      return ir_.CreateIntrinsic(llvm::Intrinsic::x86_avx2_permps, {half, parts[0]});
     });
   llvm::SmallVector<llvm::Value*, kRegister> left(values);
   for (int64_t bit = 1; left.size() > 1; bit *= 2) {

@@ -405,6 +405,16 @@ template <class T> T op_gelu_slope(T a) {
   if (std::isinf(a)) return op_normal_cdf(a);
   return op_normal_cdf(a) + a * std::exp(-a * a / 2) * std::numbers::inv_sqrtpi_v<T> * std::numbers::sqrt2_v<T> / 2;
 }
+template <class T> T tanh_inner(T a) {
+  return std::numbers::sqrt2_v<T> * std::numbers::inv_sqrtpi_v<T> * (a + T(0.044715) * a * a * a);
+}
+template <class T> T op_tanh_cdf(T a) { return 1 / (1 + std::exp(-2 * tanh_inner(a))); }
+template <class T> T op_gelu_tanh_slope(T a) {
+  if (std::abs(a) > 40) return op_tanh_cdf(a);
+  const T e = std::exp(-2 * std::abs(tanh_inner(a)));
+  const T inner_slope = std::numbers::sqrt2_v<T> * std::numbers::inv_sqrtpi_v<T> * (1 + T(3 * 0.044715) * a * a);
+  return op_tanh_cdf(a) + a * 2 * inner_slope * e / ((1 + e) * (1 + e));
+}
 template <class T> T op_lgamma(T a) { return std::lgamma(a); }
 
 [[maybe_unused]] void ipex_report_index(int64_t index, int64_t size) {

@@ -115,6 +115,23 @@ T normal_pdf(T a) {
   return std::exp(-a * a / 2) * std::numbers::inv_sqrtpi_v<T> * std::numbers::sqrt2_v<T> / 2;
 }
 
+// What GELU by tanh multiplies its argument by, and the derivative of the product.
+template <class T>
+T tanh_inner(T a) {
+  return T(std::numbers::sqrt2 * std::numbers::inv_sqrtpi) * (a + T(0.044715) * a * a * a);
+}
+template <class T>
+T tanh_cdf(T a) {
+  return 1 / (1 + std::exp(-2 * tanh_inner(a)));
+}
+template <class T>
+T gelu_tanh_slope(T a) {
+  if (std::abs(a) > 40) return tanh_cdf(a);  // where infinities would meet 0
+  const T e = std::exp(-2 * std::abs(tanh_inner(a)));
+  const T inner_slope = T(std::numbers::sqrt2 * std::numbers::inv_sqrtpi) * (1 + T(3 * 0.044715) * a * a);
+  return tanh_cdf(a) + a * 2 * inner_slope * e / ((1 + e) * (1 + e));
+}
+
 template <class T>
 T float_op(ScalarOp op, T a, T b, T c) {
   switch (op) {
@@ -210,6 +227,10 @@ T float_op(ScalarOp op, T a, T b, T c) {
       return normal_cdf(a);
     case ScalarOp::gelu_slope_:
       return normal_cdf(a) + (std::isinf(a) ? T(0) : a * normal_pdf(a));
+    case ScalarOp::tanh_cdf_:
+      return tanh_cdf(a);
+    case ScalarOp::gelu_tanh_slope_:
+      return gelu_tanh_slope(a);
     case ScalarOp::lgamma_:
       return std::lgamma(a);
     default:

@@ -63,41 +63,7 @@ bool is_float_value(const Expr& e, double value) {
 }
 
 // Ops whose result IEEE 754 or C defines to the bit; the others depend on whose library computes them.
-bool folds_exactly(ScalarOp op) {
-  switch (op) {
-    case ScalarOp::rsqrt_:
-    case ScalarOp::exp_:
-    case ScalarOp::exp2_:
-    case ScalarOp::expm1_:
-    case ScalarOp::log_:
-    case ScalarOp::log2_:
-    case ScalarOp::log10_:
-    case ScalarOp::log1p_:
-    case ScalarOp::pow_:
-    case ScalarOp::sin_:
-    case ScalarOp::cos_:
-    case ScalarOp::tan_:
-    case ScalarOp::asin_:
-    case ScalarOp::acos_:
-    case ScalarOp::atan_:
-    case ScalarOp::atan2_:
-    case ScalarOp::sinh_:
-    case ScalarOp::cosh_:
-    case ScalarOp::tanh_:
-    case ScalarOp::asinh_:
-    case ScalarOp::acosh_:
-    case ScalarOp::atanh_:
-    case ScalarOp::erf_:
-    case ScalarOp::erfc_:
-    case ScalarOp::exp_nonpositive_:
-    case ScalarOp::normal_cdf_:
-    case ScalarOp::gelu_slope_:
-    case ScalarOp::lgamma_:
-      return false;
-    default:
-      return true;
-  }
-}
+bool folds_exactly(ScalarOp op) { return op != ScalarOp::rsqrt_ && !is_function(op); }
 
 // Every value of `from` is one of `to`.
 bool holds(Dtype to, Dtype from) {

@@ -45,6 +45,8 @@ struct ScalarOpInfo {
 const ScalarOpInfo& info(ScalarOp op);
 std::optional<ScalarOp> parse_scalar_op(std::string_view name);
 int scalar_op_count();
+// From exp to lgamma: dear, and the last bits depend on whose library computes them.
+constexpr bool is_function(ScalarOp op) { return op >= ScalarOp::exp_ && op <= ScalarOp::lgamma_; }
 inline constexpr size_t kMostOperands = std::max({
 #define SCALAR_OP(name, arity, domain, result, summary) size_t{arity},
 #include "codegen/scalar_ops.def"

@@ -11,35 +11,9 @@
 namespace ipex::loop {
 
 double op_cost(ScalarOp op, Dtype dtype) {
+  if (op == ScalarOp::pow_ || op == ScalarOp::atan2_) return 20;
+  if (is_function(op)) return 10;
   switch (op) {
-    case ScalarOp::exp_:
-    case ScalarOp::exp2_:
-    case ScalarOp::expm1_:
-    case ScalarOp::log_:
-    case ScalarOp::log2_:
-    case ScalarOp::log10_:
-    case ScalarOp::log1p_:
-    case ScalarOp::sin_:
-    case ScalarOp::cos_:
-    case ScalarOp::tan_:
-    case ScalarOp::asin_:
-    case ScalarOp::acos_:
-    case ScalarOp::atan_:
-    case ScalarOp::sinh_:
-    case ScalarOp::cosh_:
-    case ScalarOp::tanh_:
-    case ScalarOp::asinh_:
-    case ScalarOp::acosh_:
-    case ScalarOp::atanh_:
-    case ScalarOp::erf_:
-    case ScalarOp::erfc_:
-    case ScalarOp::exp_nonpositive_:
-    case ScalarOp::normal_cdf_:
-    case ScalarOp::gelu_slope_:
-      return 10;
-    case ScalarOp::pow_:
-    case ScalarOp::atan2_:
-      return 20;
     case ScalarOp::div_:
     case ScalarOp::rem_:
     case ScalarOp::floordiv_:

@@ -2,7 +2,7 @@
 // call, no spill of every vector register around one, and share the scheduler with what surrounds them.
 //
 // Every coefficient is a minimax fit (Remez) to the function named beside it, rounded to f32; each stays
-// within 1 ulp over all of f32 (the two of the normal distribution within an absolute error, which is what
+// within 1 ulp over all of f32 (the four that GELU multiplies by within an absolute error, which is what
 // their sums of 1 and erf have anyway; exp_nonpositive as accurate as it is asked to be) and keeps NaN,
 // infinities, signed zeros, denormal arguments and results. tests/cpp/llvm_accuracy_test.cpp measures it.
 #include <array>
@@ -13,17 +13,16 @@
 
 #include "codegen/llvm/math_table.h"
 #include "codegen/passes/expand.h"
+#include "codegen/passes/gelu_pieces.h"
 #include "codegen/passes/passes.h"
 
 namespace ipex::loop {
 namespace {
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
+// GELU by tanh: x (1 + tanh(scale (x + cubic x^3))) / 2.
+constexpr double kTanhScale = std::numbers::sqrt2 * std::numbers::inv_sqrtpi, kTanhCubic = 0.044715;
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-
-// Polynomials of degree 5, one for each of 16 pieces of a function: coefficients of all pieces, highest power
-// first.
-using Pieces = std::array<std::array<double, 16>, 6>;
 
 // Formulas over one vector or scalar type, written as arithmetic.
 class Formula {
@@ -31,6 +30,7 @@ class Formula {
   Formula(Type type, const Target& target, Binder& binder)
       : type_(type),
         wide_(type.dtype == Dtype::kF32 && target.vector_bytes == 64 && type.lanes % 16 == 0),
+        of_eight_(type.dtype == Dtype::kF32 && target.vector_bytes == 32 && type.lanes % 8 == 0),
         binder_(binder) {}
 
   Expr exp(Expr x);
@@ -40,11 +40,15 @@ class Formula {
   Expr erf(Expr x);
   Expr normal_cdf(const Expr& x);
   Expr gelu_slope(const Expr& x);
+  Expr tanh_cdf(const Expr& x);
+  std::pair<Expr, Expr> tanh_share(const Expr& x);
+  Expr gelu_tanh_slope(const Expr& x);
 
  private:
   using Op = ScalarOp;
   Expr f(double value) const { return make_const(type_, value); }
   Expr i(int64_t value) const { return make_int(type_.with_dtype(Dtype::kI32), value); }
+  bool is_f32() const { return type_.dtype == Dtype::kF32; }
   Expr let(const char* name, Expr e) { return binder_.bind(name, std::move(e)); }
 
   static Expr add(Expr a, Expr b) { return make_apply(Op::add_, {std::move(a), std::move(b)}); }
@@ -79,10 +83,12 @@ class Formula {
     return sum;
   }
   Expr exp2_normal(Expr a, Expr b, double c);
-  Expr by_pieces(const Expr& x, double width, const Pieces& pieces);
+  template <size_t count, size_t degree>
+  Expr by_pieces(const Expr& x, const Pieces<count, degree>& pieces);
 
   Type type_;
-  bool wide_;  // whole registers of AVX-512: vscalefps, vpermps
+  bool wide_;      // whole registers of AVX-512: vscalefps, vpermps
+  bool of_eight_;  // whole registers of AVX2: vpermps
   Binder& binder_;
 };
 
@@ -202,58 +208,17 @@ Expr Formula::erf(Expr x) {
   return copysign(select(lt(f(1), size), large, small), x);
 }
 
-// A function with f(-x) = 1 - f(x), as pieces of f(|x|) - 1/2 around the multiples of their width; in the
-// last one f is 1. The errors named are those of f in f32 arithmetic.
-//
-// normal_cdf, pieces of 3/8, absolute error 2^-23.9
-constexpr Pieces kNormalCdf = {{
-    {0.00990082324, 0.0066967262, -0.000123109174, -0.00522402441, -0.00582968723, -0.00328559801,
-     -0.00048026169, 0.000952903705, 0.00110201328, 0.000720284996, 0.000344072789, 0.000129315347,
-     3.95175884e-05, 9.99780605e-06, 2.11759971e-06, 0},
-    {0, 0.0164752882, 0.0227785148, 0.0171565171, 0.00610540109, -0.00269761076, -0.00608494133,
-     -0.00539880712, -0.00332962791, -0.00159261527, -0.000616453122, -0.000197296336, -5.28766504e-05,
-     -1.19641918e-05, -2.29838906e-06, 0},
-    {-0.0664891005, -0.0532595292, -0.0219584368, 0.00937873404, 0.0269820187, 0.028840052, 0.0214907732,
-     0.0124925626, 0.00590925524, 0.00232249987, 0.000767586054, 0.000214952976, 5.12669139e-05,
-     1.04519322e-05, 1.82639769e-06, 0},
-    {0, -0.0697210059, -0.112924434, -0.119179711, -0.0971386433, -0.064488098, -0.0357077979, -0.0167006962,
-     -0.00664769765, -0.00226300396, -0.000661024824, -0.00016607139, -3.59478399e-05, -6.71312046e-06,
-     -1.08266306e-06, 0},
-    {0.398942262, 0.37185508, 0.301137447, 0.211876646, 0.1295176, 0.0687862784, 0.0317396484, 0.0127241798,
-     0.00443184795, 0.00134111894, 0.000352595933, 8.05406235e-05, 1.598382e-05, 2.75596972e-06,
-     4.12854376e-07, 0},
-    {0, 0.146169767, 0.27337265, 0.369705468, 0.43319279, 0.469603628, 0.487775534, 0.495667547, 0.498650104,
-     0.499630928, 0.499911577, 0.499981463, 0.499996603, 0.499999464, 0.499999911, 0.5},
-}};
-// gelu_slope, pieces of 7/16, absolute error 2^-22.6
-constexpr Pieces kGeluSlope = {{
-    {0.0590518452, 0.0263709575, -0.0268728491, -0.0381317399, -0.0122109316, 0.00907291379, 0.0104191694,
-     0.00377453142, -0.000277076353, -0.000923107087, -0.000491456245, -0.000158199342, -3.60044432e-05,
-     -6.13356542e-06, -8.04789522e-07, 0},
-    {0, 0.103734478, 0.0997683555, 0.0189970843, -0.0388717353, -0.0387237482, -0.0145043004, 0.00113913987,
-     0.00418608962, 0.00247779721, 0.000894427649, 0.000229812518, 4.44396173e-05, 6.6488733e-06,
-     7.8223303e-07, 0},
-    {-0.265942693, -0.162938163, 0.0350416079, 0.143038973, 0.115881726, 0.0401046984, -0.00688198069,
-     -0.0160818025, -0.00993707683, -0.00388331222, -0.0010964988, -0.000235103813, -3.92435941e-05,
-     -5.1745169e-06, -5.44069792e-07, 0},
-    {0, -0.302008778, -0.384949684, -0.251970559, -0.0707889721, 0.0313061103, 0.0482774712, 0.0302057825,
-     0.0126003176, 0.00388421025, 0.000921642524, 0.000171880965, 2.55066716e-05, 3.03603565e-06,
-     2.91458633e-07, 0},
-    {0.797884464, 0.655673623, 0.335818022, 0.0467583686, -0.0916696712, -0.101549178, -0.0622292198,
-     -0.0270581618, -0.00894498825, -0.00231600017, -0.000477093243, -7.89347105e-05, -1.05536219e-05,
-     -1.14511931e-06, -1.01147087e-07, 0},
-    {0, 0.327733427, 0.547261119, 0.626602829, 0.610926211, 0.565405071, 0.52906853, 0.510132611, 0.502821743,
-     0.500634134, 0.500115693, 0.500017226, 0.500002086, 0.500000179, 0.5, 0.5},
-}};
-
-Expr Formula::by_pieces(const Expr& x, double width, const Pieces& pieces) {
-  const Expr size = let("size", at_most(abs(x), 15 * width));
-  const Expr piece = let("piece", fma(size, f(1 / width), f(kRound)));
-  const Expr t = let("t", fma(sub(piece, f(kRound)), f(-width), size));
+// A function with f(-x) = 1 - f(x), from its table.
+template <size_t count, size_t degree>
+Expr Formula::by_pieces(const Expr& x, const Pieces<count, degree>& pieces) {
+  constexpr size_t kLookedUp = 16;
+  const Expr size = let("size", at_most(abs(x), (count - 1) * pieces.width));
+  const Expr piece = let("piece", fma(size, f(1 / pieces.width), f(kRound)));
+  const Expr t = let("t", fma(sub(piece, f(kRound)), f(-pieces.width), size));
   Expr sum;
-  for (const std::array<double, 16>& power : pieces) {
+  for (const std::array<double, count>& power : pieces.coefficients) {
     std::vector<Expr> values{piece};
-    for (double c : power) values.push_back(f(c));
+    for (size_t i = 0; i < kLookedUp; ++i) values.push_back(f(power[i % count]));
     const Expr coefficient = make_apply(Op::lookup_, std::move(values));
     sum = sum ? fma(sum, t, coefficient) : coefficient;
   }
@@ -263,22 +228,50 @@ Expr Formula::by_pieces(const Expr& x, double width, const Pieces& pieces) {
 // By pieces where a register holds a coefficient of all of them; as its definition says elsewhere.
 Expr Formula::normal_cdf(const Expr& argument) {
   const Expr x = let("x", argument);
-  if (wide_) return by_pieces(x, 3.0 / 8, kNormalCdf);
+  if (wide_) return by_pieces(x, kNormalCdf16);
+  if (of_eight_) return by_pieces(x, kNormalCdf8);
   const Expr scaled = mul(x, f(std::numbers::sqrt2 / 2));
-  const bool f32 = type_.dtype == Dtype::kF32;
-  return mul(f(0.5), add(f(1), f32 ? erf(scaled) : make_apply(Op::erf_, {scaled})));
+  return mul(f(0.5), add(f(1), is_f32() ? erf(scaled) : make_apply(Op::erf_, {scaled})));
 }
 
 Expr Formula::gelu_slope(const Expr& argument) {
   Expr x = let("x", argument);
-  if (wide_) return by_pieces(x, 7.0 / 16, kGeluSlope);
+  if (wide_) return by_pieces(x, kGeluSlope16);
+  if (of_eight_) return by_pieces(x, kGeluSlope8);
   // Beyond 40 the density is 0, in f64 too, which an infinity is not to meet.
   x = let("x", at_least(let("x", at_most(x, 40)), -40));
   const Expr exponent = mul(mul(x, x), f(-0.5));
-  const bool f32 = type_.dtype == Dtype::kF32;
-  const Expr density = mul(f32 ? exp_nonpositive(exponent, 24) : make_apply(Op::exp_, {exponent}),
+  const Expr density = mul(is_f32() ? exp_nonpositive(exponent, 24) : make_apply(Op::exp_, {exponent}),
                            f(std::numbers::inv_sqrtpi * std::numbers::sqrt2 / 2));
   return fma(x, density, normal_cdf(x));
+}
+
+// With e = exp(-2 |inner|): 1 / (1 + e), or e times that where x is negative, and their product; neither
+// loses digits as 1 + tanh would.
+std::pair<Expr, Expr> Formula::tanh_share(const Expr& x) {
+  const Expr size = let("size", at_most(abs(x), 40));
+  const Expr inner = mul(f(-2 * kTanhScale), fma(mul(mul(size, size), size), f(kTanhCubic), size));
+  const Expr e = let("e", is_f32() ? exp_nonpositive(inner, 24) : make_apply(Op::exp_, {inner}));
+  const Expr large = let("large", div(f(1), add(f(1), e)));
+  const Expr small = let("small", mul(e, large));
+  return {select(lt(x, f(0)), small, large), mul(small, large)};
+}
+
+Expr Formula::tanh_cdf(const Expr& argument) {
+  const Expr x = let("x", argument);
+  if (wide_) return by_pieces(x, kTanhCdf16);
+  if (of_eight_) return by_pieces(x, kTanhCdf8);
+  return tanh_share(x).first;
+}
+
+Expr Formula::gelu_tanh_slope(const Expr& argument) {
+  Expr x = let("x", argument);
+  if (wide_) return by_pieces(x, kGeluTanhSlope16);
+  if (of_eight_) return by_pieces(x, kGeluTanhSlope8);
+  x = let("x", at_least(let("x", at_most(x, 40)), -40));
+  const auto [share, product] = tanh_share(x);
+  const Expr inner_slope = mul(f(2 * kTanhScale), fma(mul(x, x), f(3 * kTanhCubic), f(1)));
+  return fma(mul(x, inner_slope), product, share);
 }
 
 bool is_polynomial(const Expr& e) {
@@ -290,7 +283,8 @@ bool is_polynomial(const Expr& e) {
 // What no library has: formulas in every type.
 bool is_of_our_own(const Expr& e) {
   return e->is(ExprKind::kApply) && (e->op == ScalarOp::exp_nonpositive_ || e->op == ScalarOp::normal_cdf_ ||
-                                     e->op == ScalarOp::gelu_slope_);
+                                     e->op == ScalarOp::gelu_slope_ || e->op == ScalarOp::tanh_cdf_ ||
+                                     e->op == ScalarOp::gelu_tanh_slope_);
 }
 
 int bits_of(Expr e) {
@@ -314,6 +308,10 @@ Function lower_math(const Function& f, const Target& target) {
         return binder.bind("normal_cdf", formula.normal_cdf(x));
       case ScalarOp::gelu_slope_:
         return binder.bind("gelu_slope", formula.gelu_slope(x));
+      case ScalarOp::tanh_cdf_:
+        return binder.bind("tanh_cdf", formula.tanh_cdf(x));
+      case ScalarOp::gelu_tanh_slope_:
+        return binder.bind("gelu_tanh_slope", formula.gelu_tanh_slope(x));
       case ScalarOp::exp_:
         return binder.bind("exp", formula.exp(x));
       case ScalarOp::log_:

@@ -190,6 +190,10 @@ TEST(Accuracy, NormalDistribution) {
     for (int lanes : {1, 8, 16, 32}) {
       check(ScalarOp::normal_cdf_, Dtype::kF32, 0x1p-23, isa, lanes);
       check(ScalarOp::gelu_slope_, Dtype::kF32, 0x1p-22, isa, lanes);
+      check(ScalarOp::tanh_cdf_, Dtype::kF32, 0x1p-23, isa, lanes);
+      check(ScalarOp::gelu_tanh_slope_, Dtype::kF32, 0x1p-22, isa, lanes);
+      check(ScalarOp::tanh_cdf_, Dtype::kF64, 0x1p-51, isa, lanes);
+      check(ScalarOp::gelu_tanh_slope_, Dtype::kF64, 0x1p-50, isa, lanes);
       check(ScalarOp::normal_cdf_, Dtype::kF64, 0x1p-52, isa, lanes);
       check(ScalarOp::gelu_slope_, Dtype::kF64, 0x1p-51, isa, lanes);
     }

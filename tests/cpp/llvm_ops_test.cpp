@@ -35,7 +35,8 @@ bool is_defined(ScalarOp op, Dtype dtype) {
   if (op == ScalarOp::pair_bf16_ || op == ScalarOp::dot_bf16_ || op == ScalarOp::scale_ ||
       op == ScalarOp::lookup_)
     return false;
-  if (op == ScalarOp::normal_cdf_ || op == ScalarOp::gelu_slope_ || op == ScalarOp::exp_nonpositive_)
+  if (op == ScalarOp::normal_cdf_ || op == ScalarOp::gelu_slope_ || op == ScalarOp::tanh_cdf_ ||
+      op == ScalarOp::gelu_tanh_slope_ || op == ScalarOp::exp_nonpositive_)
     return false;
   if (op == ScalarOp::bitcast_float_) return dtype == Dtype::kI32 || dtype == Dtype::kI64;
   return in_domain(op, dtype);
@@ -211,7 +212,7 @@ TEST(Scale, IsExact) {
                 {a, b, Array(Dtype::kF32, kPowers * kNumbers)});
 }
 
-// Of constants (one permutation of a register on AVX-512) and of values that are computed.
+// Of constants (one permutation of a register, on AVX2 of eight that repeat) and of values that are computed.
 TEST(Lookup, TakesTheLowestBits) {
   constexpr int64_t kCount = 256;
   Array index(Dtype::kF32, kCount), base(Dtype::kF32, kCount);
@@ -219,19 +220,21 @@ TEST(Lookup, TakesTheLowestBits) {
     index.set_int(i, (i * 7919) ^ 0x3f80'0000);
     base.set_float(i, static_cast<double>(i));
   }
-  for (bool constant : {true, false})
-    for (int lanes : {1, 4, 8, 16, 32}) {
-      const auto looked_up = [&](const std::vector<Expr>& x) {
-        std::vector<Expr> args{x[0]};
-        for (int i = 0; i < 16; ++i) {
-          const Expr value = make_const(x[0]->type, i * i + 0.5);
-          args.push_back(constant ? value : make_apply(ScalarOp::add_, {x[1], value}));
-        }
-        return make_apply(ScalarOp::lookup_, args);
-      };
-      expect_same(elementwise("lookup", {Dtype::kF32, Dtype::kF32}, Dtype::kF32, kCount, lanes, looked_up),
-                  {index, base, Array(Dtype::kF32, kCount)});
-    }
+  for (const bool repeats : {true, false})
+    for (const bool constant : {true, false})
+      for (int lanes : {1, 4, 8, 16, 32}) {
+        const auto looked_up = [&](const std::vector<Expr>& x) {
+          std::vector<Expr> args{x[0]};
+          for (int i = 0; i < 16; ++i) {
+            const int place = repeats ? i % 8 : i;
+            const Expr value = make_const(x[0]->type, place * place + 0.5);
+            args.push_back(constant ? value : make_apply(ScalarOp::add_, {x[1], value}));
+          }
+          return make_apply(ScalarOp::lookup_, args);
+        };
+        expect_same(elementwise("lookup", {Dtype::kF32, Dtype::kF32}, Dtype::kF32, kCount, lanes, looked_up),
+                    {index, base, Array(Dtype::kF32, kCount)});
+      }
 }
 
 // Remainders of numbers at, just under and just over multiples, small and large, one and many lanes of each.

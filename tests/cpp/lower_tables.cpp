@@ -218,6 +218,7 @@ const std::map<std::string, Reference>& references() {
       {"gelu_tanh_backward",
        [](V a) {
          const double x = a[1], t = std::tanh(gelu_inner(x));
+         if (std::isinf(x)) return a[0] * (x > 0);  // the limit, as above
          return a[0] *
                 (0.5 * (1 + t) + 0.5 * x * (1 - t * t) * std::sqrt(2 / M_PI) * (1 + 3 * 0.044715 * x * x));
        }},
