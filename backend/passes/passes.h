@@ -33,6 +33,12 @@ Graph run_pass(Graph graph, std::string_view name, const loop::Target& target);
 //   %1 = permute(%0) dims=[1,0]; %2 = permute(%1) dims=[1,0]; return %2   =>   return %0
 Graph canonicalize(Graph graph);
 
+// name_formulas: activations that a model writes out become ops of the table, where nothing else reads what
+// they are computed by: GELU (by erf, by tanh in two spellings), SiLU.
+//   pre: verified; post: verified; their parts are left for canonicalize to drop
+//   %1 = pointwise.sigmoid(%0); %2 = pointwise.mul(%0, %1)   =>   %2 = pointwise.silu(%0)
+Graph name_formulas(Graph graph);
+
 // fold_constants: evaluates nodes whose operands are all constants and whose result is small (<= 1024
 // elements or smaller than its operands).
 //   %0 = constant value=2.0; %1 = constant value=3.0; %2 = pointwise.mul(%0, %1)   =>   %2 = constant

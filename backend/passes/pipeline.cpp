@@ -19,8 +19,9 @@ Graph on_any(Graph graph, const loop::Target&) {
   return pass(std::move(graph));
 }
 
-constexpr std::array<GraphPass, 11> kPipeline = {{
+constexpr std::array<GraphPass, 12> kPipeline = {{
     {"canonicalize", on_any<canonicalize>, false},
+    {"name_formulas", on_any<name_formulas>, true},
     {"fold_constants", on_any<fold_constants>, true},
     {"canonicalize", on_any<canonicalize>, false},
     {"fuse_library", fuse_library, true},

@@ -3,6 +3,7 @@ listed here with the reason. An op that joins or leaves the list fails the test 
 
 import pytest
 import torch
+from comparison import assert_error_within
 from op_cases import is_functional, overload
 
 pytestmark = pytest.mark.needs_ipex
@@ -54,3 +55,20 @@ def test_every_pointwise_op_is_lowered_or_listed(record_property):
     record_property("summary", f"{len(ops) - len(missing)} of {len(ops)} pointwise overloads of ATen lowered natively")
     print(f"{len(missing)} pointwise overloads stay in ATen:", *missing, sep="\n  ")
     assert {op._schema.name.removeprefix("aten::") for op in missing} == STAYS_IN_ATEN.keys()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize(
+    ("activation", "op"),
+    [("gelu_new", "gelu_tanh"), ("gelu_fast", "gelu_tanh"), ("gelu_python", "gelu"), ("gelu_accurate", None)],
+)
+def test_activations_written_out(activation, op, dtype, compiled, strict):
+    """Formulas in the sources of models are the op that they spell, in one kernel and no less accurate."""
+    import intel_extension_for_pytorch as ipex
+    from transformers.activations import ACT2FN
+
+    function, x = ACT2FN[activation], torch.randn(64, 96).to(dtype) * 2
+    with torch.no_grad(), ipex.record_reports() as reports:
+        ours = compiled(function)(x)
+        assert_error_within(ours, function(x), function(x.double()))
+    assert op is None or f"pointwise.{op}(" in reports[0]["graph"]

@@ -1,0 +1,126 @@
+// name_formulas: an activation that a model writes out in arithmetic becomes the op that it is, which has a
+// better formula than its parts, and which the library can apply to a product's result.
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <string_view>
+
+#include "backend/graph/constants.h"
+#include "backend/passes/passes.h"
+#include "runtime/error.h"
+
+namespace ipex::graph {
+namespace {
+
+// What `op` of x is, in ops of the pointwise table; mul and add in either order.
+struct Formula {
+  std::string_view op, text;
+};
+
+constexpr std::array<Formula, 6> kFormulas = {{
+    {"gelu_tanh", "mul(mul(x,0.5),add(tanh(mul(add(x,mul(pow(x,3),0.044715)),0.7978845608)),1))"},
+    {"gelu_tanh", "mul(mul(x,0.5),add(tanh(mul(mul(x,0.7978845608),add(mul(mul(x,0.044715),x),1))),1))"},
+    {"gelu", "mul(mul(x,0.5),add(erf(div(x,1.4142135624)),1))"},
+    {"gelu", "mul(mul(x,0.5),add(erf(mul(x,0.7071067812)),1))"},
+    {"gelu", "mul(mul(x,add(erf(div(x,1.4142135624)),1)),0.5)"},
+    {"silu", "mul(x,sigmoid(x))"},
+}};
+constexpr double kSameNumber = 1e-7;  // of the number; models write as few as eight digits
+
+// One attempt to read the value at a node as a formula's text.
+class Match {
+ public:
+  Match(const Graph& graph, const std::vector<int>& uses, int32_t root)
+      : graph_(graph), uses_(uses), root_(root) {}
+
+  // x, where the whole text fits.
+  std::optional<Value> of(std::string_view text) {
+    x_ = std::nullopt;
+    sources_.clear();
+    return fits(text, {root_, 0}) ? x_ : std::nullopt;
+  }
+  const std::string& sources() const { return sources_; }
+
+ private:
+  bool fits(std::string_view text, Value v) {
+    if (text == "x") {
+      if (x_) return *x_ == v;
+      x_ = v;
+      return equal(graph_.type(v), graph_.nodes[root_].types[0]);
+    }
+    const size_t open = text.find('(');
+    if (open == std::string_view::npos) return is_number(text, v);
+    const Node& node = graph_.node(v);
+    const bool inside = v.node == root_ || uses_[v.node] == 1;
+    if (!inside || node.op != Op::kPointwise || node.name != text.substr(0, open) ||
+        !equal(node.types[0], graph_.nodes[root_].types[0]))
+      return false;
+    const auto [first, second] = arguments(text.substr(open + 1, text.size() - open - 2));
+    const auto x = x_;
+    const auto both = [&](size_t a, size_t b) {
+      x_ = x;
+      return fits(first, node.operands[a]) && (second.empty() || fits(second, node.operands[b]));
+    };
+    const bool commutes = node.name == "mul" || node.name == "add";
+    if (!both(0, 1) && !(commutes && both(1, 0))) return false;
+    if (!node.source.empty() && sources_.find(node.source) == std::string::npos)
+      sources_ += (sources_.empty() ? "" : "; ") + node.source;
+    return true;
+  }
+
+  // "a,b" at the comma that no parenthesis encloses; "a": b is empty.
+  static std::pair<std::string_view, std::string_view> arguments(std::string_view text) {
+    int depth = 0;
+    for (size_t i = 0; i < text.size(); ++i) {
+      depth += text[i] == '(' ? 1 : text[i] == ')' ? -1 : 0;
+      if (text[i] == ',' && depth == 0) return {text.substr(0, i), text.substr(i + 1)};
+    }
+    return {text, {}};
+  }
+
+  bool is_number(std::string_view text, Value v) const {
+    double expected = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), expected);
+    IPEX_CHECK(error == std::errc() && end == text.data() + text.size(), "a formula's number is none");
+    const auto literal = literal_value(graph_, v);
+    if (!literal) return false;
+    const double number = std::visit([](auto value) { return static_cast<double>(value); }, *literal);
+    return std::abs(number - expected) <= kSameNumber * std::abs(expected);
+  }
+
+  const Graph& graph_;
+  const std::vector<int>& uses_;
+  const int32_t root_;
+  std::optional<Value> x_;
+  std::string sources_;
+};
+
+std::vector<int> count_uses(const Graph& graph) {
+  std::vector<int> uses(graph.nodes.size());
+  for (const Node& node : graph.nodes)
+    for (Value v : node.operands) ++uses[v.node];
+  for (const GraphOutput& output : graph.outputs) ++uses[output.value.node];
+  for (const InputMutation& m : graph.mutations) ++uses[m.value.node];
+  return uses;
+}
+
+}  // namespace
+
+Graph name_formulas(Graph graph) {
+  const std::vector<int> uses = count_uses(graph);
+  for (int32_t n = 0; n < static_cast<int32_t>(graph.nodes.size()); ++n) {
+    if (graph.nodes[n].op != Op::kPointwise || graph.nodes[n].name != "mul") continue;
+    Match match(graph, uses, n);
+    for (const Formula& formula : kFormulas)
+      if (const auto x = match.of(formula.text)) {
+        Node& node = graph.nodes[n];
+        node.name = formula.op;
+        node.operands = {*x};
+        node.source = match.sources();
+        break;
+      }
+  }
+  return graph;
+}
+
+}  // namespace ipex::graph
