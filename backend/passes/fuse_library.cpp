@@ -219,12 +219,22 @@ class LibraryFuser {
     return new_.add(std::move(node));
   }
 
+  // Products that are mostly kernels in the end (Compiler::multiplies_best), where any epilogue is free.
+  bool is_for_a_kernel(const Node& fused) const {
+    constexpr int64_t kLeastRows = 32, kLeastTerms = 64;
+    const Type& a = new_.type(fused.operands[0]);
+    return isa_ == Isa::kAvx2 && fused.op == Op::kMatMul && a.dtype == Dtype::kF32 && a.shape.size() == 2 &&
+           as_const_int(a.shape[0]).value_or(0) >= kLeastRows &&
+           as_const_int(a.shape[1]).value_or(0) >= kLeastTerms;
+  }
+
   // Adds the pointwise op to the library node as a post-op.
   bool extend(Node& fused, const Node& node, size_t side) {
     auto post = fused.attr_or("post", std::vector<std::string>{});
     if (post.size() >= kMaxPostOps) return false;
     for (const kernels::PostOpRow& row : kernels::post_op_rows()) {
-      if (row.pointwise != node.name || !row.keeps_nan || !row.pays) continue;
+      if (row.pointwise != node.name || !row.keeps_nan) continue;
+      if (!row.pays && !is_for_a_kernel(fused)) continue;
       if (row.takes_operand) {
         const bool commutes = node.name != "sub";
         if (node.operands.size() != 2 || (side == 1 && !commutes)) return false;
