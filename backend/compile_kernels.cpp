@@ -88,7 +88,7 @@ void Compiler::emit_kernel(int32_t n, const Graph& body) {
 // each other's (Zen 3, 16M elements: Adam's three results of 32 bytes a store 33 ms for 14 in the caches, of
 // 16 bytes 101 for 10; two of 32 bytes 7.0 for 9.3).
 void Compiler::stream_results(loop::Function& f, int32_t n) {
-  constexpr int64_t kLine = 64, kMostParts = 4;
+  constexpr int64_t kMostParts = 4;
   std::vector<loop::Buffer*> streamed;
   int64_t parts = 0;
   for (Value v : results_of(n)) {
@@ -100,7 +100,7 @@ void Compiler::stream_results(loop::Function& f, int32_t n) {
       const int64_t item = itemsize(b.dtype);
       if (b.name != out || *loop::as_const_int(b.extent) * item < options_.target.l3_bytes / 4) continue;
       const int64_t stored = options_.target.vector_bytes * item / std::max<int64_t>(item, 4);
-      parts += std::max<int64_t>(kLine / stored, 1);
+      parts += std::max<int64_t>(loop::kCacheLine / stored, 1);
       streamed.push_back(&b);
     }
   }

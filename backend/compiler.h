@@ -91,12 +91,8 @@ class Compiler {
   bool is_run_of_elements(int32_t n) const;
   void add_entries(BatchStep& step, const std::vector<int32_t>& members, const loop::Function& f);
 
-  // ---- compile_library.cpp ----
+  // ---- compile_products.cpp ----
 
-  // How library steps are planned; Unsupported for types that not every CPU of the target's ISA multiplies.
-  kernels::Planning planning(const Node& node) const;
-  // Does the operand's memory depend on static inputs only?
-  bool is_static_operand(const Node& node, int k) const;
   // Whether a kernel of ours computes this node, and not the library.
   bool kernel_multiplies(int32_t n);
   // By cost models.
@@ -107,6 +103,13 @@ class Compiler {
   std::optional<bool> measured_best(int32_t n);
   // The product alone, its operands as inputs of the same layouts.
   Graph product_of(int32_t n) const;
+
+  // ---- compile_library.cpp ----
+
+  // How library steps are planned; Unsupported for types that not every CPU of the target's ISA multiplies.
+  kernels::Planning planning(const Node& node) const;
+  // Does the operand's memory depend on static inputs only?
+  bool is_static_operand(const Node& node, int k) const;
   void emit_library(int32_t n);
   void emit_lstm(int32_t n);
   void add_library(int32_t n, kernels::LibrarySteps steps, int packed_buffer = -1);

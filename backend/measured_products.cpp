@@ -4,10 +4,8 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 #include <map>
 #include <mutex>
-#include <numeric>
 #include <sstream>
 
 #include "codegen/llvm/cache_text.h"

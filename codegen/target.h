@@ -9,6 +9,8 @@
 
 namespace ipex::loop {
 
+inline constexpr int64_t kCacheLine = 64;  // bytes, on every CPU with AVX2
+
 struct Target {
   Isa isa = Isa::kAvx2;
   int vector_bytes = 32;

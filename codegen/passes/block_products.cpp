@@ -70,7 +70,7 @@ class ProductBlocker {
     const auto [rows, vectors] = tile_shape(p);
     const int64_t width = vectors * lanes(p) * itemsize(p.dtype());
     // Terms that lie far apart are copied in four lines at a time, which 16 columns of f32 do not fill.
-    const int64_t panels = !p.pairs && terms_apart(p) ? (4 * kLine + width - 1) / width : 1;
+    const int64_t panels = !p.pairs && terms_apart(p) ? (4 * kCacheLine + width - 1) / width : 1;
     return {rows, vectors, panels, target_.l2_bytes / (p.pairs ? 8 : 4) / panels, 512};
   }
 
@@ -320,7 +320,6 @@ class ProductBlocker {
   }
 
   // A panel lies in memory as its columns of terms side by side, or as its terms of columns side by side.
-  static constexpr int64_t kLine = 64;
   static bool terms_apart(const Product& p) { return LoopTree::constant_stride(p.b.index, p.terms.var) != 1; }
 
   // A share of the next piece of the block's panels, or of the next block's first: rows of lines that lie
@@ -330,7 +329,7 @@ class ProductBlocker {
                     const Expr& passes) const {
     const bool apart = terms_apart(p);
     const int64_t columns = s.width * s.most_panels, terms = s.terms * (p.b.apart ? 2 : 1);
-    const int64_t in_line = kLine / itemsize(p.b.dtype), rows = apart ? terms : columns,
+    const int64_t in_line = kCacheLine / itemsize(p.b.dtype), rows = apart ? terms : columns,
                   lines = ((apart ? columns : terms) + in_line - 1) / in_line;
     const int64_t parts = std::clamp(as_const_int(passes).value_or(1) / rows, int64_t{1}, lines);
     const int64_t part_lines = (lines + parts - 1) / parts;

@@ -20,8 +20,6 @@ namespace ipex::loop {
 
 namespace {
 
-constexpr int64_t kLine = 64;
-
 class RowPrefetcher {
  public:
   RowPrefetcher(const Function& f, const Target& target) : f_(f), target_(target), tree_(f), names_(f) {}
@@ -94,7 +92,7 @@ class RowPrefetcher {
       const int64_t bytes = e.type.lanes * itemsize(e.type.dtype);
       const auto apart = LoopTree::constant_stride(first, outer.var);
       if (as_const_int(step) == 1 && apart && *apart != 0 &&
-          LoopTree::constant_stride(first, along.var) == e.type.lanes && *steps * bytes >= 4 * kLine &&
+          LoopTree::constant_stride(first, along.var) == e.type.lanes && *steps * bytes >= 4 * kCacheLine &&
           *steps * bytes <= target_.l2_bytes / 4 && is_large(e.name) && known(first))
         out.push_back({e.name, e.type.dtype, first, bytes});
     };
@@ -120,7 +118,7 @@ class RowPrefetcher {
 
   static void ask(const Read& read, const Substitution& next, std::vector<Stmt>& out) {
     const Expr there = substitute(read.first, next);
-    for (int64_t line = 0; line < read.bytes; line += kLine) {
+    for (int64_t line = 0; line < read.bytes; line += kCacheLine) {
       const Expr at = simplify(there + index_const(line / itemsize(read.dtype)));
       out.push_back(Call{std::string(kPrefetch), {make_load(read.buffer, read.dtype, at)}});
     }

@@ -157,12 +157,26 @@ TEST(Multipliers, AreChosenByTheCaller) {
   EXPECT_EQ(measured.library_steps > 0, by_library > 0);
 }
 
+TEST(Multipliers, MeasureProductsOfKnownSizeInGraphsOfOthers) {
+  const CompileReport report =
+      multiplied_by(Multiplier::kMeasured,
+                    "graph main(%x: f32[64,128], %w: f32[128,96] static, %y: f32[s0,8]) symbols(s0=64) {\n"
+                    "%0 = matmul(%x, %w) : f32[64,96]\n%1 = pointwise.exp(%y) : f32[s0,8]\nreturn %0, %1 }");
+  EXPECT_EQ(report.measured.size(), 1);
+}
+
 TEST(Multipliers, MeasureNothingWhereThereIsNoChoice) {
   EXPECT_TRUE(multiplied_by(Multiplier::kMeasured,
                             "graph main(%x: f32[s0,128], %w: f32[128,96] static) symbols(s0=64) {\n"
                             "%0 = matmul(%x, %w) : f32[s0,96]\nreturn %0 }")
                   .measured.empty())
       << "rows of a number that is not known";
+  EXPECT_TRUE(multiplied_by(Multiplier::kMeasured,
+                            "graph main(%x: f32[64,s0], %w: f32[128,96] static) symbols(s0=200) {\n"
+                            "%a = slice(%x) starts=(0,0) steps=[1,1] : f32[64,128]\n"
+                            "%0 = matmul(%a, %w) : f32[64,96]\nreturn %0 }")
+                  .measured.empty())
+      << "rows that lie a number apart that is not known";
   EXPECT_TRUE(multiplied_by(Multiplier::kMeasured,
                             "graph main(%x: f32[2,8], %w: f32[8,4]) {\n"
                             "%0 = matmul(%x, %w) : f32[2,4]\nreturn %0 }")

@@ -1,0 +1,147 @@
+// Who multiplies two matrices, a kernel of ours or the library: by models of their costs, or by measurement.
+#include <algorithm>
+#include <iomanip>
+#include <sstream>
+
+#include "backend/compiler.h"
+#include "backend/measured_products.h"
+#include "codegen/loop/simplify.h"
+
+namespace ipex::graph {
+namespace {
+
+int64_t known(const Dim& dim) { return loop::as_const_int(dim).value_or(0); }  // 0: it is not
+
+}  // namespace
+
+// Many rows of bf16, terms side by side, that block_products multiplies in pairs: as fast as the library on
+// packed weights, and faster than it packs them (Zen 4, 1024 rows, 768 x 3072: 448, 429 and 385 GFLOP/s; 128
+// rows 434, 439 and 392). Not where the library has tiles (AMX), which an artifact may find where it runs.
+bool Compiler::multiplies_pairs(int32_t n) const {
+  constexpr int64_t kLeastRows = 96, kLeastColumns = 64, kLeastTerms = 64;
+  const Node& node = g_.nodes[n];
+  const loop::Target& target = options_.target;
+  if (node.op != Op::kMatMul || !target.native_bf16 || target.matrix_tiles || !options_.jit) return false;
+  for (int k : {0, 1}) {
+    const Type& type = g_.type(node.operands[k]);
+    if (type.dtype != Dtype::kBF16 || type.shape.size() != 2) return false;
+  }
+  const OperandLayout a = layout_of(node.operands[0]), b = layout_of(node.operands[1]);
+  const Shape &rows = g_.type(node.operands[0]).shape, &columns = g_.type(node.operands[1]).shape;
+  const auto pairs = [&](const OperandLayout& x, size_t terms) {
+    return known(x.strides[terms]) == 1 && loop::provably_even(x.strides[1 - terms]) &&
+           loop::provably_even(x.offset) && loop::provably_even(x.extent);
+  };
+  return known(rows[0]) >= kLeastRows && known(columns[1]) >= kLeastColumns &&
+         known(rows[1]) >= kLeastTerms && loop::provably_even(rows[1]) && pairs(a, 1) &&
+         (pairs(b, 0) || known(b.strides[1]) == 1) && known(g_.layout({n, 0})[1]) == 1;
+}
+
+// Many small products of f32, each of which the library takes longer to begin than to multiply. Zen 3, 256 of
+// 9 x 64 by 64 x 9: 64 us for 87, 44 for 129 where the second's terms lie side by side; 32 x 64 by 64 x 32
+// 239 for 258; with 128 terms 27 x 27 results are even (437 for 410).
+bool Compiler::multiplies_small(int32_t n) const {
+  constexpr int64_t kMostResults = 1024, kMostTerms = 64, kFewResults = 256;
+  const Node& node = g_.nodes[n];
+  const Shape &a = g_.type(node.operands[0]).shape, &result = g_.type({n, 0}).shape;
+  if (node.op != Op::kMatMul || a.size() != 3 || g_.type({n, 0}).dtype != Dtype::kF32) return false;
+  const int64_t results = known(result[1]) * known(result[2]), terms = known(a[2]);
+  if (results == 0 || terms == 0) return false;
+  if (results <= kMostResults && terms <= kMostTerms) return true;
+  const bool side_by_side = known(layout_of(node.operands[1]).strides[1]) == 1;
+  return results <= kFewResults && side_by_side;
+}
+
+// Products that our kernels compute as fast as the library does on packed weights, without a second copy of
+// them in memory.
+//
+// Many rows of f32 on AVX2, by block_products. Zen 3, 768 x 3072, GFLOP/s of ours and of the library on
+// packed weights: 16 rows 106 and 116, 32 rows 145 and 143, 96 rows 179 and 161; on weights as they are, 1024
+// rows 185 and 182; where their columns lie side by side, 256 rows 175 and 90, 1024 rows 180 and 183.
+//
+// One row by weights that together no cache holds, as they come at the pace of memory: each thread reads one
+// stream, of which Zen 4 makes twice the bandwidth of the library's several.
+//
+// One row of bf16 by weights whose columns are contiguous, which pair_products multiplies: from caches 1.1 to
+// 1.5 times the library's pace (by weights whose rows are contiguous 0.6).
+bool Compiler::multiplies_best(int32_t n) const {
+  constexpr int64_t kWidth = 32, kLeastRows = 32, kMostRows = 512, kCached = 64 << 20;
+  const Node& node = g_.nodes[n];
+  if (multiplies_pairs(n) || multiplies_small(n)) return true;
+  if (node.op != Op::kMatMul) return false;
+  const Dtype dtype = g_.type({n, 0}).dtype;
+  const auto same = [&](Value v) { return g_.type(v).dtype == dtype; };
+  if (!std::all_of(node.operands.begin(), node.operands.end(), same)) return false;
+  const Shape &a = g_.type(node.operands[0]).shape, &b = g_.type(node.operands[1]).shape;
+  if (a.size() != 2 || b.size() != 2 || known(b[0]) < kWidth || known(b[1]) < kWidth) return false;
+  const bool is_static = is_static_operand(node, 1);
+  const auto steps_by_one = [&](int k, size_t dim) {
+    return known(layout_of(node.operands[k]).strides[dim]) == 1;
+  };
+  if (options_.target.isa == Isa::kAvx2 && dtype == Dtype::kF32 && known(a[0]) >= kLeastRows)
+    return steps_by_one(0, 1) && (is_static || known(a[0]) < kMostRows || steps_by_one(1, 0));
+  if (!is_static) return false;
+  const bool one_row = known(a[0]) == 1, streams = weight_bytes_ > kCached;
+  if (dtype == Dtype::kBF16)
+    return one_row && (streams || known(resolve_view(g_, node.operands[1]).strides[0]) == 1);
+  return dtype == Dtype::kF32 && one_row && streams;
+}
+
+bool Compiler::kernel_multiplies(int32_t n) {
+  if (options_.products == Multiplier::kLibrary) return false;
+  if (options_.products == Multiplier::kKernel) return g_.nodes[n].op == Op::kMatMul;
+  if (options_.products == Multiplier::kMeasured)
+    if (const auto measured = measured_best(n)) return *measured;
+  return multiplies_best(n);
+}
+
+std::optional<bool> Compiler::measured_best(int32_t n) {
+  constexpr double kLeastFlops = 100'000;  // below, either takes less than the call of a step
+  constexpr double kLeastGain = 1.03;  // what the models chose stays where the other is not clearly better
+  const Node& node = g_.nodes[n];
+  const auto is_known = [](const Dim& dim) { return loop::as_const_int(dim).has_value(); };
+  const auto lies_still = [&](Value v) { return std::ranges::all_of(layout_of(v).strides, is_known); };
+  if (node.op != Op::kMatMul || !options_.jit || !names_no_symbol(node) ||
+      !std::ranges::all_of(node.operands, lies_still))
+    return std::nullopt;
+  double flops = 2;
+  const Shape &a = g_.type(node.operands[0]).shape, &result = g_.type({n, 0}).shape;
+  for (const Dim& dim : result) flops *= static_cast<double>(known(dim));
+  flops *= static_cast<double>(known(a.back()));
+  if (flops < kLeastFlops) return std::nullopt;
+  const bool streams = is_static_operand(node, 1) && weight_bytes_ > options_.target.l3_bytes;
+  const auto measured = measure_product(product_of(n), options_, streams);
+  if (!measured) return std::nullopt;
+  const double ratio = measured->library_us / measured->kernel_us;
+  const bool judged = multiplies_best(n), kernel = judged ? ratio > 1 / kLeastGain : ratio > kLeastGain;
+  std::ostringstream line;
+  for (int k : {0, 1}) {
+    const Type& type = g_.type(node.operands[k]);
+    for (size_t d = 0; d < type.shape.size(); ++d) line << (d ? "x" : "") << known(type.shape[d]);
+    line << " " << name(type.dtype) << (k ? " " : " by ");
+  }
+  if (node.attr_or<bool>("bias", false)) line << "+bias ";
+  for (const std::string& post : node.attr_or<std::vector<std::string>>("post", {}))
+    line << "+" << post << " ";
+  line << std::fixed << std::setprecision(1) << "- kernel " << measured->kernel_us << " us, library "
+       << measured->library_us << " us, " << (kernel ? "kernel" : "library");
+  auto& lines = report_.measured;  // one a product: layers repeat
+  if (std::find(lines.begin(), lines.end(), line.str()) == lines.end()) lines.push_back(line.str());
+  return kernel;
+}
+
+Graph Compiler::product_of(int32_t n) const {
+  Graph product = body_of(g_, n);
+  product.symbols.clear();  // it names none
+  product.symbol_hints.clear();
+  product.symbol_lows.clear();
+  for (size_t k = 0; k < product.inputs.size(); ++k) {
+    Node& input = product.nodes[product.inputs[k]];
+    input.layouts = {layout_of(g_.nodes[n].operands[k]).strides};
+    if (is_static_operand(g_.nodes[n], static_cast<int>(k))) input.attrs["static"] = true;
+  }
+  product.outputs[0].strides = g_.layout({n, 0});
+  return product;
+}
+
+}  // namespace ipex::graph
