@@ -115,9 +115,7 @@ std::optional<MeasuredProduct> measure(const Graph& product, const CompileOption
     library_us.push_back(library.turn(evict));
     spent += kernel_us.back() + library_us.back();
   }
-  MeasuredProduct result{false, median(kernel_us), median(library_us)};
-  result.kernel = result.kernel_us < result.library_us;
-  return result;
+  return MeasuredProduct{median(kernel_us), median(library_us)};
 }
 
 std::string written(const std::optional<MeasuredProduct>& m) {
@@ -130,7 +128,6 @@ std::optional<MeasuredProduct> parsed(const std::string& text) {
   std::istringstream in(text);
   MeasuredProduct m;
   if (!(in >> m.kernel_us >> m.library_us)) return std::nullopt;
-  m.kernel = m.kernel_us < m.library_us;
   return m;
 }
 

@@ -8,8 +8,7 @@
 namespace ipex::graph {
 
 struct MeasuredProduct {
-  bool kernel = false;  // ours is the faster one
-  double kernel_us = 0, library_us = 0;
+  double kernel_us = 0, library_us = 0;  // a call of ours, and of the library's
 };
 
 // `product` is a graph of one matmul whose inputs have the layouts that its operands have. `streams`: its
