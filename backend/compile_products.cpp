@@ -5,12 +5,27 @@
 
 #include "backend/compiler.h"
 #include "backend/measured_products.h"
+#include "backend/step_info.h"
 #include "codegen/loop/simplify.h"
 
 namespace ipex::graph {
 namespace {
 
 int64_t known(const Dim& dim) { return loop::as_const_int(dim).value_or(0); }  // 0: it is not
+
+// "128x768 f32 by 768x3072 f32 +bias +gelu", of a product whose sizes are known.
+std::string product_text(const Graph& g, const Node& node) {
+  std::ostringstream text;
+  for (int k : {0, 1}) {
+    const Type& type = g.type(node.operands[k]);
+    text << (k ? " by " : "");
+    for (size_t d = 0; d < type.shape.size(); ++d) text << (d ? "x" : "") << known(type.shape[d]);
+    text << " " << name(type.dtype);
+  }
+  if (node.attr_or<bool>("bias", false)) text << " +bias";
+  for (const std::string& post : node.attr_or<std::vector<std::string>>("post", {})) text << " +" << post;
+  return text.str();
+}
 
 }  // namespace
 
@@ -44,7 +59,7 @@ bool Compiler::multiplies_small(int32_t n) const {
   constexpr int64_t kMostResults = 1024, kMostTerms = 64, kFewResults = 256;
   const Node& node = g_.nodes[n];
   const Shape &a = g_.type(node.operands[0]).shape, &result = g_.type({n, 0}).shape;
-  if (node.op != Op::kMatMul || a.size() != 3 || g_.type({n, 0}).dtype != Dtype::kF32) return false;
+  if (a.size() != 3) return false;
   const int64_t results = known(result[1]) * known(result[2]), terms = known(a[2]);
   if (results == 0 || terms == 0) return false;
   if (results <= kMostResults && terms <= kMostTerms) return true;
@@ -67,11 +82,12 @@ bool Compiler::multiplies_small(int32_t n) const {
 bool Compiler::multiplies_best(int32_t n) const {
   constexpr int64_t kWidth = 32, kLeastRows = 32, kMostRows = 512, kCached = 64 << 20;
   const Node& node = g_.nodes[n];
-  if (multiplies_pairs(n) || multiplies_small(n)) return true;
+  if (multiplies_pairs(n)) return true;
   if (node.op != Op::kMatMul) return false;
   const Dtype dtype = g_.type({n, 0}).dtype;
   const auto same = [&](Value v) { return g_.type(v).dtype == dtype; };
   if (!std::all_of(node.operands.begin(), node.operands.end(), same)) return false;
+  if (dtype == Dtype::kF32 && multiplies_small(n)) return true;
   const Shape &a = g_.type(node.operands[0]).shape, &b = g_.type(node.operands[1]).shape;
   if (a.size() != 2 || b.size() != 2 || known(b[0]) < kWidth || known(b[1]) < kWidth) return false;
   const bool is_static = is_static_operand(node, 1);
@@ -96,35 +112,23 @@ bool Compiler::kernel_multiplies(int32_t n) {
 }
 
 std::optional<bool> Compiler::measured_best(int32_t n) {
-  constexpr double kLeastFlops = 100'000;  // below, either takes less than the call of a step
+  constexpr int64_t kLeastFlops = 100'000;  // below, either takes less than the call of a step
   constexpr double kLeastGain = 1.03;  // what the models chose stays where the other is not clearly better
   const Node& node = g_.nodes[n];
-  const auto is_known = [](const Dim& dim) { return loop::as_const_int(dim).has_value(); };
-  const auto lies_still = [&](Value v) { return std::ranges::all_of(layout_of(v).strides, is_known); };
+  const auto is_known = [&](Value v) {
+    return is_static(g_.type(v).shape) && is_static(layout_of(v).strides);
+  };
   if (node.op != Op::kMatMul || !options_.jit || !names_no_symbol(node) ||
-      !std::ranges::all_of(node.operands, lies_still))
+      !std::ranges::all_of(node.operands, is_known) || product_flops(g_, node) < kLeastFlops)
     return std::nullopt;
-  double flops = 2;
-  const Shape &a = g_.type(node.operands[0]).shape, &result = g_.type({n, 0}).shape;
-  for (const Dim& dim : result) flops *= static_cast<double>(known(dim));
-  flops *= static_cast<double>(known(a.back()));
-  if (flops < kLeastFlops) return std::nullopt;
   const bool streams = is_static_operand(node, 1) && weight_bytes_ > options_.target.l3_bytes;
   const auto measured = measure_product(product_of(n), options_, streams);
   if (!measured) return std::nullopt;
   const double ratio = measured->library_us / measured->kernel_us;
   const bool judged = multiplies_best(n), kernel = judged ? ratio > 1 / kLeastGain : ratio > kLeastGain;
   std::ostringstream line;
-  for (int k : {0, 1}) {
-    const Type& type = g_.type(node.operands[k]);
-    for (size_t d = 0; d < type.shape.size(); ++d) line << (d ? "x" : "") << known(type.shape[d]);
-    line << " " << name(type.dtype) << (k ? " " : " by ");
-  }
-  if (node.attr_or<bool>("bias", false)) line << "+bias ";
-  for (const std::string& post : node.attr_or<std::vector<std::string>>("post", {}))
-    line << "+" << post << " ";
-  line << std::fixed << std::setprecision(1) << "- kernel " << measured->kernel_us << " us, library "
-       << measured->library_us << " us, " << (kernel ? "kernel" : "library");
+  line << product_text(g_, node) << std::fixed << std::setprecision(1) << " - kernel " << measured->kernel_us
+       << " us, library " << measured->library_us << " us, " << (kernel ? "kernel" : "library");
   auto& lines = report_.measured;  // one a product: layers repeat
   if (std::find(lines.begin(), lines.end(), line.str()) == lines.end()) lines.push_back(line.str());
   return kernel;
@@ -132,7 +136,8 @@ std::optional<bool> Compiler::measured_best(int32_t n) {
 
 Graph Compiler::product_of(int32_t n) const {
   Graph product = body_of(g_, n);
-  product.symbols.clear();  // it names none
+  product.nodes.back().source.clear();  // the same product wherever the model computes it
+  product.symbols.clear();              // it names none
   product.symbol_hints.clear();
   product.symbol_lows.clear();
   for (size_t k = 0; k < product.inputs.size(); ++k) {

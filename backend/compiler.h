@@ -98,7 +98,7 @@ class Compiler {
   // By cost models.
   bool multiplies_best(int32_t n) const;
   bool multiplies_pairs(int32_t n) const;
-  bool multiplies_small(int32_t n) const;
+  bool multiplies_small(int32_t n) const;  // a product of f32
   // By trying both; nullopt where there is no choice, or none that matters.
   std::optional<bool> measured_best(int32_t n);
   // The product alone, its operands as inputs of the same layouts.

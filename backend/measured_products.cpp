@@ -8,6 +8,7 @@
 #include <mutex>
 #include <sstream>
 
+#include "backend/plan_memory.h"
 #include "codegen/llvm/cache_text.h"
 #include "codegen/llvm/object_cache.h"
 #include "codegen/loop/simplify.h"
@@ -26,15 +27,11 @@ constexpr int64_t kMostEvicted = 512 << 20;
 
 using Memory = std::vector<std::byte>;
 
-int64_t bytes_of(const TensorSpec& spec) {
-  int64_t last = spec.offset.eval(nullptr);
-  for (size_t d = 0; d < spec.sizes.size(); ++d)
-    last += (spec.sizes[d].eval(nullptr) - 1) * spec.strides[d].eval(nullptr);
-  return (last + 1) * itemsize(spec.dtype) + kAlignment;
-}
-
 // A small normal number in every floating type: 0.01 in f32 and bf16, 1 in f16.
-Memory filled(const TensorSpec& spec) { return Memory(bytes_of(spec), std::byte{0x3c}); }
+Memory filled(const Type& type, const Strides& strides) {
+  const int64_t elements = *loop::as_const_int(span(type.shape, strides));
+  return Memory(elements * itemsize(type.dtype) + kAlignment, std::byte{0x3c});
+}
 
 void* aligned_data(Memory& memory) {
   return reinterpret_cast<void*>(aligned(reinterpret_cast<int64_t>(memory.data())));
@@ -56,11 +53,11 @@ class Contender {
   Contender(const Graph& product, CompileOptions options, Multiplier multiplier) {
     options.products = multiplier;
     compiled_ = compile(product, options);
-    const Executable::Parts& parts = compiled_.executable->parts();
-    for (const TensorSpec& spec : parts.inputs) memory_.push_back(filled(spec));
-    for (const OutputSpec& output : parts.outputs) memory_.push_back(filled(output.spec));
+    for (int32_t input : product.inputs)
+      memory_.push_back(filled(product.type({input, 0}), product.layout({input, 0})));
+    memory_.push_back(filled(product.type(product.outputs[0].value), product.outputs[0].strides));
     for (Memory& memory : memory_) pointers_.push_back(aligned_data(memory));
-    for (size_t k = 0; k < parts.inputs.size(); ++k)
+    for (size_t k = 0; k < product.inputs.size(); ++k)
       versions_.push_back({.storage = &memory_[k], .data = pointers_[k], .version = 0, .trackable = true});
   }
 
@@ -89,7 +86,7 @@ class Contender {
 
  private:
   CompiledGraph compiled_;
-  std::vector<Memory> memory_;  // inputs, then outputs
+  std::vector<Memory> memory_;  // inputs, then the result
   std::vector<void*> pointers_;
   std::vector<InputVersion> versions_;
   double fastest_ = 1e9;

@@ -66,6 +66,10 @@ int64_t bytes_hint(const Graph& g, Value v) {
   return elements(g, g.type(v).shape) * itemsize(g.type(v).dtype);
 }
 
+int64_t product_flops(const Graph& g, const Node& node) {
+  return 2 * elements(g, node.types[0].shape) * hint(g.type(node.operands[0]).shape.back(), g);
+}
+
 void describe(Step& step, const Graph& g, int32_t n) {
   const Node& node = g.nodes[n];
   add_source(step, node);
@@ -78,8 +82,7 @@ void describe(Step& step, const Graph& g, int32_t n) {
   for (size_t k = 0; k < node.operands.size(); ++k) step.info.bytes += read_bytes(g, node, k);
   for (size_t r = 0; r < node.types.size(); ++r)
     step.info.bytes += bytes_hint(g, {n, static_cast<int32_t>(r)});
-  if (node.op == Op::kMatMul)
-    step.info.flops = 2 * elements(g, node.types[0].shape) * hint(g.type(node.operands[0]).shape.back(), g);
+  if (node.op == Op::kMatMul) step.info.flops = product_flops(g, node);
   if (node.op == Op::kConv || node.op == Op::kConvBackward) step.info.flops = conv_flops(g, node);
   if (node.op == Op::kAttention) step.info.flops = attention_flops(g, node, 0, 2);
   if (node.op == Op::kAttentionBackward) step.info.flops = attention_flops(g, node, 1, 5);

@@ -13,6 +13,9 @@ namespace ipex::graph {
 // Bytes of a value when the symbols have their hints.
 int64_t bytes_hint(const Graph& g, Value v);
 
+// Floating-point operations of a matrix product when the symbols have their hints.
+int64_t product_flops(const Graph& g, const Node& node);
+
 // Adds the sources of node `n` (and of its body), the bytes it reads and writes and its floating-point
 // operations.
 void describe(Step& step, const Graph& g, int32_t n);

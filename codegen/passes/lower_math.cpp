@@ -122,6 +122,7 @@ Expr Formula::exp(Expr x) {
 // what is denormal. One constant is enough for ln(2), since the product with it is exact: what its own
 // rounding costs is 2.4 ulp at -104, half of one at -20.
 Expr Formula::exp_nonpositive(Expr x, int bits_wanted) {
+  if (!is_f32()) return make_apply(Op::exp_, {std::move(x)});
   x = let("x", at_least(x, -104.0));
   const auto power_of_rest = [&](const Expr& n) {
     const Expr r = let("r", fma(n, f(-std::numbers::ln2), x));
@@ -241,8 +242,8 @@ Expr Formula::gelu_slope(const Expr& argument) {
   // Beyond 40 the density is 0, in f64 too, which an infinity is not to meet.
   x = let("x", at_least(let("x", at_most(x, 40)), -40));
   const Expr exponent = mul(mul(x, x), f(-0.5));
-  const Expr density = mul(is_f32() ? exp_nonpositive(exponent, 24) : make_apply(Op::exp_, {exponent}),
-                           f(std::numbers::inv_sqrtpi * std::numbers::sqrt2 / 2));
+  const Expr density =
+      mul(exp_nonpositive(exponent, 24), f(std::numbers::inv_sqrtpi * std::numbers::sqrt2 / 2));
   return fma(x, density, normal_cdf(x));
 }
 
@@ -251,7 +252,7 @@ Expr Formula::gelu_slope(const Expr& argument) {
 std::pair<Expr, Expr> Formula::tanh_share(const Expr& x) {
   const Expr size = let("size", at_most(abs(x), 40));
   const Expr inner = mul(f(-2 * kTanhScale), fma(mul(mul(size, size), size), f(kTanhCubic), size));
-  const Expr e = let("e", is_f32() ? exp_nonpositive(inner, 24) : make_apply(Op::exp_, {inner}));
+  const Expr e = let("e", exp_nonpositive(inner, 24));
   const Expr large = let("large", div(f(1), add(f(1), e)));
   const Expr small = let("small", mul(e, large));
   return {select(lt(x, f(0)), small, large), mul(small, large)};
@@ -302,7 +303,6 @@ Function lower_math(const Function& f, const Target& target) {
     const Expr& x = e->args[0];
     switch (e->op) {
       case ScalarOp::exp_nonpositive_:
-        if (e->type.dtype != Dtype::kF32) return make_apply(ScalarOp::exp_, {x});
         return binder.bind("exp", formula.exp_nonpositive(x, bits_of(e->args[1])));
       case ScalarOp::normal_cdf_:
         return binder.bind("normal_cdf", formula.normal_cdf(x));

@@ -157,34 +157,50 @@ TEST(Accuracy, SpecialValues) {
   }
 }
 
+// One compiled function of one operand over many numbers.
+class Curve {
+ public:
+  static constexpr int64_t kCount = 1 << 16;
+
+  Curve(Dtype dtype, Isa isa, int lanes, const std::function<Expr(const std::vector<Expr>&)>& body)
+      : x(dtype, kCount), y(dtype, kCount) {
+    const Target target = target_for(isa);
+    library_ =
+        jit_compile({lowered(elementwise("math", {dtype}, dtype, kCount, lanes, body), target)}, target);
+  }
+  void compute() { run(*library_, "math", {&x, &y}); }
+  double at(double value) {
+    for (int64_t i = 0; i < kCount; ++i) x.set_float(i, value);
+    compute();
+    return y.get_float(kCount / 2);
+  }
+
+  Array x, y;
+
+ private:
+  std::shared_ptr<FunctionLibrary> library_;
+};
+
 // What a GELU is made of, by pieces of a register's constants or by erf and exp: absolute errors.
 TEST(Accuracy, NormalDistribution) {
-  constexpr int64_t kCount = 1 << 16;
+  constexpr int64_t kCount = Curve::kCount;
   const auto check = [](ScalarOp op, Dtype dtype, double allowed, Isa isa, int lanes) {
-    const Target target = target_for(isa);
-    const auto body = [&](const std::vector<Expr>& v) { return make_apply(op, v); };
-    const auto library =
-        jit_compile({lowered(elementwise("math", {dtype}, dtype, kCount, lanes, body), target)}, target);
-    Array x(dtype, kCount), y(dtype, kCount);
+    Curve curve(dtype, isa, lanes, [&](const std::vector<Expr>& v) { return make_apply(op, v); });
+    Array &x = curve.x, &y = curve.y;
     for (int64_t i = 0; i < kCount; ++i) x.set_float(i, (static_cast<double>(i) / kCount - 0.5) * 20);
-    run(*library, "math", {&x, &y});
+    curve.compute();
     double worst = 0;
     for (int64_t i = 0; i < kCount; ++i)
       worst = std::max(worst, std::abs(y.get_float(i) - reference(op, x.get_float(i), 0)));
     EXPECT_LE(worst, allowed) << info(op).name << " of " << ipex::name(dtype) << " x" << lanes << " on "
                               << ipex::name(isa);
     // Exact at both ends, so that x * normal_cdf(x) does not grow where it is 0; NaN stays.
-    const auto at = [&](double value) {
-      for (int64_t i = 0; i < kCount; ++i) x.set_float(i, value);
-      run(*library, "math", {&x, &y});
-      return y.get_float(kCount / 2);
-    };
-    EXPECT_EQ(at(0), 0.5);
-    EXPECT_EQ(at(INFINITY), 1);
-    EXPECT_EQ(at(-INFINITY), 0);
-    EXPECT_EQ(at(1e30), 1);
-    EXPECT_EQ(at(-1e30), 0);
-    EXPECT_TRUE(std::isnan(at(NAN)));
+    EXPECT_EQ(curve.at(0), 0.5);
+    EXPECT_EQ(curve.at(INFINITY), 1);
+    EXPECT_EQ(curve.at(-INFINITY), 0);
+    EXPECT_EQ(curve.at(1e30), 1);
+    EXPECT_EQ(curve.at(-1e30), 0);
+    EXPECT_TRUE(std::isnan(curve.at(NAN)));
   };
   for (Isa isa : supported_isas())
     for (int lanes : {1, 8, 16, 32}) {
@@ -202,17 +218,14 @@ TEST(Accuracy, NormalDistribution) {
 // The exponential of softmax: relative errors, which grow with the argument's size in f32, denormal results
 // to half of the least one; NaN of any payload.
 TEST(Accuracy, ExponentialsOfNonpositives) {
-  constexpr int64_t kCount = 1 << 16;
+  constexpr int64_t kCount = Curve::kCount;
   const auto check = [](Dtype dtype, int bits, Isa isa, int lanes) {
-    const Target target = target_for(isa);
-    const auto body = [&](const std::vector<Expr>& v) {
+    Curve curve(dtype, isa, lanes, [&](const std::vector<Expr>& v) {
       return make_apply(ScalarOp::exp_nonpositive_, {v[0], make_const(v[0]->type, bits)});
-    };
-    const auto library =
-        jit_compile({lowered(elementwise("math", {dtype}, dtype, kCount, lanes, body), target)}, target);
-    Array x(dtype, kCount), y(dtype, kCount);
+    });
+    Array &x = curve.x, &y = curve.y;
     for (int64_t i = 0; i < kCount; ++i) x.set_float(i, 40 - 150 * static_cast<double>(i) / kCount);
-    run(*library, "math", {&x, &y});
+    curve.compute();
     const double least = dtype == Dtype::kF32 ? 0x1p-149 : 0x1p-1074;
     double worst = 0;
     for (int64_t i = 0; i < kCount; ++i) {
@@ -224,19 +237,14 @@ TEST(Accuracy, ExponentialsOfNonpositives) {
     }
     EXPECT_LE(worst, 1) << ipex::name(dtype) << ", " << bits << " bits, x" << lanes << " on "
                         << ipex::name(isa);
-    const auto at = [&](double value) {
-      for (int64_t i = 0; i < kCount; ++i) x.set_float(i, value);
-      run(*library, "math", {&x, &y});
-      return y.get_float(kCount / 2);
-    };
-    EXPECT_EQ(at(0), 1);
-    EXPECT_EQ(at(-0.0), 1);
-    EXPECT_EQ(at(-1e30), 0);
-    EXPECT_EQ(at(-INFINITY), 0);
+    EXPECT_EQ(curve.at(0), 1);
+    EXPECT_EQ(curve.at(-0.0), 1);
+    EXPECT_EQ(curve.at(-1e30), 0);
+    EXPECT_EQ(curve.at(-INFINITY), 0);
     for (int64_t i = 0; i < kCount && dtype == Dtype::kF32; ++i)
       x.set_int(i, static_cast<int64_t>(0x7f800001u + static_cast<uint32_t>(i) * 127));
-    if (dtype == Dtype::kF64) at(NAN);
-    run(*library, "math", {&x, &y});
+    if (dtype == Dtype::kF64) curve.at(NAN);
+    curve.compute();
     for (int64_t i = 0; i < kCount; ++i) ASSERT_TRUE(std::isnan(y.get_float(i))) << i;
   };
   for (Isa isa : supported_isas())
