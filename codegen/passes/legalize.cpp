@@ -1,6 +1,9 @@
 // Operations without an instruction of their own, as operations that have one: Python's floor division and
-// remainder on integers and floats. Casts need nothing here: the emitter has exact instructions or sequences
-// for every pair of dtypes.
+// remainder on integers and floats; and comparisons of indices along the lanes, which need no 64 bits. Casts
+// need nothing here: the emitter has exact instructions or sequences for every pair of dtypes.
+#include <limits>
+#include <set>
+
 #include "codegen/loop/simplify.h"
 #include "codegen/passes/expand.h"
 #include "codegen/passes/loop_nest.h"
@@ -100,12 +103,74 @@ Expr float_floormod(const Expr& dividend, const Expr& divisor, Binder& binder) {
   return select(r.wrong_side, apply(Op::add_, r.rest, r.b), r.rest);
 }
 
+// ---- comparisons along the lanes ----
+
+bool is_comparison(Op op) {
+  return op == Op::lt_ || op == Op::le_ || op == Op::gt_ || op == Op::ge_ || op == Op::eq_ || op == Op::ne_;
+}
+
+// What hangs on data of the program, which may be any i64: arithmetic on it may wrap.
+std::set<std::string> data_names(const Function& f) {
+  std::set<std::string> names;
+  visit(
+      f.body,
+      [&](const Stmt& stmt) {
+        if (const auto* loop = std::get_if<For>(&stmt); loop && loop->reduction)
+          for (const State& s : loop->reduction->states) names.insert(s.name);
+        const auto* let = std::get_if<Let>(&stmt);
+        if (!let) return;
+        const std::set<std::string> free = free_vars(let->value);
+        if (loads(let->value) || std::any_of(free.begin(), free.end(),
+                                             [&](const std::string& name) { return names.count(name) > 0; }))
+          names.insert(let->name);
+      },
+      nullptr);
+  return names;
+}
+
+// first + lane*step.
+struct Lanes {
+  Expr first;
+  int64_t step = 0;
+};
+std::optional<Lanes> lanes_of(const Expr& e) {
+  if (e->is(ExprKind::kBroadcast)) return Lanes{e->args[0], 0};
+  const auto step = e->is(ExprKind::kRamp) ? as_const_int(e->args[1]) : std::nullopt;
+  return step ? std::optional(Lanes{e->args[0], *step}) : std::nullopt;
+}
+
+// a + lane*step < b  is  lane*step < b - a, in i32: what lies beyond the lanes may lie just beyond them.
+std::optional<Expr> narrow_comparison(const Expr& e, const Ranges& ranges,
+                                      const std::set<std::string>& data) {
+  constexpr int64_t kMost = std::numeric_limits<int32_t>::max() / 2;
+  if (e->args[0]->type.dtype != Dtype::kI64 || !e->type.is_vector()) return std::nullopt;
+  const auto a = lanes_of(e->args[0]), b = lanes_of(e->args[1]);
+  if (!a || !b || a->step == b->step) return std::nullopt;
+  const int64_t step = a->step - b->step, last = step * (e->type.lanes - 1);
+  if (std::abs(step) > kMost / e->type.lanes) return std::nullopt;
+  // The one that is limited may be any value, the other is an index.
+  const auto is_index = [&](const Expr& x) {
+    const std::set<std::string> free = free_vars(x);
+    return !loads(x) && std::none_of(free.begin(), free.end(),
+                                     [&](const std::string& name) { return data.count(name) > 0; });
+  };
+  if (!is_index(a->first)) return std::nullopt;
+  const Expr least = a->first + index_const(std::min<int64_t>(last, 0) - 1);
+  const Expr most = a->first + index_const(std::max<int64_t>(last, 0) + 1);
+  const Expr limited = apply(Op::min_, apply(Op::max_, b->first, least), most);
+  const Expr apart = simplify(limited - a->first, ranges);
+  const Expr lanes = make_ramp(make_int({Dtype::kI32}, 0), make_int({Dtype::kI32}, step), e->type.lanes);
+  return apply(e->op, lanes, make_broadcast(make_cast(Dtype::kI32, apart), e->type.lanes));
+}
+
 }  // namespace
 
 Function legalize(const Function& f, const Target&) {
   const Ranges ranges = variable_ranges(f);
+  const std::set<std::string> data = data_names(f);
   return expand(f, [&](const Expr& e, Binder& binder) -> Expr {
     if (!e->is(ExprKind::kApply)) return e;
+    if (is_comparison(e->op)) return narrow_comparison(e, ranges, data).value_or(e);
     if (e->op != Op::floordiv_ && e->op != Op::floormod_) return e;
     const bool quotient = e->op == Op::floordiv_;
     const Expr &a = e->args[0], &b = e->args[1];

@@ -69,6 +69,12 @@ Function tile_reduction(const Function& f, const Target& target);
 //   for vector(lanes=16) i in 0..100 { y[i] = x[i] }  =>  for i' in 0..6 {full} + one masked step
 Function vectorize(const Function& f, const Target& target);
 
+// partition_loops: loops are cut, or repeated in branches, where comparisons of indices change their answer.
+//   pre: vectorized; post: same values, masks only where a vector or a window lies across an edge
+//   for i in 0..8 { y[i] = x[i - 4 if i >= 4] }
+//   =>  for i in 0..4 { y[i] = 0 }  for i in 4..8 { y[i] = x[i - 4] }
+Function partition_loops(const Function& f);
+
 // transpose_loads: vectors gathered down columns become rows loaded whole, and shuffles.
 //   pre: vectorized; post: same values, in another order of iterations
 //   for i { for j' { y[i*N + j' ..] = x[ramp(j'*8*M + i, M, 8)] } }

@@ -34,7 +34,7 @@ Function schedule(const Function& f, const Target& target) {
   return apply_schedule(f, choose_schedule(f, target));
 }
 
-constexpr std::array<LoopPass, 13> kPipeline = {{
+constexpr std::array<LoopPass, 14> kPipeline = {{
     {"simplify", each<simplify>},
     {"distribute", each<distribute>},
     {"collapse_loops", each<collapse_loops>},
@@ -43,6 +43,7 @@ constexpr std::array<LoopPass, 13> kPipeline = {{
     {"apply_schedule", each<schedule>},
     {"tile_reduction", each<tile_reduction>},
     {"vectorize", each<vectorize>},
+    {"partition_loops", each<partition_loops>},
     {"transpose_loads", each<transpose_loads>},
     {"prefetch_rows", each<prefetch_rows>},
     {"lower_math", each<lower_math>},

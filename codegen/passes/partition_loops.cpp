@@ -1,0 +1,414 @@
+// partition_loops: where comparisons of indices come out the same for all of a loop, it runs without them.
+//
+//   for i in 0..8 {                                       for i in 0..2 { y[i*8 ..] = -x[i*8 + 16 ..] }
+//     let low = ramp(i*8, 1, 8) < 16                =>    for i in 2..8 { y[i*8 ..] = x[i*8 ..] }
+//     y[i*8 ..] = select(low, -x[i*8 + 16 .. if low], x[i*8 ..])
+//   }
+//
+// A comparison is `base + inner >= 0`: base of what is bound outside, inner of lanes and of inner loops whose
+// ranges are constants. Where base crosses a cut the answer changes: it is false for all of the inner values,
+// then different among them, then true for all. A loop whose variable is in base is cut into loops one after
+// another; one that lies inside what base depends on is repeated in the branches of an `if`. The pieces
+// between, where a vector or a window lies across the edge, keep their masks.
+//
+// What this saves are masks: of 16 bits on AVX2 a masked load is a branch for each lane, and one with no lane
+// at all that lies outside of mapped memory takes a microcode assist of hundreds of cycles, on Intel as on
+// AMD.
+#include <algorithm>
+#include <set>
+
+#include "codegen/loop/bounds.h"
+#include "codegen/loop/rewrite.h"
+#include "codegen/loop/simplify.h"
+#include "codegen/passes/loop_nest.h"
+#include "codegen/passes/passes.h"
+
+namespace ipex::loop {
+
+namespace {
+
+constexpr size_t kMostCuts = 4;        // of one loop at once
+constexpr int64_t kShortLoop = 8;      // iterations; not worth cuts that are known at run time only
+constexpr int64_t kLeastGrowth = 600;  // nodes by which a function may grow, or a multiple of what it has
+constexpr int64_t kGrowthShare = 3;
+
+// Holds where base + x >= 0 (where not, if negated), x in [low, high].
+struct Comparison {
+  Polynomial base;  // without constant
+  int64_t low = 0, high = 0;
+  bool negated = false;
+
+  // For base in [from, to): the same for all, or not known.
+  std::optional<bool> within(Interval from_to) const {
+    if (from_to.low >= -low) return !negated;
+    if (from_to.high <= -high) return negated;
+    return std::nullopt;
+  }
+};
+
+// The comparisons of one base.
+struct Group {
+  Polynomial base;
+  std::set<int64_t> cuts;
+  int comparisons = 0;
+};
+
+int64_t nodes_in(const Block& block) {
+  int64_t n = 0;
+  visit(block, [&](const Stmt&) { ++n; }, [&](const ExprNode&) { ++n; });
+  return n;
+}
+
+bool is_same(const Polynomial& a, const Polynomial& b) { return add(a, b, -1).is_zero(); }
+
+bool is_comparison(const ExprNode& e) {
+  return e.is(ExprKind::kApply) && e.args[0]->type.dtype == Dtype::kI64 &&
+         (e.op == ScalarOp::lt_ || e.op == ScalarOp::le_ || e.op == ScalarOp::gt_ || e.op == ScalarOp::ge_);
+}
+
+class Partitioner {
+ public:
+  explicit Partitioner(const Function& f) : f_(f), names_(f) {
+    const int64_t nodes = nodes_in(f.body);
+    budget_ = std::max(kLeastGrowth, kGrowthShare * nodes);
+    for (const auto& [name, range] : symbol_ranges(f.symbols, f.symbol_lows))
+      bounds_.set_range(name, range.low, range.high);
+  }
+
+  Function run() {
+    Function out = f_;
+    out.body = block(f_.body);
+    return changed_ ? simplify(out) : f_;
+  }
+
+ private:
+  // What is bound inside of the loop in question; the range of a loop's variable, where it is constant.
+  using Inside = std::map<std::string, std::optional<Interval>>;
+
+  Block block(const Block& b) {
+    std::vector<Stmt> out;
+    for (const Stmt& stmt : b->stmts) {
+      if (const auto* let = std::get_if<Let>(&stmt)) {
+        define(*let);
+        bound(*let);
+        out.push_back(stmt);
+      } else if (const auto* inner = std::get_if<Block>(&stmt)) {
+        out.emplace_back(block(*inner));
+      } else if (const auto* branch = std::get_if<If>(&stmt)) {
+        out.emplace_back(If{branch->condition, block(branch->then_body),
+                            branch->else_body ? block(branch->else_body) : nullptr});
+      } else if (const auto* loop = std::get_if<For>(&stmt)) {
+        if (!branches(*loop, out) && !pieces(*loop, out)) out.emplace_back(entered(*loop));
+      } else {
+        out.push_back(stmt);
+      }
+    }
+    return make_block(std::move(out));
+  }
+
+  For entered(For loop) {
+    bounds_.set_range(loop.var, loop.begin, loop.end);
+    if (loop.reduction)
+      for (const State& s : loop.reduction->states)
+        if (s.type.dtype == Dtype::kI64) bounds_.set_data(s.name);
+    loop.body = block(loop.body);
+    return loop;
+  }
+
+  // ---- names ----
+
+  // Lets that are sums of indices, or scalar answers to comparisons, are read as what they stand for.
+  void define(const Let& let) {
+    const Type type = let.value->type;
+    const bool is_sum = type == kIndex && !to_polynomial(let.value).terms.empty() &&
+                        !is_same(to_polynomial(let.value), Polynomial::atom(let.value));
+    if (is_sum || (type == kBool1 && !loads(let.value)))
+      definitions_[let.name] = substitute(let.value, definitions_);
+  }
+
+  void bound(const Let& let) {
+    if (let.value->type.dtype != Dtype::kI64) return;
+    if (bounds_.is_exact(Polynomial::atom(let.value)))
+      bounds_.set_interval(let.name, bounds_.interval(let.value));
+    else
+      bounds_.set_data(let.name);
+  }
+
+  // ---- comparisons ----
+
+  // The sum at lane 0; what the other lanes add to it, times `sign`, widens `inner`.
+  std::optional<Polynomial> at_first_lane(const Expr& e, int64_t sign, Interval& inner) const {
+    if (e->is(ExprKind::kRamp)) {
+      const auto step = as_const_int(e->args[1]);
+      if (!step) return std::nullopt;
+      const int64_t last = sign * *step * (e->type.lanes - 1);
+      inner.low += std::min<int64_t>(last, 0);
+      inner.high += std::max<int64_t>(last, 0);
+    } else if (e->type.is_vector() && !e->is(ExprKind::kBroadcast)) {
+      return std::nullopt;
+    }
+    return to_polynomial(substitute(e->type.is_vector() ? e->args[0] : e, definitions_));
+  }
+
+  // `along` is the variable that base is to rise with, if any.
+  std::optional<Comparison> comparison(const ExprNode& e, const Inside& inside,
+                                       const std::string* along) const {
+    const bool falls = e.op == ScalarOp::lt_ || e.op == ScalarOp::le_;
+    const int64_t sign = falls ? -1 : 1;
+    Interval inner{0, 0};
+    const auto a = at_first_lane(e.args[0], sign, inner), b = at_first_lane(e.args[1], -sign, inner);
+    if (!a || !b) return std::nullopt;
+    Polynomial difference = add(multiply(*a, sign), *b, -sign);
+    if (e.op == ScalarOp::lt_ || e.op == ScalarOp::gt_) difference = add(difference, -1);
+    if (!difference.exact) return std::nullopt;
+    Comparison out;
+    for (const Term& term : difference.terms) {
+      const auto found = bound_inside(term, inside);
+      if (!found) {
+        out.base.terms.push_back(term);
+        continue;
+      }
+      if (!*found || term.atoms.size() != 1) return std::nullopt;
+      const auto [low, high] =
+          std::minmax({term.coefficient * (*found)->low, term.coefficient * (*found)->high});
+      inner.low += low;
+      inner.high += high;
+    }
+    out.low = inner.low + difference.constant;
+    out.high = inner.high + difference.constant;
+    if (out.base.is_constant()) return std::nullopt;
+    if (leading_coefficient(out.base, along) < 0) out = {negate(out.base), -out.high - 1, -out.low - 1, true};
+    // A value from memory is compared as it is: a sum of it could wrap.
+    const std::optional<Term> term = out.base.as_term();
+    const bool is_value = term && term->atoms.size() == 1 && term->coefficient == 1 && out.low == out.high;
+    return is_value || bounds_.is_exact(out.base) ? std::optional(out) : std::nullopt;
+  }
+
+  // None where all of the term is bound outside; an empty range where it cannot be told apart.
+  static std::optional<std::optional<Interval>> bound_inside(const Term& term, const Inside& inside) {
+    for (const Expr& atom : term.atoms)
+      for (const std::string& name : free_vars(atom))
+        if (const auto found = inside.find(name); found != inside.end())
+          return atom->is(ExprKind::kVar) ? found->second : std::nullopt;
+    return std::nullopt;
+  }
+
+  static int64_t leading_coefficient(const Polynomial& base, const std::string* along) {
+    for (const Term& term : base.terms)
+      if (along && is_variable(term, *along)) return term.coefficient;
+    return base.terms[0].coefficient;
+  }
+
+  static bool is_variable(const Term& term, const std::string& name) {
+    return term.atoms.size() == 1 && term.atoms[0]->is(ExprKind::kVar) && term.atoms[0]->name == name;
+  }
+
+  // The base that decides most of the loop's comparisons, and is not decided itself.
+  std::optional<Group> best_group(const For& loop, Inside& inside, const std::string* along) {
+    std::vector<Group> groups;
+    const auto add_comparison = [&](const ExprNode& e) {
+      const auto c = comparison(e, inside, along);
+      if (!c || (along && !rises_with(c->base, *along)) || is_mostly_mixed(*c)) return;
+      auto group = std::find_if(groups.begin(), groups.end(),
+                                [&](const Group& g) { return is_same(g.base, c->base); });
+      if (group == groups.end()) group = groups.insert(groups.end(), Group{c->base, {}, 0});
+      group->cuts.insert({-c->low, -c->high});
+      ++group->comparisons;
+    };
+    const auto bind = [&](const Stmt& stmt) {
+      if (const auto* let = std::get_if<Let>(&stmt)) {
+        define(*let);
+        inside[let->name] = std::nullopt;
+      } else if (const auto* inner = std::get_if<For>(&stmt)) {
+        const auto begin = as_const_int(inner->begin), end = as_const_int(inner->end);
+        if (!along || inner->var != *along)
+          inside[inner->var] =
+              begin && end && *begin < *end ? std::optional(Interval{*begin, *end - 1}) : std::nullopt;
+        if (inner->reduction)
+          for (const State& s : inner->reduction->states) inside[s.name] = std::nullopt;
+      }
+    };
+    visit(make_block({loop}), bind, [&](const ExprNode& e) {
+      if (is_comparison(e)) add_comparison(e);
+      if (const auto answer = definition(e); answer && e.type == kBool1)
+        visit(*answer, [&](const ExprNode& part) {
+          if (is_comparison(part)) add_comparison(part);
+        });
+    });
+    for (Group& group : groups) {
+      const Interval range = bounds_.interval(group.base);
+      std::erase_if(group.cuts, [&](int64_t cut) { return cut <= range.low || cut > range.high; });
+    }
+    std::erase_if(groups,
+                  [](const Group& group) { return group.cuts.empty() || group.cuts.size() > kMostCuts; });
+    const auto best = std::max_element(groups.begin(), groups.end(), [](const Group& a, const Group& b) {
+      return a.comparisons < b.comparisons;
+    });
+    return best == groups.end() ? std::nullopt : std::optional(*best);
+  }
+
+  // Triangles, by a loop along which a row is all of one side and then of the other.
+  bool is_mostly_mixed(const Comparison& c) const {
+    const Interval range = bounds_.interval(c.base);
+    return range.bounded() && c.high - c.low > (range.high - range.low) / 2;
+  }
+
+  std::optional<Expr> definition(const ExprNode& e) const {
+    if (!e.is(ExprKind::kVar)) return std::nullopt;
+    const auto found = definitions_.find(e.name);
+    return found == definitions_.end() ? std::nullopt : std::optional(found->second);
+  }
+
+  static bool rises_with(const Polynomial& base, const std::string& var) {
+    bool found = false;
+    for (const Term& term : base.terms) {
+      if (is_variable(term, var))
+        found = true;
+      else
+        for (const Expr& atom : term.atoms)
+          if (uses(atom, var)) return false;
+    }
+    return found;
+  }
+
+  // ---- pieces ----
+
+  // The loop for base in [from, to), with the comparisons that are the same there answered.
+  struct Piece {
+    Block body;    // of that loop alone
+    bool decided;  // no comparison of the group is left
+  };
+  Piece piece(const For& loop, const Group& group, Interval from_to, const Inside& inside,
+              const std::string* along) const {
+    Piece out{nullptr, true};
+    const ExprFn answered = [&](const Expr& e) -> Expr {
+      if (is_comparison(*e)) {
+        const auto c = comparison(*e, inside, along);
+        if (!c || !is_same(c->base, group.base)) return e;
+        const auto answer = c->within(from_to);
+        if (!answer) out.decided = false;
+        return answer ? make_broadcast(make_int(kBool1, *answer ? 1 : 0), e->type.lanes) : e;
+      }
+      if (const auto meaning = definition(*e); meaning && e->type == kBool1) {
+        const Expr answer = loop::simplify(transform(*meaning, answered));
+        if (as_const_int(answer)) return answer;
+      }
+      return e;
+    };
+    out.body = transform(make_block({loop}), answered);
+    return out;
+  }
+
+  bool afford(const For& loop, const Group& group) {
+    const int64_t growth = nodes_in(make_block({loop})) * static_cast<int64_t>(group.cuts.size());
+    if (growth > budget_) return false;
+    budget_ -= growth;
+    return changed_ = true;
+  }
+
+  // The intervals of base between the cuts.
+  static std::vector<Interval> intervals(const Group& group) {
+    std::vector<Interval> out(1);
+    for (int64_t cut : group.cuts) {
+      out.back().high = cut;
+      out.push_back({cut, Interval::kHigh});
+    }
+    return out;
+  }
+
+  // if base < cut { loop } else { loop }
+  bool branches(const For& loop, std::vector<Stmt>& out) {
+    if (loop.reduction || loop.kind != ForKind::kSerial) return false;
+    Inside inside;
+    const auto group = best_group(loop, inside, nullptr);
+    if (!group || !afford(loop, *group)) return false;
+    Block rest;
+    const std::vector<Interval> ranges = intervals(*group);
+    for (size_t i = ranges.size(); i-- > 0;) {
+      Piece p = piece(loop, *group, ranges[i], inside, nullptr);
+      if (i > 0) p.body = fresh_copy(p.body, names_);
+      if (p.decided) p.body = block(p.body);
+      rest =
+          rest
+              ? make_block({If{make_apply(ScalarOp::lt_, {to_expr(group->base), index_const(ranges[i].high)}),
+                               p.body, rest}})
+              : p.body;
+    }
+    out.insert(out.end(), rest->stmts.begin(), rest->stmts.end());
+    return true;
+  }
+
+  // loop from begin to the cut; loop from the cut to end
+  bool pieces(const For& loop, std::vector<Stmt>& out) {
+    if (loop.kind != ForKind::kSerial || is_remainder(loop)) return false;
+    bounds_.set_range(loop.var, loop.begin, loop.end);
+    Inside inside;
+    const auto group = best_group(loop, inside, &loop.var);
+    if (!group) return false;
+    std::vector<Expr> edges{loop.begin};
+    for (int64_t cut : group->cuts) edges.push_back(edge(loop, *group, cut));
+    edges.push_back(loop.end);
+    const bool is_constant =
+        std::all_of(edges.begin(), edges.end(), [](const Expr& e) { return as_const_int(e).has_value(); });
+    if (const auto trips = as_const_int(simplify(loop.end - loop.begin));
+        trips && *trips < (is_constant ? 2 : kShortLoop))
+      return false;
+    if (!afford(loop, *group)) return false;
+    const std::vector<Interval> ranges = intervals(*group);
+    std::optional<Reduction> before;
+    for (size_t i = 0; i < ranges.size(); ++i) {
+      Piece p = piece(loop, *group, ranges[i], inside, &loop.var);
+      // The last one binds the names that what follows reads.
+      if (i + 1 < ranges.size()) p.body = fresh_copy(p.body, names_);
+      For part = std::get<For>(p.body->stmts[0]);
+      part.begin = edges[i];
+      part.end = edges[i + 1];
+      if (before)
+        for (size_t s = 0; s < before->states.size(); ++s)
+          part.reduction->states[s].init = make_var(before->states[s].name, before->states[s].type);
+      before = part.reduction;
+      if (p.decided) {
+        const Block done = block(make_block({std::move(part)}));
+        out.insert(out.end(), done->stmts.begin(), done->stmts.end());
+      } else {
+        out.emplace_back(std::move(part));
+      }
+    }
+    return true;
+  }
+
+  // What whole steps left over is less than one: nothing to cut.
+  static bool is_remainder(const For& loop) {
+    bool found = false;
+    visit(loop.begin,
+          [&](const ExprNode& e) { found |= e.is(ExprKind::kApply) && e.op == ScalarOp::floordiv_; });
+    return found;
+  }
+
+  // The first iteration whose base is at least `cut`, within the loop.
+  Expr edge(const For& loop, const Group& group, int64_t cut) const {
+    int64_t step = 0;
+    Polynomial rest = cut;
+    for (const Term& term : group.base.terms) {
+      if (is_variable(term, loop.var))
+        step = term.coefficient;
+      else
+        rest = add(rest, Polynomial::of(term), -1);
+    }
+    const Expr first = ceildiv(to_expr(rest), index_const(step));
+    return simplify(make_apply(ScalarOp::max_, {loop.begin, make_apply(ScalarOp::min_, {loop.end, first})}));
+  }
+
+  const Function& f_;
+  Names names_;
+  Bounds bounds_;
+  Substitution definitions_;
+  int64_t budget_ = 0;
+  bool changed_ = false;
+};
+
+}  // namespace
+
+Function partition_loops(const Function& f) { return Partitioner(f).run(); }
+
+}  // namespace ipex::loop
