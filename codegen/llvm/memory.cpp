@@ -1,5 +1,6 @@
 // Loads and stores. A unit stride is one contiguous access, -1 a contiguous one reversed, 0 a scalar load and
-// a broadcast; any other stride or an index vector is a gather or scatter. Masked accesses use LLVM's masked
+// a broadcast, a small one loads what lies between as well and shuffles; any other stride or an index vector is a
+// gather or scatter. Masked accesses use LLVM's masked
 // intrinsics: predicated instructions on AVX-512, vmaskmov or safe scalar code on AVX2. Alignment is only
 // ever the element's: views start anywhere.
 #include "codegen/llvm/memory.h"
@@ -13,6 +14,8 @@
 
 namespace ipex::loop {
 namespace {
+
+constexpr int64_t kInterleaved = 4;  // elements apart, at most: a gather takes about two cycles an element
 
 std::optional<int64_t> constant_stride(const IndexRef& index) {
   if (index.vector) return std::nullopt;
@@ -72,7 +75,29 @@ llvm::Value* MemoryBuilder::load_memory(const BufferRef& buffer, const IndexRef&
     llvm::Value* all = values_.splat(load_memory(buffer, one, any), index.lanes);
     return mask ? ir_.CreateSelect(mask, all, zero) : all;
   }
+  if (stride && *stride > 1 && *stride <= kInterleaved && !mask) return interleaved(buffer, index, *stride);
   return access(buffer, ir_.CreateMaskedGather(type, addresses(buffer, index), align, mask, zero));
+}
+
+// Vectors side by side, the last one moved back to where the last lane ends it, and of each what it has.
+llvm::Value* MemoryBuilder::interleaved(const BufferRef& buffer, const IndexRef& index, int64_t stride) {
+  const int64_t lanes = index.lanes, last = stride * (lanes - 1) + 1 - lanes;
+  llvm::Type* type = values_.memory_type({buffer.dtype, index.lanes});
+  llvm::Value* chosen = llvm::PoisonValue::get(type);
+  int64_t done = 0;
+  for (int64_t part = 0; part < stride; ++part) {
+    const int64_t first = std::min(part * lanes, last);
+    llvm::Value* pointer = address(buffer, ir_.CreateAdd(index.base, ir_.getInt64(first)));
+    llvm::Value* vector = access(buffer, ir_.CreateAlignedLoad(type, pointer, alignment(buffer)));
+    std::vector<int> picks;
+    for (int64_t lane = 0; lane < lanes; ++lane) {
+      const int64_t at = lane * stride - first;
+      picks.push_back(static_cast<int>(lane < done ? lane : at < lanes ? lanes + at : -1));
+    }
+    while (done < lanes && done * stride - first < lanes) ++done;
+    chosen = ir_.CreateShuffleVector(chosen, vector, picks);
+  }
+  return chosen;
 }
 
 void MemoryBuilder::store(const BufferRef& buffer, const IndexRef& index, llvm::Value* value,

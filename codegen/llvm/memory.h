@@ -45,6 +45,7 @@ class MemoryBuilder {
 
  private:
   llvm::Value* load_memory(const BufferRef& buffer, const IndexRef& index, llvm::Value* mask);
+  llvm::Value* interleaved(const BufferRef& buffer, const IndexRef& index, int64_t stride);
   llvm::Value* address(const BufferRef& buffer, llvm::Value* index);
   llvm::Value* addresses(const BufferRef& buffer, const IndexRef& index);
   llvm::Value* first_of_reversed(const IndexRef& index);

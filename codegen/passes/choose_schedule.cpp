@@ -38,6 +38,7 @@ constexpr int64_t kChunkRows =
     64;  // at least, where rows are many results: what is merged is 1/64 of what is read
 constexpr double kKeptBlocks = 16;  // this many vectors of results keep threads busy without splitting
 constexpr double kStridedCost = 8;  // a lane of a gather or scatter, against a lane of a contiguous access
+constexpr int64_t kNear = 4;  // elements apart: read with what lies between, and shuffled
 constexpr double kUniformCost = 0.25;
 constexpr double kPassCost = 8;  // finding out that a row is another thread's
 constexpr int64_t kOwnedBytes =
@@ -143,7 +144,7 @@ class Chooser {
       const auto padded = [&](int unroll) {
         return (*extent + width * unroll - 1) / (width * unroll) * unroll;
       };
-      while (n > 1 && padded(n) * 8 > padded(n / 2) * 9) n /= 2;
+      while (n > 1 && padded(n) * 8 > padded(1) * 9) n /= 2;
     }
     return n;
   }
@@ -169,9 +170,15 @@ class Chooser {
       if (access.owner >= 0 && tree_.at(access.owner).node->var == *vector_var)
         continue;  // widened scratch: contiguous
       const auto step = LoopTree::stride(access.index, *vector_var);
-      const auto c = step ? as_const_int(*step) : std::nullopt;
+      const auto constant = step ? as_const_int(*step) : std::nullopt;
+      const int64_t apart = constant.value_or(std::numeric_limits<int64_t>::max());
       const double bytes = static_cast<double>(itemsize(access.dtype)) / 4 * (access.is_store ? 2 : 1);
-      cost += c == 0 ? kUniformCost : c == 1 ? bytes : kStridedCost * (access.is_store ? 2 : 1);
+      if (apart == 0 || apart == 1)
+        cost += apart == 0 ? kUniformCost : bytes;
+      else if (apart > 0 && apart <= kNear && !access.is_store)
+        cost += 2 * bytes * static_cast<double>(apart);
+      else
+        cost += kStridedCost * (access.is_store ? 2 : 1);
     }
     return cost;
   }
@@ -197,7 +204,7 @@ class Chooser {
       if (tree_.at(loop).node->reduction)
         cost += (simple_merge(loop) ? 1 : kTupleMerge) * kLaneMergeCost / (n * merged_after(loop));
     }
-    return n * cost + kLoopCost;
+    return n * cost + (below == loop ? kLoopCost : kLoopCost / fitting_lanes(loop));
   }
 
   Choice choose(int loop) const {

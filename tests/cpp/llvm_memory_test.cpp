@@ -46,6 +46,17 @@ TEST(Memory, Contiguous) {
   expect_copies(copy_kernel("for i in 0..64 { y[i] = x[63 - i] }"));
 }
 
+// Elements a few apart, from the first of the buffer and up to its last: nothing beyond it is read.
+TEST(Memory, Interleaved) {
+  for (int apart = 2; apart <= 4; ++apart)
+    for (int lanes : {4, 5, 8, 16}) {
+      const std::string n = std::to_string(lanes), step = std::to_string(apart),
+                        first = std::to_string(63 - apart * (lanes - 1));
+      expect_copies(copy_kernel("y[ramp(0, 1, " + n + ")] = x[ramp(0, " + step + ", " + n + ")]\n" +
+                                "y[ramp(32, 1, " + n + ")] = x[ramp(" + first + ", " + step + ", " + n + ")]"));
+    }
+}
+
 // A part of the mask, a register or more, is known to be off, the rest only when the kernel runs.
 TEST(Memory, MaskedAccessToAPart) {
   for (const char* lanes :
