@@ -5,6 +5,12 @@
 
 namespace ipex::kernels {
 
+void give_rows(TensorSpec& spec) {
+  if (spec.sizes.size() < 2) return;
+  spec.sizes.insert(spec.sizes.end() - 1, 1);
+  spec.strides.insert(spec.strides.end() - 1, 1);
+}
+
 TensorView library_weights(const TensorView& w, int64_t groups, bool transposed) {
   TensorView view = w;
   const int64_t first = w.sizes[0] / groups, first_stride = w.strides[0];

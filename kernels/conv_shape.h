@@ -26,6 +26,19 @@ ConvGeometry geometry(const Desc& desc) {
   return g;
 }
 
+// A convolution over one dim as one over images of one row, for which oneDNN has more implementations
+// (depthwise ones: 512 channels of 256 with 4 weights each 1.1 -> 0.06 ms).
+void give_rows(TensorSpec& spec);
+template <class Desc>
+Desc over_images(Desc desc) {
+  if (desc.stride.size() != 1) return desc;
+  desc.stride.insert(desc.stride.begin(), 1);
+  desc.dilation.insert(desc.dilation.begin(), 1);
+  desc.padding.insert(desc.padding.begin(), 0);
+  if (!desc.output_padding.empty()) desc.output_padding.insert(desc.output_padding.begin(), 0);
+  return desc;
+}
+
 // torch's weights ([O, I/g, k...], transposed [I, O/g, k...]) as oneDNN's ([g,] O/g, I/g, k...): a view.
 TensorView library_weights(const TensorView& w, int64_t groups, bool transposed);
 

@@ -14,8 +14,6 @@ using loop::as_const_int;
 using loop::index_const;
 using loop::provably_equal;
 
-bool is_spatial(const Shape& shape) { return shape.size() == 4 || shape.size() == 5; }
-
 Strides channels_last_strides(const Shape& shape) {
   Strides strides(shape.size());
   Dim stride = index_const(1);
@@ -41,9 +39,11 @@ class LayoutPlanner {
 
   Graph run() {
     bool any = false;
-    for (const Node& node : old_.nodes)
-      any |= node.op == Op::kConv || node.op == Op::kConvBackward || node.op == Op::kLstm ||
-             is_attention(node.op);
+    for (const Node& node : old_.nodes) {
+      const bool is_conv = node.op == Op::kConv || node.op == Op::kConvBackward;
+      has_sequences_ |= is_conv && old_.type(node.operands[0]).shape.size() == 3;
+      any |= is_conv || node.op == Op::kLstm || is_attention(node.op);
+    }
     if (!any) return std::move(old_);
     new_ = old_.without_nodes();
     for (int32_t i = 0; i < static_cast<int32_t>(old_.nodes.size()); ++i) {
@@ -60,6 +60,11 @@ class LayoutPlanner {
   }
 
  private:
+  // Of a batch of images, volumes or, beside convolutions over one dim, sequences.
+  bool is_spatial(const Shape& shape) const {
+    return shape.size() == 4 || shape.size() == 5 || (has_sequences_ && shape.size() == 3);
+  }
+
   bool is_channels_last(Value v) const {
     const Shape& shape = new_.type(v).shape;
     if (!is_spatial(shape)) return false;
@@ -164,6 +169,7 @@ class LayoutPlanner {
   }
 
   Graph old_, new_;
+  bool has_sequences_ = false;
   std::map<Value, Value> mapped_, channels_last_, row_major_;
 };
 
