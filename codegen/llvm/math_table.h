@@ -17,6 +17,9 @@ struct MathFunction {
   std::string_view accuracy;  // "_u10"
   double ulp, domain;
   MathSource source(Dtype dtype) const { return dtype == Dtype::kF64 ? f64 : f32; }
+  std::string_view accuracy_of(Dtype dtype) const {
+    return dtype == Dtype::kF64 && accuracy == "_u35" ? "_u10" : accuracy;
+  }
 };
 
 inline constexpr MathFunction kMathFunctions[] = {

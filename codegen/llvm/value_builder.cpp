@@ -363,7 +363,7 @@ llvm::Value* ValueBuilder::call_sleef(const MathFunction& f, Type t, llvm::Array
   const int width = wide ? narrow * 2 : narrow;
   // fmod is the one function whose name has an underscore before the ISA and no accuracy.
   const std::string symbol = "Sleef_" + std::string(f.sleef) + (is_double ? "d" : "f") +
-                             std::to_string(width) + std::string(f.accuracy) +
+                             std::to_string(width) + std::string(f.accuracy_of(t.dtype)) +
                              (f.accuracy.empty() ? "_" : "") + (wide ? "avx512f" : "avx2");
   llvm::Type* chunk = type(t.with_lanes(width));
   llvm::SmallVector<llvm::Type*, 2> parameters(args.size(), chunk);

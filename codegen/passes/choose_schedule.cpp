@@ -178,7 +178,7 @@ class Chooser {
       else if (apart > 0 && apart <= kNear && !access.is_store)
         cost += 2 * bytes * static_cast<double>(apart);
       else
-        cost += kStridedCost * (access.is_store ? 2 : 1);
+        cost += kStridedCost * (!access.is_store ? 1 : constant ? 2 : 8);  // places from data
     }
     return cost;
   }
@@ -204,7 +204,8 @@ class Chooser {
       if (tree_.at(loop).node->reduction)
         cost += (simple_merge(loop) ? 1 : kTupleMerge) * kLaneMergeCost / (n * merged_after(loop));
     }
-    return n * cost + (below == loop ? kLoopCost : kLoopCost / fitting_lanes(loop));
+    if (below != loop) return n * cost + kLoopCost / fitting_lanes(loop);
+    return n * cost + (n > lanes(loop) ? kLoopCost : 0);  // one vector is no loop
   }
 
   Choice choose(int loop) const {
