@@ -1,8 +1,7 @@
 // Loads and stores. A unit stride is one contiguous access, -1 a contiguous one reversed, 0 a scalar load and
-// a broadcast, a small one loads what lies between as well and shuffles; any other stride or an index vector is a
-// gather or scatter. Masked accesses use LLVM's masked
-// intrinsics: predicated instructions on AVX-512, vmaskmov or safe scalar code on AVX2. Alignment is only
-// ever the element's: views start anywhere.
+// a broadcast, a small one loads what lies between as well and shuffles; any other stride or an index vector
+// is a gather or scatter. Masked accesses use LLVM's masked intrinsics: predicated instructions on AVX-512,
+// vmaskmov or safe scalar code on AVX2. Alignment is only ever the element's: views start anywhere.
 #include "codegen/llvm/memory.h"
 
 #include <llvm/IR/Constants.h>

@@ -112,6 +112,12 @@ std::map<std::string, int> count_loads(const Block& block) {
   return counts;
 }
 
+int64_t node_count(const Block& block) {
+  int64_t n = 0;
+  visit(block, [&](const Stmt&) { ++n; }, [&](const ExprNode&) { ++n; });
+  return n;
+}
+
 void declare_pairs(Buffer& buffer) {
   buffer.dtype = Dtype::kF32;
   buffer.extent = simplify(floordiv(buffer.extent, index_const(2)));

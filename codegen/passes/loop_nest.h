@@ -59,6 +59,7 @@ Ranges variable_ranges(const Function& f);
 
 bool loads(const Expr& e);                                   // does it read a buffer?
 std::map<std::string, int> count_loads(const Block& block);  // by buffer
+int64_t node_count(const Block& block);                      // statements and nodes of expressions
 
 // The buffer, of bf16 and an even number of them, as one of half as many f32, each the bits of a pair.
 void declare_pairs(Buffer& buffer);

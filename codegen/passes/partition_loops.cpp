@@ -53,12 +53,6 @@ struct Group {
   int comparisons = 0;
 };
 
-int64_t nodes_in(const Block& block) {
-  int64_t n = 0;
-  visit(block, [&](const Stmt&) { ++n; }, [&](const ExprNode&) { ++n; });
-  return n;
-}
-
 bool is_same(const Polynomial& a, const Polynomial& b) { return add(a, b, -1).is_zero(); }
 
 bool is_comparison(const ExprNode& e) {
@@ -69,7 +63,7 @@ bool is_comparison(const ExprNode& e) {
 class Partitioner {
  public:
   explicit Partitioner(const Function& f) : f_(f), names_(f) {
-    const int64_t nodes = nodes_in(f.body);
+    const int64_t nodes = node_count(f.body);
     budget_ = std::max(kLeastGrowth, kGrowthShare * nodes);
     for (const auto& [name, range] : symbol_ranges(f.symbols, f.symbol_lows))
       bounds_.set_range(name, range.low, range.high);
@@ -300,7 +294,7 @@ class Partitioner {
   }
 
   bool afford(const For& loop, const Group& group) {
-    const int64_t growth = nodes_in(make_block({loop})) * static_cast<int64_t>(group.cuts.size());
+    const int64_t growth = node_count(make_block({loop})) * static_cast<int64_t>(group.cuts.size());
     if (growth > budget_) return false;
     budget_ -= growth;
     return changed_ = true;

@@ -75,6 +75,11 @@ Function vectorize(const Function& f, const Target& target);
 //   =>  for i in 0..4 { y[i] = 0 }  for i in 4..8 { y[i] = x[i - 4] }
 Function partition_loops(const Function& f);
 
+// unroll_loops: short reductions over a constant number of places, and what is one of those then.
+//   pre: vectorized; post: same values
+//   for r in 0..2 reduce(s = 0) {} yield(s + x[i + r])   =>   let s1 = 0 + x[i]  let s = s1 + x[i + 1]
+Function unroll_loops(const Function& f);
+
 // transpose_loads: vectors gathered down columns become rows loaded whole, and shuffles.
 //   pre: vectorized; post: same values, in another order of iterations
 //   for i { for j' { y[i*N + j' ..] = x[ramp(j'*8*M + i, M, 8)] } }

@@ -34,7 +34,7 @@ Function schedule(const Function& f, const Target& target) {
   return apply_schedule(f, choose_schedule(f, target));
 }
 
-constexpr std::array<LoopPass, 14> kPipeline = {{
+constexpr std::array<LoopPass, 15> kPipeline = {{
     {"simplify", each<simplify>},
     {"distribute", each<distribute>},
     {"collapse_loops", each<collapse_loops>},
@@ -44,6 +44,7 @@ constexpr std::array<LoopPass, 14> kPipeline = {{
     {"tile_reduction", each<tile_reduction>},
     {"vectorize", each<vectorize>},
     {"partition_loops", each<partition_loops>},
+    {"unroll_loops", each<unroll_loops>},
     {"transpose_loads", each<transpose_loads>},
     {"prefetch_rows", each<prefetch_rows>},
     {"lower_math", each<lower_math>},

@@ -53,7 +53,8 @@ TEST(Memory, Interleaved) {
       const std::string n = std::to_string(lanes), step = std::to_string(apart),
                         first = std::to_string(63 - apart * (lanes - 1));
       expect_copies(copy_kernel("y[ramp(0, 1, " + n + ")] = x[ramp(0, " + step + ", " + n + ")]\n" +
-                                "y[ramp(32, 1, " + n + ")] = x[ramp(" + first + ", " + step + ", " + n + ")]"));
+                                "y[ramp(32, 1, " + n + ")] = x[ramp(" + first + ", " + step + ", " + n +
+                                ")]"));
     }
 }
 
