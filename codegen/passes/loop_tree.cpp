@@ -181,11 +181,11 @@ std::optional<Expr> LoopTree::stride(const Expr& index, const std::string& var) 
 
 namespace {
 
-// One digit of an index: its weight, and the most it can differ by between two accesses.
+// One digit of an index: its weight, and by how much it can be more in the first of two accesses, or less.
 struct Digit {
   Expr weight;     // as written, to match the digits of two accesses
   Expr magnitude;  // |weight|
-  Expr reach;
+  Expr more, less;
 };
 
 bool proves_less(const Expr& less, const Expr& than, const Ranges& ranges) {
@@ -254,7 +254,7 @@ bool LoopTree::disjoint(const Access& a, const Access& b, int loop, const std::s
         out.reach = source.reach;
       } else {
         out.offset = out.offset + weight * source.begin;
-        out.digits.push_back({weight, *size, source.reach});
+        out.digits.push_back({weight, *size, source.reach, index_const(0)});
       }
     }
     if (!out.reach || as_const_int(out.weight) == 0) return std::nullopt;
@@ -266,41 +266,44 @@ bool LoopTree::disjoint(const Access& a, const Access& b, int loop, const std::s
   const std::optional<Expr> own = magnitude(fa->weight, ranges_);
   if (!offset || !own) return false;
 
-  // Digits of the same weight in both accesses are one digit; in one access they add up.
-  const auto gather = [](const std::vector<Digit>& digits) {
-    std::vector<Digit> sums;
-    for (const Digit& d : digits) {
-      const auto same = std::find_if(sums.begin(), sums.end(),
+  // Digits of the same weight are one.
+  std::vector<Digit> digits;
+  const auto collect = [&](const std::vector<Digit>& found, bool first) {
+    for (Digit d : found) {
+      const auto weight = as_const_int(d.weight);
+      if (first == (weight && *weight < 0)) std::swap(d.more, d.less);
+      const auto same = std::find_if(digits.begin(), digits.end(),
                                      [&](const Digit& s) { return provably_equal(s.weight, d.weight); });
-      if (same == sums.end())
-        sums.push_back(d);
-      else
-        same->reach = simplify(same->reach + d.reach);
+      if (same == digits.end()) {
+        digits.push_back(d);
+      } else {
+        same->more = simplify(same->more + d.more);
+        same->less = simplify(same->less + d.less);
+      }
     }
-    return sums;
   };
-  std::vector<Digit> digits = gather(fa->digits);
-  for (const Digit& d : gather(fb->digits)) {
-    const auto same = std::find_if(digits.begin(), digits.end(),
-                                   [&](const Digit& s) { return provably_equal(s.weight, d.weight); });
-    if (same == digits.end())
-      digits.push_back(d);
-    else if (!provably_equal(same->reach, d.reach))
-      same->reach = simplify(make_apply(ScalarOp::max_, {same->reach, d.reach}));
-  }
-  digits.push_back({fa->weight, *own, fa->reach});  // last: the one that differs
+  collect(fa->digits, true);
+  collect(fb->digits, false);
+  digits.push_back({fa->weight, *own, fa->reach, fa->reach});  // last: the one that differs
 
-  const Expr apart = index_const(*offset < 0 ? -*offset : *offset);
+  // How far the first access lies behind the second, but for one digit.
+  const auto distance = [&](const Digit* without) {
+    Expr low = index_const(*offset), high = low;
+    for (const Digit& d : digits) {
+      if (&d == without) continue;
+      low = low - d.magnitude * d.less;
+      high = high + d.magnitude * d.more;
+    }
+    return std::pair{low, high};
+  };
+  const Expr zero = index_const(0);
   while (!digits.empty()) {
     // Digits that differ cannot bridge what lies between the two: parts of a concatenation, say.
-    Expr bridged = index_const(0);
-    for (const Digit& d : digits) bridged = bridged + d.magnitude * d.reach;
-    if (proves_less(bridged, apart, ranges_)) return true;
+    const auto [low, high] = distance(nullptr);
+    if (proves_less(zero, low, ranges_) || proves_less(high, zero, ranges_)) return true;
     const auto decided = std::find_if(digits.rbegin(), digits.rend(), [&](const Digit& d) {
-      Expr others = apart;
-      for (const Digit& other : digits)
-        if (&other != &d) others = others + other.magnitude * other.reach;
-      return proves_less(others, d.magnitude, ranges_);
+      const auto [least, most] = distance(&d);
+      return proves_less(most, d.magnitude, ranges_) && proves_less(zero - d.magnitude, least, ranges_);
     });
     if (decided == digits.rend()) return false;
     if (decided == digits.rbegin()) return true;
