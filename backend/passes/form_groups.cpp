@@ -278,8 +278,10 @@ class Grouper {
     if (consumer.op == Op::kPool || (consumer.op == Op::kCat && consumer.operands.size() > 4)) return false;
     if (consumer.op == Op::kScatter || consumer.op == Op::kSegment || consumer.op == Op::kScan) return true;
     if (unit.nodes.size() > 4) return false;
+    // Two parts side by side are read where they lie, in a loop for each.
+    const auto is_pair = [](const Node& node) { return node.op == Op::kCat && node.operands.size() == 2; };
     return std::all_of(unit.nodes.begin(), unit.nodes.end(),
-                       [&](int32_t v) { return is_cheap(graph_.nodes[v]); });
+                       [&](int32_t v) { return is_cheap(graph_.nodes[v]) || is_pair(graph_.nodes[v]); });
   }
 
   bool too_many_operands(int32_t a, int32_t b) const {
