@@ -124,19 +124,20 @@ class Chooser {
   int accumulators(int loop, int width) const {
     const For& node = *tree_.at(loop).node;
     size_t values = 1, states = 0;  // at once: of the largest of the loops in it
-    bool simple = true;
+    bool simple = true, halves = false;
     for_each_below(loop, [&](int l) {
+      for (int a : tree_.at(l).accesses) halves |= is_half(tree_.accesses()[a].dtype);
       values = std::max(values, tree_.at(l).accesses.size() + 1);
       if (const auto& r = tree_.at(l).node->reduction) {
         states = std::max(states, r->states.size());
         simple &= simple_merge(l);
       }
     });
-    // Columns whose reductions run inside: their lanes are not merged, and narrow ones read pieces of cache
-    // lines.
+    // Columns with reductions inside: lanes are not merged, and narrow ones read pieces of cache lines.
     const bool columns = !node.reduction && states > 0;
     int n = 4;
-    if (tree_.at(loop).has_math && !columns) n = target_.vector_registers >= 32 ? 2 : 1;
+    // A half vector of halves is loaded, converted and stored as dearly as a whole one.
+    if (tree_.at(loop).has_math && !columns) n = target_.vector_registers >= 32 || halves ? 2 : 1;
     if (!simple && !columns) n = std::min(n, 2);
     if (has_gather(loop, node.var)) n = 1;
     while (n > 1 && n * (values + states) > static_cast<size_t>(target_.vector_registers)) n /= 2;
@@ -303,8 +304,7 @@ class Chooser {
     if (parallel_ && !(is_static(root) && work(root) < kSerialWork)) parallelise(root, levels, chain_vector);
   }
 
-  // A long reduction in pieces, each with partial results of its own: a running sum of 2^20 numbers has lost
-  // the digits that a sum of sums keeps.
+  // A long reduction in pieces, with partial results: a running sum of 2^20 numbers has lost digits.
   void cut_long_lanes(int loop) {
     LoopSchedule& s = entry(var(loop));
     const int64_t piece = kLongLane * s.lanes * s.accumulators;

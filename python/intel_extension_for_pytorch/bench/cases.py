@@ -40,7 +40,7 @@ class Case:
 
 def all_cases() -> list[Case]:
     """Every case, in a fixed order; the names are unique."""
-    return [*_table_cases(), *_fused_cases(), *_matmul_cases(), *_conv_cases()]
+    return [*_table_cases(), *_fused_cases(), *_edge_cases(), *_matmul_cases(), *_conv_cases()]
 
 
 def select(pattern: str | None) -> list[Case]:
@@ -257,6 +257,61 @@ def _fused_cases() -> Iterator[Case]:
                     return function, tuple(maker(torch_dtype, i) for i, maker in enumerate(makers))
 
                 yield Case(f"fused/{name}/{dtype}/{size}", dtype, size, make, standard=size != "L1")
+
+
+# ---- windows, paddings and parts: what changes along a loop ----
+
+
+def _triangle_softmax(x: Tensor) -> Tensor:
+    inside = torch.ones(x.shape[-2:], dtype=torch.bool).tril()
+    return torch.softmax(x.masked_fill(~inside, -torch.inf), -1)
+
+
+def _shifted_windows(x: Tensor) -> Tensor:
+    """Swin's: [batch, 56, 56, channels], shifted by 3, in windows of 7 x 7."""
+    parts = torch.roll(x, (-3, -3), (1, 2)).view(x.shape[0], 8, 7, 8, 7, x.shape[3])
+    return parts.permute(0, 1, 3, 2, 4, 5).contiguous()
+
+
+def _edge_cases() -> Iterator[Case]:
+    image, row = (4, 64, 56, 56), (512, 300)
+    heads, square = (1, 12, 1024, 64), (1024, 1024)
+    groups: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
+        "max_pool_3x3_s2": (lambda x: F.max_pool2d(x, 3, 2, 1), (image,)),
+        "max_pool_2x2": (lambda x: F.max_pool2d(x, 2), (image,)),
+        "avg_pool_3x3": (lambda x: F.avg_pool2d(x, 3, 1, 1), (image,)),
+        "adaptive_pool_7": (lambda x: F.adaptive_avg_pool2d(x, 7), (image,)),
+        "pad_1": (lambda x: F.pad(x, (1, 1, 1, 1)), (image,)),
+        "pad_reflect": (lambda x: F.pad(x, (2, 2, 2, 2), mode="reflect"), (image,)),
+        "cat_last_relu": (lambda x, y: torch.relu(torch.cat((x, y[:, :212]), 1)), (row, row)),
+        "cat_channels_relu": (lambda x, y: torch.relu(torch.cat((x, y), 1)), (image, image)),
+        "cat_cache": (lambda x, y: torch.cat((x, y), 2) * 1.5, (heads, (1, 12, 1, 64))),
+        "slice_scatter": (lambda x, y: torch.slice_scatter(x, y[:, :204], 1, 8, 212) * 2, (row, row)),
+        "rotate_half": (lambda x: torch.cat((-x[..., 32:], x[..., :32]), -1) * x, (heads,)),
+        "roll": (lambda x: torch.roll(x, (3, 3), (2, 3)) * 2, (image,)),
+        "triu": (torch.triu, (square,)),
+        "triangle_softmax": (_triangle_softmax, (square,)),
+        "unfold_sum": (lambda x: x.unfold(1, 5, 1).sum(-1), (row,)),
+        "pixel_unshuffle": (lambda x: F.pixel_unshuffle(x, 2), (image,)),
+        "shifted_windows": (_shifted_windows, ((8, 56, 56, 96),)),
+        "conv1d_depthwise": (
+            lambda x, w: F.conv1d(x, w, padding=3, groups=512)[..., :256],
+            ((4, 512, 256), (512, 1, 4)),
+        ),
+    }
+    for name, (function, shapes) in groups.items():
+        for layout in ("contiguous", "channels_last"):
+            if layout == "channels_last" and (name.startswith("conv") or image not in shapes):
+                continue
+            for dtype, torch_dtype in DTYPES.items():
+
+                def make(function=function, shapes=shapes, torch_dtype=torch_dtype, layout=layout):
+                    tensors = (_random(shape, torch_dtype, i, low=-0.4) for i, shape in enumerate(shapes))
+                    if layout == "channels_last":
+                        tensors = (t.to(memory_format=torch.channels_last) for t in tensors)
+                    return function, tuple(tensors)
+
+                yield Case(f"edges/{name}/{dtype}/-/{layout}", dtype, "-", make)
 
 
 # ---- matmuls and convolutions ----
