@@ -25,7 +25,7 @@ std::optional<Trace> trace(const Graph& graph, Value value) {
   const Node& node = graph.node(value);
   if (!is_free(graph, node))
     return Trace{value, Placement{contiguous_strides(graph.type(value).shape), index_const(0)}};
-  if (node.operands.empty()) return std::nullopt;
+  if (node.operands.empty() || node.operands.size() > 1) return std::nullopt;
   auto below = trace(graph, node.operands[0]);
   if (!below || node.op == Op::kPointwise) return below;
   if (below->placement) below->placement = apply_view(graph, node, *below->placement);
@@ -53,6 +53,35 @@ bool same_reduction(const Space& a, const Space& b) {
   return a.axes == b.axes && equal(a.shape, b.shape);
 }
 
+// Arithmetic on positions alone: as near as their own is.
+bool is_position(const Graph& graph, const Node& node, int depth = 0) {
+  constexpr std::array<std::string_view, 10> kArithmetic = {
+      "add", "sub", "mul", "neg", "abs", "minimum", "maximum", "clamp", "clamp_min", "clamp_max"};
+  constexpr int kDeepest = 12;
+  const auto operands = [&] {
+    return std::ranges::all_of(node.operands, [&](Value v) {
+      return v.result == 0 && is_position(graph, graph.node(v), depth + 1);
+    });
+  };
+  if (node.types[0].dtype != Dtype::kI64 || depth > kDeepest) return false;
+  switch (node.op) {
+    case Op::kIota:
+    case Op::kFull:
+      return true;
+    case Op::kConstant:
+      return !node.constant || node.constant->bytes.size() <= sizeof(int64_t);
+    case Op::kPermute:
+    case Op::kExpand:
+    case Op::kReshape:
+    case Op::kSlice:
+      return operands();
+    case Op::kPointwise:
+      return std::ranges::find(kArithmetic, node.name) != kArithmetic.end() && operands();
+    default:
+      return false;
+  }
+}
+
 bool is_free(const Graph& graph, const Node& node) {
   switch (node.op) {
     case Op::kConstant:  // a tensor of them is read from memory
@@ -66,8 +95,9 @@ bool is_free(const Graph& graph, const Node& node) {
     case Op::kSlice:
       return true;
     case Op::kPointwise:
-      return node.name == "cast" &&
-             itemsize(node.types[0].dtype) >= itemsize(graph.type(node.operands[0]).dtype);
+      return (node.name == "cast" &&
+              itemsize(node.types[0].dtype) >= itemsize(graph.type(node.operands[0]).dtype)) ||
+             is_position(graph, node);
     default:
       return false;
   }

@@ -34,7 +34,8 @@ struct Edge {
   std::vector<int64_t> dropped;
 };
 
-// Nodes that cost nothing to repeat in every kernel that reads them: views, literals, iota, widening casts.
+// Nodes that cost nothing to repeat in every kernel that reads them: views, literals, positions and integer
+// arithmetic on them, widening casts.
 bool is_free(const Graph& graph, const Node& node);
 bool is_fusible(Op op);
 // A pointwise op that is not too slow to compute twice where a load would do.

@@ -192,6 +192,10 @@ class IndexProver {
     if (name == "div" && is_float(dtype) && (x[1].low > 0 || x[1].high < 0))
       return computed(corners(x[0], x[1], std::divides<>()), dtype);
     if (name == "neg") return computed({-x[0].high, -x[0].low}, dtype);
+    if (name == "abs") {
+      const double low = std::max({x[0].low, -x[0].high, 0.0});
+      return Interval{low, std::max(-x[0].low, x[0].high)};
+    }
     const auto each = [&](auto op) { return Interval{op(x[0].low), op(x[0].high)}; };
     if (name == "floor") return each([](double v) { return std::floor(v); });
     if (name == "ceil") return each([](double v) { return std::ceil(v); });

@@ -133,6 +133,9 @@ Expr ExprSimplifier::simplify(const Expr& e) {
     if (auto it = shared_.find(e); it != shared_.end()) return it->second;
   bool arithmetic = is_index_op(e) && (!e->type.is_vector() || is_lane_function(e));
   Expr result = arithmetic ? index(e) : structural(e);
+  // Names may have stood for what is affine along the lanes.
+  if (!arithmetic && result->type.is_vector() && is_index_op(result) && is_lane_function(result))
+    result = index(result);
   if (equal(result, e)) result = e;
   if (shared) shared_.emplace(e, result);
   return result;
@@ -280,6 +283,8 @@ Expr ExprSimplifier::apply(const Expr& e) {
       return min_max(e);
     case ScalarOp::select_:
       return select(e);
+    case ScalarOp::abs_:
+      return is_float(operand) ? float_arithmetic(e) : absolute(e);
     case ScalarOp::bitand_:
     case ScalarOp::bitor_:
     case ScalarOp::bitxor_:
@@ -477,6 +482,13 @@ Expr ExprSimplifier::min_max(const Expr& e) {
     return min_max(make_apply(e->op, {a->args[0], limit}));
   }
   return e;
+}
+
+Expr ExprSimplifier::absolute(const Expr& e) {
+  const Expr &x = e->args[0], zero = make_int(x->type, 0);
+  const auto is_negative = compare_ints(ScalarOp::lt_, x, zero);
+  if (!is_negative) return int_arithmetic(e);
+  return *is_negative ? simplify(make_apply(ScalarOp::neg_, {x})) : x;
 }
 
 Expr ExprSimplifier::select(const Expr& e) const {

@@ -41,6 +41,7 @@ class ExprSimplifier {
   Expr bits(const Expr& e);
   Expr comparison(const Expr& e);
   Expr min_max(const Expr& e);
+  Expr absolute(const Expr& e);
   Expr select(const Expr& e) const;
   std::optional<std::pair<Polynomial, Polynomial>> comparable(const Expr& a, const Expr& b);
   std::optional<bool> compare_ints(ScalarOp op, const Expr& a, const Expr& b);

@@ -228,6 +228,18 @@ Block substitute(const Block& b, const Substitution& s) {
   return transform(b, [&](const Expr& x) { return substitute_var(x, s); });
 }
 
+std::set<std::string> bound_names(const Block& b) {
+  std::set<std::string> names;
+  visit(
+      b,
+      [&](const Stmt& s) {
+        Stmt copy = s;
+        for_each_binding(copy, [&](const std::string& name) { names.insert(name); });
+      },
+      nullptr);
+  return names;
+}
+
 Block rename_bound(const Block& b, const std::string& suffix) {
   std::unordered_map<std::string, std::string> renamed;
   visit(

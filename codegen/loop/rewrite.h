@@ -32,6 +32,7 @@ void visit(const Expr& e, const std::function<void(const ExprNode&)>& fn);  // p
 void visit(const Block& b, const std::function<void(const Stmt&)>& stmt_fn,
            const std::function<void(const ExprNode&)>& expr_fn);
 std::set<std::string> free_vars(const Expr& e);
+std::set<std::string> bound_names(const Block& b);  // variables, states and buffers
 bool uses(const Expr& e, const std::string& var);
 
 // e as  sum(coefficient * var) + rest  in the given variables, when it is affine in them.
@@ -48,6 +49,7 @@ class Names {
   Names() = default;
   std::string fresh(std::string_view base);
   void reserve(std::string name) { used_.insert(std::move(name)); }
+  bool contains(std::string_view name) const { return used_.contains(name); }
 
  private:
   std::set<std::string, std::less<>> used_;

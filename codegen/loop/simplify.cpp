@@ -13,6 +13,7 @@ namespace ipex::loop {
 namespace {
 
 bool is_trivial(const Expr& e) {
+  if (e->is(ExprKind::kRamp)) return true;  // part of an address
   const Expr& x = e->is(ExprKind::kBroadcast) ? e->args[0] : e;
   return x->is(ExprKind::kConst) || x->is(ExprKind::kVar);
 }

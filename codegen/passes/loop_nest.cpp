@@ -1,6 +1,7 @@
 // Perfect nests: recognising, splitting into levels, permuting and joining them.
 #include "codegen/passes/loop_nest.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace ipex::loop {
@@ -156,7 +157,12 @@ bool loads(const Expr& e) {
 }
 
 Block fresh_copy(const Block& block, Names& names) {
-  const std::string suffix = "_" + names.fresh("copy");
+  const std::set<std::string> bound = bound_names(block);
+  std::string suffix;
+  do suffix = "_" + names.fresh("copy");  // a pass before may have made copies too
+  while (std::any_of(bound.begin(), bound.end(),
+                     [&](const std::string& name) { return names.contains(name + suffix); }));
+  for (const std::string& name : bound) names.reserve(name + suffix);
   return rename_bound(block, suffix);
 }
 

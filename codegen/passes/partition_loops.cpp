@@ -5,6 +5,8 @@
 //     y[i*8 ..] = select(low, -x[i*8 + 16 .. if low], x[i*8 ..])
 //   }
 //
+// Minima, maxima and absolute values of indices are comparisons too: padding that repeats or mirrors an edge.
+//
 // A comparison is `base + inner >= 0`: base of what is bound outside, inner of lanes and of inner loops whose
 // ranges are constants. Where base crosses a cut the answer changes: it is false for all of the inner values,
 // then different among them, then true for all. A loop whose variable is in base is cut into loops one after
@@ -55,24 +57,48 @@ struct Group {
 
 bool is_same(const Polynomial& a, const Polynomial& b) { return add(a, b, -1).is_zero(); }
 
-bool is_comparison(const ExprNode& e) {
-  return e.is(ExprKind::kApply) && e.args[0]->type.dtype == Dtype::kI64 &&
-         (e.op == ScalarOp::lt_ || e.op == ScalarOp::le_ || e.op == ScalarOp::gt_ || e.op == ScalarOp::ge_);
+// The comparison that a node asks for: its own, or which operand a minimum or a maximum is, or a sign; these
+// along lanes, where they keep an index from being an address.
+struct Question {
+  ScalarOp op;
+  Expr a, b;
+};
+std::optional<Question> question_of(const ExprNode& e) {
+  if (!e.is(ExprKind::kApply) || e.args[0]->type.dtype != Dtype::kI64) return std::nullopt;
+  if (e.type.dtype != Dtype::kBool && !e.type.is_vector()) return std::nullopt;
+  switch (e.op) {
+    case ScalarOp::lt_:
+    case ScalarOp::le_:
+    case ScalarOp::gt_:
+    case ScalarOp::ge_:
+      return Question{e.op, e.args[0], e.args[1]};
+    case ScalarOp::min_:
+      return Question{ScalarOp::le_, e.args[0], e.args[1]};
+    case ScalarOp::max_:
+      return Question{ScalarOp::ge_, e.args[0], e.args[1]};
+    case ScalarOp::abs_:
+      return Question{ScalarOp::ge_, e.args[0], make_broadcast(index_const(0), e.type.lanes)};
+    default:
+      return std::nullopt;
+  }
+}
+Expr answered(const ExprNode& e, bool answer) {
+  if (e.type.dtype == Dtype::kBool) return make_broadcast(make_int(kBool1, answer ? 1 : 0), e.type.lanes);
+  if (e.op == ScalarOp::abs_) return answer ? e.args[0] : make_apply(ScalarOp::neg_, {e.args[0]});
+  return e.args[answer ? 0 : 1];
 }
 
 class Partitioner {
  public:
-  explicit Partitioner(const Function& f) : f_(f), names_(f) {
-    const int64_t nodes = node_count(f.body);
-    budget_ = std::max(kLeastGrowth, kGrowthShare * nodes);
+  Partitioner(const Function& f, int64_t budget) : f_(f), names_(f), budget_(budget) {
     for (const auto& [name, range] : symbol_ranges(f.symbols, f.symbol_lows))
       bounds_.set_range(name, range.low, range.high);
   }
 
-  Function run() {
+  std::optional<Function> run() {
     Function out = f_;
     out.body = block(f_.body);
-    return changed_ ? simplify(out) : f_;
+    return changed_ ? std::optional(simplify(out)) : std::nullopt;
   }
 
  private:
@@ -147,13 +173,15 @@ class Partitioner {
   // `along` is the variable that base is to rise with, if any.
   std::optional<Comparison> comparison(const ExprNode& e, const Inside& inside,
                                        const std::string* along) const {
-    const bool falls = e.op == ScalarOp::lt_ || e.op == ScalarOp::le_;
+    const auto q = question_of(e);
+    if (!q) return std::nullopt;
+    const bool falls = q->op == ScalarOp::lt_ || q->op == ScalarOp::le_;
     const int64_t sign = falls ? -1 : 1;
     Interval inner{0, 0};
-    const auto a = at_first_lane(e.args[0], sign, inner), b = at_first_lane(e.args[1], -sign, inner);
+    const auto a = at_first_lane(q->a, sign, inner), b = at_first_lane(q->b, -sign, inner);
     if (!a || !b) return std::nullopt;
     Polynomial difference = add(multiply(*a, sign), *b, -sign);
-    if (e.op == ScalarOp::lt_ || e.op == ScalarOp::gt_) difference = add(difference, -1);
+    if (q->op == ScalarOp::lt_ || q->op == ScalarOp::gt_) difference = add(difference, -1);
     if (!difference.exact) return std::nullopt;
     Comparison out;
     for (const Term& term : difference.terms) {
@@ -223,11 +251,8 @@ class Partitioner {
       }
     };
     visit(make_block({loop}), bind, [&](const ExprNode& e) {
-      if (is_comparison(e)) add_comparison(e);
-      if (const auto answer = definition(e); answer && e.type == kBool1)
-        visit(*answer, [&](const ExprNode& part) {
-          if (is_comparison(part)) add_comparison(part);
-        });
+      add_comparison(e);
+      if (const auto answer = definition(e); answer && e.type == kBool1) visit(*answer, add_comparison);
     });
     for (Group& group : groups) {
       const Interval range = bounds_.interval(group.base);
@@ -275,21 +300,20 @@ class Partitioner {
   Piece piece(const For& loop, const Group& group, Interval from_to, const Inside& inside,
               const std::string* along) const {
     Piece out{nullptr, true};
-    const ExprFn answered = [&](const Expr& e) -> Expr {
-      if (is_comparison(*e)) {
-        const auto c = comparison(*e, inside, along);
-        if (!c || !is_same(c->base, group.base)) return e;
+    const ExprFn simpler = [&](const Expr& e) -> Expr {
+      if (const auto c = comparison(*e, inside, along)) {
+        if (!is_same(c->base, group.base)) return e;
         const auto answer = c->within(from_to);
         if (!answer) out.decided = false;
-        return answer ? make_broadcast(make_int(kBool1, *answer ? 1 : 0), e->type.lanes) : e;
+        return answer ? answered(*e, *answer) : e;
       }
       if (const auto meaning = definition(*e); meaning && e->type == kBool1) {
-        const Expr answer = loop::simplify(transform(*meaning, answered));
+        const Expr answer = loop::simplify(transform(*meaning, simpler));
         if (as_const_int(answer)) return answer;
       }
       return e;
     };
-    out.body = transform(make_block({loop}), answered);
+    out.body = transform(make_block({loop}), simpler);
     return out;
   }
 
@@ -397,12 +421,23 @@ class Partitioner {
   Names names_;
   Bounds bounds_;
   Substitution definitions_;
-  int64_t budget_ = 0;
+  int64_t budget_;  // of nodes
   bool changed_ = false;
 };
 
 }  // namespace
 
-Function partition_loops(const Function& f) { return Partitioner(f).run(); }
+// What one round has answered may be asked about in the next: |55 - |i||.
+Function partition_loops(const Function& f) {
+  constexpr int kRounds = 4;
+  const int64_t nodes = node_count(f.body), most = nodes + std::max(kLeastGrowth, kGrowthShare * nodes);
+  Function out = f;
+  for (int round = 0; round < kRounds; ++round) {
+    auto next = Partitioner(out, most - node_count(out.body)).run();
+    if (!next) break;
+    out = std::move(*next);
+  }
+  return out;
+}
 
 }  // namespace ipex::loop

@@ -487,14 +487,15 @@ TEST(LoopSimplify, FullTilesLoseTheirMask) {
   expect_function(
       "func f(in x: f32[64], out y: f32[64]) { for i in 0..8 { let k = ramp(i*8, 1, 8) y[k] = x[k if k < 64] "
       "if k < 64 } }",
-      "func f(in x: f32[64], out y: f32[64]) { for i in 0..8 { let k = ramp(i*8, 1, 8) y[k] = x[k] } }");
+      "func f(in x: f32[64], out y: f32[64]) { for i in 0..8 { y[ramp(i*8, 1, 8)] = x[ramp(i*8, 1, 8)] } }");
   expect_function(
       "func f(in x: f32[64], out y: f32[64]) { for i in 0..8 { y[ramp(i*8, 1, 8)] = "
       "x[ramp(i*8, 1, 8) if ramp(i*8, 1, 8) < 64] if ramp(i*8, 1, 8) < 64 } }",
       "func f(in x: f32[64], out y: f32[64]) { for i in 0..8 { y[ramp(i*8, 1, 8)] = x[ramp(i*8, 1, 8)] } }");
   std::string partial =
-      "func f(out y: f32[60]) { for i in 0..8 { let k = ramp(i*8, 1, 8) y[k] = broadcast(0f, 8) if k < 60 } "
-      "}";
+      "func f(out y: f32[60]) { for i in 0..8 { y[ramp(i*8, 1, 8)] = broadcast(0f, 8) if ramp(i*8, 1, 8) < "
+      "60 "
+      "} }";
   expect_function(partial, partial);
 }
 

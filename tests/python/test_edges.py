@@ -63,7 +63,7 @@ POOLS = {
     "max_3x3": lambda x: F.max_pool2d(x, 3, 2, 1),
     "max_2x2": lambda x: F.max_pool2d(x, 2),
     "max_5x5": lambda x: F.max_pool2d(x, 5, 1, 2),
-    "max_dilated": lambda x: F.max_pool2d(x, 3, 1, 2, dilation=2),
+    "max_dilated": lambda x: F.max_pool2d(x, 3, 1, 1, dilation=2),
     "avg_3x3": lambda x: F.avg_pool2d(x, 3, 1, 1),
     "avg_without_padding": lambda x: F.avg_pool2d(x, 3, 2, 1, count_include_pad=False),
     "avg_ceil": lambda x: F.avg_pool2d(x, 2, 2, ceil_mode=True),
