@@ -21,7 +21,6 @@ BACKEND = os.environ.get("IPEX_TEST_BACKEND", "ipex")
 # The knob is read by C++ at each compile; a session starts from an empty cache unless the caller has one to warm.
 session_cache = tempfile.TemporaryDirectory(prefix="ipex-test-cache-")
 os.environ.setdefault("IPEX_CACHE", session_cache.name)
-os.environ.setdefault("IPEX_VERIFY", "1")  # every kernel after every pass
 # A graph that comes from AOTAutograd's cache is not compiled: test_warm_start.py is about that, the rest is not. Run
 # twice with IPEX_TEST_WARM=1 and one TORCHINDUCTOR_CACHE_DIR, the second time every suite runs what was kept.
 torch._functorch.config.enable_autograd_cache = os.environ.get("IPEX_TEST_WARM", "0") != "0"

@@ -10,6 +10,12 @@ DTYPES = [torch.float32, torch.bfloat16, torch.float64, torch.int64, torch.uint8
 SIZES = [(3, 5), (7, 8), (8, 31), (9, 64), (5, 100), (33, 67)]  # rows, columns
 
 
+@pytest.fixture(autouse=True)
+def verified(monkeypatch):
+    """Every graph and every kernel, after every pass."""
+    monkeypatch.setenv("IPEX_VERIFY", "1")
+
+
 def compiled(function, *inputs, dynamic=False):
     torch._dynamo.reset()
     return torch.compile(function, backend="ipex", dynamic=dynamic)(*inputs)
