@@ -42,7 +42,7 @@ class LayoutPlanner {
     for (const Node& node : old_.nodes) {
       const bool is_conv = node.op == Op::kConv || node.op == Op::kConvBackward;
       has_sequences_ |= is_conv && old_.type(node.operands[0]).shape.size() == 3;
-      any |= is_conv || node.op == Op::kLstm || is_attention(node.op);
+      any |= is_conv || node.op == Op::kLstm || is_attention(node.op) || is_given_channels_last(node);
     }
     if (!any) return std::move(old_);
     new_ = old_.without_nodes();
@@ -63,6 +63,13 @@ class LayoutPlanner {
   // Of a batch of images, volumes or, beside convolutions over one dim, sequences.
   bool is_spatial(const Shape& shape) const {
     return shape.size() == 4 || shape.size() == 5 || (has_sequences_ && shape.size() == 3);
+  }
+
+  bool is_given_channels_last(const Node& node) const {
+    if (node.op != Op::kInput || node.layouts.empty() || node.layouts[0].empty()) return false;
+    const Shape& shape = node.types[0].shape;
+    return is_spatial(shape) && has_strides(shape, node.layouts[0], channels_last_strides(shape)) &&
+           !has_strides(shape, node.layouts[0], contiguous_strides(shape));
   }
 
   bool is_channels_last(Value v) const {
@@ -144,6 +151,7 @@ class LayoutPlanner {
       case Op::kPool:
       case Op::kCat:
       case Op::kPad:
+      case Op::kGather:
       case Op::kScatter:
         follow_operands(node);
         return;
