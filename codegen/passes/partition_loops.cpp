@@ -200,9 +200,9 @@ class Partitioner {
     out.high = inner.high + difference.constant;
     if (out.base.is_constant()) return std::nullopt;
     if (leading_coefficient(out.base, along) < 0) out = {negate(out.base), -out.high - 1, -out.low - 1, true};
-    // A value from memory is compared as it is: a sum of it could wrap.
-    const std::optional<Term> term = out.base.as_term();
-    const bool is_value = term && term->atoms.size() == 1 && term->coefficient == 1 && out.low == out.high;
+    // A value from memory is compared as it is, since a sum of it could wrap, and only where it has a name,
+    // since the loop may store what it was read from.
+    const bool is_value = out.base.terms.size() == 1 && out.low == out.high && is_variable(out.base.terms[0]);
     return is_value || bounds_.is_exact(out.base) ? std::optional(out) : std::nullopt;
   }
 
@@ -223,6 +223,9 @@ class Partitioner {
 
   static bool is_variable(const Term& term, const std::string& name) {
     return term.atoms.size() == 1 && term.atoms[0]->is(ExprKind::kVar) && term.atoms[0]->name == name;
+  }
+  static bool is_variable(const Term& term) {
+    return term.coefficient == 1 && term.atoms.size() == 1 && term.atoms[0]->is(ExprKind::kVar);
   }
 
   // The base that decides most of the loop's comparisons, and is not decided itself.
@@ -308,8 +311,8 @@ class Partitioner {
         return answer ? answered(*e, *answer) : e;
       }
       if (const auto meaning = definition(*e); meaning && e->type == kBool1) {
-        const Expr answer = loop::simplify(transform(*meaning, simpler));
-        if (as_const_int(answer)) return answer;
+        const Expr rest = transform(*meaning, simpler);
+        if (rest != *meaning) return loop::simplify(rest);
       }
       return e;
     };
