@@ -190,12 +190,10 @@ std::optional<Packing> find_packing(const ConvDesc& desc, const Resolved& likely
 }  // namespace
 
 LibrarySteps make_conv(const ConvDesc& given, int packed_buffer) {
-  ConvDesc desc = over_images(given);
-  if (given.stride.size() == 1) {
-    for (TensorSpec* spec : {&desc.x, &desc.w, &desc.dst}) give_rows(*spec);
+  ConvDesc desc = over_images(given, {&ConvDesc::x, &ConvDesc::w, &ConvDesc::dst});
+  if (given.stride.size() == 1)
     for (PostOp& op : desc.post)
       if (op.operand) give_rows(*op.operand);
-  }
   std::vector<TensorSpec> operands = {desc.dst, desc.x, desc.w};
   if (desc.bias) operands.push_back(*desc.bias);
   for (const PostOp& op : desc.post)

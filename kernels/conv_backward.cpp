@@ -123,9 +123,8 @@ Plan build(const ConvBackwardDesc& desc, const Resolved& resolved) {
 }  // namespace
 
 std::unique_ptr<Step> make_conv_backward(const ConvBackwardDesc& given) {
-  ConvBackwardDesc desc = over_images(given);
-  if (given.stride.size() == 1)
-    for (TensorSpec* spec : {&desc.grad, &desc.x, &desc.w, &desc.dst}) give_rows(*spec);
+  using Desc = ConvBackwardDesc;
+  const Desc desc = over_images(given, {&Desc::grad, &Desc::x, &Desc::w, &Desc::dst});
   const std::vector<TensorSpec> operands = {desc.dst, desc.grad, desc.weights ? desc.x : desc.w};
   auto step = std::make_unique<PlannedStep>(
       step_name(desc), operands, [=](const Resolved& resolved) { return build(desc, resolved); },

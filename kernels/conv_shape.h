@@ -4,6 +4,7 @@
 #pragma once
 
 #include <dnnl.hpp>
+#include <initializer_list>
 #include <string>
 #include <vector>
 
@@ -27,15 +28,16 @@ ConvGeometry geometry(const Desc& desc) {
 }
 
 // A convolution over one dim as one over images of one row, for which oneDNN has more implementations
-// (depthwise ones: 512 channels of 256 with 4 weights each 1.1 -> 0.06 ms).
+// (depthwise ones: 512 channels of 256 with 4 weights each 1.1 -> 0.06 ms). `tensors`: of the description.
 void give_rows(TensorSpec& spec);
 template <class Desc>
-Desc over_images(Desc desc) {
+Desc over_images(Desc desc, std::initializer_list<TensorSpec Desc::*> tensors) {
   if (desc.stride.size() != 1) return desc;
   desc.stride.insert(desc.stride.begin(), 1);
   desc.dilation.insert(desc.dilation.begin(), 1);
   desc.padding.insert(desc.padding.begin(), 0);
   if (!desc.output_padding.empty()) desc.output_padding.insert(desc.output_padding.begin(), 0);
+  for (TensorSpec Desc::* tensor : tensors) give_rows(desc.*tensor);
   return desc;
 }
 

@@ -9,12 +9,11 @@
 #include <bit>
 
 #include "codegen/loop/rewrite.h"
+#include "codegen/schedule.h"
 #include "runtime/alignment.h"
 
 namespace ipex::loop {
 namespace {
-
-constexpr int64_t kInterleaved = 4;  // elements apart, at most: a gather takes about two cycles an element
 
 std::optional<int64_t> constant_stride(const IndexRef& index) {
   if (index.vector) return std::nullopt;

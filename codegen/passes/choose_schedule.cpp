@@ -38,7 +38,6 @@ constexpr int64_t kChunkRows =
     64;  // at least, where rows are many results: what is merged is 1/64 of what is read
 constexpr double kKeptBlocks = 16;  // this many vectors of results keep threads busy without splitting
 constexpr double kStridedCost = 8;  // a lane of a gather or scatter, against a lane of a contiguous access
-constexpr int64_t kNear = 4;        // elements apart: read with what lies between, and shuffled
 constexpr double kUniformCost = 0.25;
 constexpr double kPassCost = 8;  // finding out that a row is another thread's
 constexpr int64_t kOwnedBytes =
@@ -176,7 +175,7 @@ class Chooser {
       const double bytes = static_cast<double>(itemsize(access.dtype)) / 4 * (access.is_store ? 2 : 1);
       if (apart == 0 || apart == 1)
         cost += apart == 0 ? kUniformCost : bytes;
-      else if (apart > 0 && apart <= kNear && !access.is_store)
+      else if (apart > 0 && apart <= kInterleaved && !access.is_store)
         cost += 2 * bytes * static_cast<double>(apart);
       else
         cost += kStridedCost * (!access.is_store ? 1 : constant ? 2 : 8);  // places from data
