@@ -58,28 +58,13 @@ bool is_position(const Graph& graph, const Node& node, int depth = 0) {
   constexpr std::array<std::string_view, 10> kArithmetic = {
       "add", "sub", "mul", "neg", "abs", "minimum", "maximum", "clamp", "clamp_min", "clamp_max"};
   constexpr int kDeepest = 12;
-  const auto operands = [&] {
-    return std::ranges::all_of(node.operands, [&](Value v) {
-      return v.result == 0 && is_position(graph, graph.node(v), depth + 1);
-    });
-  };
   if (node.types[0].dtype != Dtype::kI64 || depth > kDeepest) return false;
-  switch (node.op) {
-    case Op::kIota:
-    case Op::kFull:
-      return true;
-    case Op::kConstant:
-      return !node.constant || node.constant->bytes.size() <= sizeof(int64_t);
-    case Op::kPermute:
-    case Op::kExpand:
-    case Op::kReshape:
-    case Op::kSlice:
-      return operands();
-    case Op::kPointwise:
-      return std::ranges::find(kArithmetic, node.name) != kArithmetic.end() && operands();
-    default:
-      return false;
-  }
+  const bool known = node.op == Op::kPointwise
+                         ? std::ranges::find(kArithmetic, node.name) != kArithmetic.end()
+                         : is_free(graph, node);  // positions themselves, literals, views
+  return known && std::ranges::all_of(node.operands, [&](Value v) {
+           return v.result == 0 && is_position(graph, graph.node(v), depth + 1);
+         });
 }
 
 bool is_free(const Graph& graph, const Node& node) {

@@ -65,19 +65,18 @@ class LayoutPlanner {
     return shape.size() == 4 || shape.size() == 5 || (has_sequences_ && shape.size() == 3);
   }
 
+  bool lies_channels_last(const Shape& shape, const Strides& strides) const {
+    return is_spatial(shape) && has_strides(shape, strides, channels_last_strides(shape)) &&
+           !has_strides(shape, strides, contiguous_strides(shape));
+  }
+
   bool is_given_channels_last(const Node& node) const {
-    if (node.op != Op::kInput || node.layouts.empty() || node.layouts[0].empty()) return false;
-    const Shape& shape = node.types[0].shape;
-    return is_spatial(shape) && has_strides(shape, node.layouts[0], channels_last_strides(shape)) &&
-           !has_strides(shape, node.layouts[0], contiguous_strides(shape));
+    return node.op == Op::kInput && !node.layouts.empty() && !node.layouts[0].empty() &&
+           lies_channels_last(node.types[0].shape, node.layouts[0]);
   }
 
   bool is_channels_last(Value v) const {
-    const Shape& shape = new_.type(v).shape;
-    if (!is_spatial(shape)) return false;
-    const View view = resolve_view(new_, v);
-    return has_strides(shape, view.strides, channels_last_strides(shape)) &&
-           !has_strides(shape, view.strides, contiguous_strides(shape));
+    return lies_channels_last(new_.type(v).shape, resolve_view(new_, v).strides);
   }
 
   void set_channels_last(Node& node, size_t result) const {

@@ -237,16 +237,16 @@ Expr ExprSimplifier::cast(const Expr& e) const {
   // Through a type that holds every value of the first, the value arrives unchanged.
   const Expr& source = x->args[0];
   Dtype from = source->type.dtype;
-  if (!holds(mid, from)) return to == from && is_ramp_of(mid, source) ? source : e;
+  if (!holds(mid, from)) return to == from && keeps_ramp(x) ? source : e;
   if (to == from) return source;
   return is_half(from) ? e : cast(make_cast(to, source));
 }
 
-// Indices along the lanes, all of which the narrower type holds.
-bool ExprSimplifier::is_ramp_of(Dtype narrow, const Expr& e) const {
-  if (!e->is(ExprKind::kRamp)) return false;
-  const Interval lanes = bounds.interval(e), most = bounds.interval(make_var("", {narrow}));
-  return lanes.low >= most.low && lanes.high <= most.high;
+// Indices along the lanes, all of which the narrower type holds: its interval is theirs.
+bool ExprSimplifier::keeps_ramp(const Expr& cast) const {
+  if (!cast->args[0]->is(ExprKind::kRamp)) return false;
+  const Interval lanes = bounds.interval(cast->args[0]), kept = bounds.interval(cast);
+  return lanes.low == kept.low && lanes.high == kept.high;
 }
 
 Expr ExprSimplifier::ramp(const Expr& e) const {

@@ -31,7 +31,7 @@ class ExprSimplifier {
   Expr structural(const Expr& e);
   Expr load(const Expr& e) const;
   Expr cast(const Expr& e) const;
-  bool is_ramp_of(Dtype narrow, const Expr& e) const;
+  bool keeps_ramp(const Expr& cast) const;
   Expr ramp(const Expr& e) const;
   Expr reduce_lanes(const Expr& e) const;
   Expr apply(const Expr& e);

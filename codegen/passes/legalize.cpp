@@ -139,11 +139,11 @@ std::optional<Lanes> lanes_of(const Expr& e) {
   return step ? std::optional(Lanes{e->args[0], *step}) : std::nullopt;
 }
 
-// a + lane*step < b  is  lane*step < b - a, in i32: what lies beyond the lanes may lie just beyond them.
+// Of vectors of i64. a + lane*step < b  is  lane*step < b - a, in i32: what lies beyond the lanes may lie
+// just beyond them.
 std::optional<Expr> narrow_comparison(const Expr& e, const Ranges& ranges,
                                       const std::set<std::string>& data) {
   constexpr int64_t kMost = std::numeric_limits<int32_t>::max() / 2;
-  if (e->args[0]->type.dtype != Dtype::kI64 || !e->type.is_vector()) return std::nullopt;
   const auto a = lanes_of(e->args[0]), b = lanes_of(e->args[1]);
   if (!a || !b || a->step == b->step) return std::nullopt;
   const int64_t step = a->step - b->step, last = step * (e->type.lanes - 1);
@@ -167,10 +167,13 @@ std::optional<Expr> narrow_comparison(const Expr& e, const Ranges& ranges,
 
 Function legalize(const Function& f, const Target&) {
   const Ranges ranges = variable_ranges(f);
-  const std::set<std::string> data = data_names(f);
+  std::optional<std::set<std::string>> data;  // few kernels ask
   return expand(f, [&](const Expr& e, Binder& binder) -> Expr {
     if (!e->is(ExprKind::kApply)) return e;
-    if (is_comparison(e->op)) return narrow_comparison(e, ranges, data).value_or(e);
+    if (is_comparison(e->op) && e->type.is_vector() && e->args[0]->type.dtype == Dtype::kI64) {
+      if (!data) data = data_names(f);
+      return narrow_comparison(e, ranges, *data).value_or(e);
+    }
     if (e->op != Op::floordiv_ && e->op != Op::floormod_) return e;
     const bool quotient = e->op == Op::floordiv_;
     const Expr &a = e->args[0], &b = e->args[1];

@@ -202,7 +202,9 @@ class Partitioner {
     if (leading_coefficient(out.base, along) < 0) out = {negate(out.base), -out.high - 1, -out.low - 1, true};
     // A value from memory is compared as it is, since a sum of it could wrap, and only where it has a name,
     // since the loop may store what it was read from.
-    const bool is_value = out.base.terms.size() == 1 && out.low == out.high && is_variable(out.base.terms[0]);
+    const std::vector<Term>& terms = out.base.terms;
+    const bool is_value =
+        terms.size() == 1 && terms[0].coefficient == 1 && variable(terms[0]) && out.low == out.high;
     return is_value || bounds_.is_exact(out.base) ? std::optional(out) : std::nullopt;
   }
 
@@ -221,11 +223,13 @@ class Partitioner {
     return base.terms[0].coefficient;
   }
 
-  static bool is_variable(const Term& term, const std::string& name) {
-    return term.atoms.size() == 1 && term.atoms[0]->is(ExprKind::kVar) && term.atoms[0]->name == name;
+  // The name of a multiple of one variable; else null.
+  static const std::string* variable(const Term& term) {
+    return term.atoms.size() == 1 && term.atoms[0]->is(ExprKind::kVar) ? &term.atoms[0]->name : nullptr;
   }
-  static bool is_variable(const Term& term) {
-    return term.coefficient == 1 && term.atoms.size() == 1 && term.atoms[0]->is(ExprKind::kVar);
+  static bool is_variable(const Term& term, const std::string& name) {
+    const std::string* found = variable(term);
+    return found && *found == name;
   }
 
   // The base that decides most of the loop's comparisons, and is not decided itself.

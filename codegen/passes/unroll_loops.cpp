@@ -7,6 +7,7 @@
 // that a window of three by three becomes nine loads.
 #include "codegen/loop/rewrite.h"
 #include "codegen/loop/simplify.h"
+#include "codegen/passes/expand.h"
 #include "codegen/passes/loop_nest.h"
 #include "codegen/passes/passes.h"
 
@@ -47,9 +48,10 @@ class Unroller {
 
   std::vector<Stmt> unrolled(const For& loop) {
     const std::vector<State>& states = loop.reduction->states;
-    std::vector<Stmt> out;
+    Binder binder(names_);
     std::vector<Expr> values;
-    for (const State& s : states) values.push_back(bind(s.name, s.init, out));
+    for (const State& s : states) values.push_back(binder.bind(s.name, s.init));
+    std::vector<Stmt> out = binder.take();
     const int64_t begin = *as_const_int(loop.begin), end = *as_const_int(loop.end);
     for (int64_t at = begin; at < end; ++at) {
       const Block copy = fresh_copy(make_block({loop}), names_);
@@ -61,18 +63,14 @@ class Unroller {
       for (size_t i = 0; i < values.size(); ++i) {
         const Expr next = substitute(step.reduction->yield[i], here);
         if (at + 1 < end)
-          values[i] = bind(states[i].name, next, out);
+          values[i] = binder.bind(states[i].name, next);
         else
           out.push_back(Let{states[i].name, next});
       }
+      const std::vector<Stmt> lets = binder.take();
+      out.insert(out.end(), lets.begin(), lets.end());
     }
     return out;
-  }
-
-  Expr bind(const std::string& base, const Expr& value, std::vector<Stmt>& out) {
-    const std::string name = names_.fresh(base);
-    out.push_back(Let{name, value});
-    return make_var(name, value->type);
   }
 
   const Function& f_;

@@ -121,23 +121,18 @@ def test_convolutions_over_one_dim(settings, dtype):
     x = values(2, 16, 37, dtype=dtype) / 50
     w, bias = values(32, 16 // groups, kernel, dtype=dtype) / 50, values(32, dtype=dtype) / 50
 
-    def function(x, w, bias):
-        inputs = [t.detach().requires_grad_() for t in (x, w, bias)]
-        y = F.silu(F.conv1d(inputs[0], inputs[1], inputs[2], stride, padding, groups=groups))
+    def layer(x, w, bias):
+        return F.silu(F.conv1d(x, w, bias, stride, padding, groups=groups))
+
+    def step(layer, *tensors):
+        inputs = [t.detach().requires_grad_() for t in tensors]
+        y = layer(*inputs)
         y.square().sum().backward()
         return [y.detach(), *(t.grad for t in inputs)]
 
-    def ours():
-        torch._dynamo.reset()
-        inputs = [t.detach().requires_grad_() for t in (x, w, bias)]
-        step = torch.compile(
-            lambda x, w, b: F.silu(F.conv1d(x, w, b, stride, padding, groups=groups)), backend="ipex", dynamic=False
-        )
-        y = step(*inputs)
-        y.square().sum().backward()
-        return [y.detach(), *(t.grad for t in inputs)]
-
-    reference = function(x.double(), w.double(), bias.double())
-    for got, eager, exact in zip(ours(), function(x, w, bias), reference, strict=True):
+    torch._dynamo.reset()
+    ours = step(torch.compile(layer, backend="ipex", dynamic=False), x, w, bias)
+    reference = step(layer, x.double(), w.double(), bias.double())
+    for got, eager, exact in zip(ours, step(layer, x, w, bias), reference, strict=True):
         assert got.shape == eager.shape
         assert (got.double() - exact).norm() <= max(1.1 * (eager.double() - exact).norm(), 1e-6 * exact.norm())
