@@ -142,12 +142,21 @@ void Lowering::run_jobs(const std::vector<Job*>& jobs, size_t level) {
       it->second.push_back(job);
     }
   }
-  // A reduction with a nest of its own reads what another nest has stored: that one goes first.
-  if (level == 0)
-    std::stable_partition(inner.begin(), inner.end(), [](const auto& group) {
-      return std::all_of(group.second.begin(), group.second.end(),
-                         [](const Job* job) { return job->reductions.empty(); });
-    });
+  // A reduction with a nest of its own reads what another nest has stored: that one goes first. Sums down
+  // columns come right behind the loops over the rows.
+  if (level == 0) {
+    const auto rank = [&](const std::vector<Job*>& group) {
+      int64_t elements = 0;
+      bool reduces = false;
+      for (const Job* job : group) {
+        reduces |= !job->reductions.empty();
+        elements = std::max(elements, hint(numel(body_.type(job->value).shape)));
+      }
+      return std::pair(reduces, -elements);
+    };
+    std::stable_sort(inner.begin(), inner.end(),
+                     [&](const auto& a, const auto& b) { return rank(a.second) < rank(b.second); });
+  }
   for (const auto& [axis, group] : inner) {
     emitter_.loop("i" + std::to_string(level), axes_.extent(axis), emitter_.depth(), [&](Expr var) {
       coords_[axis] = var;

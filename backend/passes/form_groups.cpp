@@ -55,6 +55,7 @@ class Grouper {
     sink_cheap();
     if (!repeated_.empty()) return Grouper(repeat_chains(graph_, repeated_), false).run();
     merge_siblings();
+    merge_column_sums();
     return extract_groups(graph_, partition());
   }
 
@@ -434,6 +435,75 @@ class Grouper {
     };
     if (!reads_whole(A) || !reads_whole(B) || too_many_operands(a, b)) return false;
     return !reaches(a, b) && !reaches(b, a);
+  }
+
+  // Sums down the columns of what another group reads or stores row by row move there: the loops over rows
+  // become one (join_rows), which reads memory once. The gradient of a layer norm and those of its weights.
+  void merge_column_sums() {
+    for (int32_t b = 0; b < node_count(); ++b) {
+      if (!units_[b].space || units_[b].space->trailing) continue;
+      std::set<int32_t> others;
+      for (int32_t v : units_[b].nodes)
+        for (const Edge& edge : edges_[v]) {
+          if (edge.relation != Relation::kIdentity || role_[v] != Role::kFull) continue;
+          others.insert(unit_of_[edge.producer.node]);
+          for (int32_t user : users_[edge.producer.node])
+            if (reads_whole(user, edge.producer.node)) others.insert(unit_of_[user]);
+        }
+      for (int32_t a : others)
+        if (a != b && sums_rows_of(b, a)) {
+          merge(b, a, std::nullopt, std::nullopt);
+          break;
+        }
+    }
+  }
+
+  bool reads_whole(int32_t v, int32_t producer) const {
+    return role_[v] == Role::kFull && std::any_of(edges_[v].begin(), edges_[v].end(), [&](const Edge& edge) {
+             return edge.producer.node == producer && edge.relation == Relation::kIdentity;
+           });
+  }
+
+  // Are the rows that `b` sums up those of `a`, and all that it reads of `a` stored there anyway or cheap to
+  // repeat?
+  bool sums_rows_of(int32_t b, int32_t a) {
+    const Unit &A = units_[a], &B = units_[b];
+    if (!A.fusible || !B.fusible || A.closed || B.closed || !A.space || !A.space->trailing) return false;
+    if (static_cast<int>(A.nodes.size() + B.nodes.size()) > kMaxNodes || too_many_operands(a, b))
+      return false;
+    const std::vector<int64_t>& axes = B.space->axes;
+    const bool leading = axes.back() == static_cast<int64_t>(axes.size()) - 1;
+    if (!leading || !provably_equal(A.space->total, B.space->total) ||
+        !provably_equal(A.space->rows * B.space->rows, B.space->total))
+      return false;
+    for (int32_t v : B.nodes)
+      for (const Edge& edge : edges_[v]) {
+        const int32_t p = edge.producer.node;
+        std::set<int32_t> repeated;
+        if (unit_of_[p] == a && (edge.relation != Relation::kIdentity || role_[p] != Role::kFull ||
+                                 !(is_stored(p, b) || is_repeatable(p, b, repeated))))
+          return false;
+      }
+    return !reaches(b, a) && !path_around(a, b, node_count());
+  }
+
+  // Are p and what it is computed by in its group a few cheap operations on what is in memory?
+  bool is_repeatable(int32_t p, int32_t b, std::set<int32_t>& chain) const {
+    if (!is_cheap(graph_.nodes[p]) || role_[p] != Role::kFull || chain.size() == kMaxRepeated) return false;
+    chain.insert(p);
+    return std::all_of(edges_[p].begin(), edges_[p].end(), [&](const Edge& edge) {
+      const int32_t q = edge.producer.node;
+      return unit_of_[q] != unit_of_[p] || chain.contains(q) || is_stored(q, b) ||
+             (edge.relation == Relation::kIdentity && is_repeatable(q, b, chain));
+    });
+  }
+
+  // Is p a result of its group even if unit b does not ask for it?
+  bool is_stored(int32_t p, int32_t b) const {
+    return graph_.nodes[p].op == Op::kPointwise && role_[p] == Role::kFull &&
+           (leaves_[p] || std::any_of(users_[p].begin(), users_[p].end(), [&](int32_t user) {
+              return unit_of_[user] != unit_of_[p] && unit_of_[user] != b;
+            }));
   }
 
   bool reaches(int32_t from, int32_t to) {

@@ -85,7 +85,7 @@ Graph prove_indices(Graph graph);
 // pool, scan, reorder) into Group nodes, one kernel each.
 //   pre: canonical; post: every fusible node that computes is in a Group; views of buffers that no kernel
 //   must copy stay outside; a group has one row space: pointwise over it, reductions over one set of its
-//   axes, what follows them
+//   axes, what follows them; and sums down the columns of what it reads or stores row by row
 Graph form_groups(Graph graph);
 
 // batch_groups: independent pointwise groups that differ in shape only, results for the caller, stand side by

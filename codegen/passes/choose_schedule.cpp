@@ -415,13 +415,15 @@ class Chooser {
     if (across >= 0) {
       // One cache line of the strided access along `across`, reused for every line the vector loop touches;
       // of more than the caches hold, several lines, which the hardware prefetches.
-      int64_t bytes = 8;
+      double bytes = 8;
       for_each_below(chain.back(), [&](int l) {
-        for (int a : tree_.at(l).accesses) bytes = std::min(bytes, itemsize(tree_.accesses()[a].dtype));
+        for (int a : tree_.at(l).accesses)
+          bytes = std::min(bytes, static_cast<double>(itemsize(tree_.accesses()[a].dtype)));
       });
-      const double footprint = trips(across) * trips(vector) * static_cast<double>(bytes);
-      const bool cached = footprint <= 8 * static_cast<double>(target_.l2_bytes);
-      const int64_t line = cached ? 64 / bytes : 64;
+      double footprint = bytes;
+      for (int loop : chain) footprint *= trips(loop);
+      const bool cached = 2 * footprint <= static_cast<double>(target_.l3_bytes);
+      const int64_t line = cached ? kCacheLine / static_cast<int64_t>(bytes) : 64;
       const int64_t run = std::max<int64_t>(64, entry(var(vector)).lanes);
       if (trips(across) > static_cast<double>(line) && trips(vector) > static_cast<double>(run)) {
         entry(var(across)).tile = line;
@@ -432,8 +434,10 @@ class Chooser {
         };
         std::vector<std::string> order;
         std::erase_if(levels, [&](const Level& l) { return l.name == var(across); });
-        levels.push_back(tile_level(across, line));
+        // The next tile lies in the pages of this one, unless that leaves too little to share out.
         levels.push_back(tile_level(vector, run));
+        levels.push_back(tile_level(across, line));
+        if (levels.end()[-2].trips < 4.0 * target_.threads) std::swap(levels.end()[-2], levels.end()[-1]);
         for (const Level& l : levels) order.push_back(l.name);
         order.insert(order.end(), {var(across), var(vector)});
         out_.order.push_back(std::move(order));

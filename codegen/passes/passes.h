@@ -63,6 +63,13 @@ Function apply_schedule(const Function& f, const Schedule& schedule);
 //   pre: schedule applied; post: no parallel loop carries a Reduction
 Function tile_reduction(const Function& f, const Target& target);
 
+// join_rows: a loop over rows and the one behind it that sums the same rows become one.
+//   pre: reductions tiled; post: same values
+//   for parallel i in 0..R { y[i*C + ..] = .. };  for parallel t { part = 0; for i in t*K..t*K+K { part += ..
+//   } }
+//   =>  for parallel t { part = 0; for i in t*K..t*K+K { y[i*C + ..] = ..;  part += .. } }
+Function join_rows(const Function& f, const Target& target);
+
 // vectorize: rewrites vector loops to vector expressions with a masked tail; reductions keep `unroll` vector
 // states, merged after.
 //   pre: For.kind vector loops; post: none; no scalar remainder loop

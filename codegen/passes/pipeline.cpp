@@ -34,7 +34,7 @@ Function schedule(const Function& f, const Target& target) {
   return apply_schedule(f, choose_schedule(f, target));
 }
 
-constexpr std::array<LoopPass, 15> kPipeline = {{
+constexpr std::array<LoopPass, 16> kPipeline = {{
     {"simplify", each<simplify>},
     {"distribute", each<distribute>},
     {"collapse_loops", each<collapse_loops>},
@@ -42,6 +42,7 @@ constexpr std::array<LoopPass, 15> kPipeline = {{
     {"pair_products", each<pair_products>},
     {"apply_schedule", each<schedule>},
     {"tile_reduction", each<tile_reduction>},
+    {"join_rows", each<join_rows>},
     {"vectorize", each<vectorize>},
     {"partition_loops", each<partition_loops>},
     {"unroll_loops", each<unroll_loops>},

@@ -15,6 +15,7 @@
 // through an array over K. Chunks of a number known only at run time are merged in groups, and the groups
 // then: a running sum over thousands of partial ones would lose digits.
 #include <algorithm>
+#include <bit>
 #include <optional>
 #include <set>
 
@@ -27,9 +28,9 @@ namespace ipex::loop {
 
 namespace {
 
-constexpr int64_t kLongRow = 512;        // bytes, of all tensors that a reduction reads
-constexpr int64_t kSumBytes = 16 << 10;  // of a row, in L1 beside what streams through it
-constexpr int64_t kJammedRows = 8;
+constexpr int64_t kLongRow = 512;           // bytes, of all tensors that a reduction reads
+constexpr int64_t kSumBytes = 16 << 10;     // of a row, in L1 beside what streams through it
+constexpr int64_t kJammedRows = 8;          // of all tensors together
 constexpr int64_t kSharedMerge = 32 << 10;  // partial results; fewer are merged by one thread
 constexpr int64_t kBlockColumns = 256;      // merged by one thread in one piece
 constexpr int64_t kMergedInARow = 64;       // chunks; a reduction of constant length has no more
@@ -60,6 +61,8 @@ class Splitter {
   Block top(const Block& block) {
     std::vector<Stmt> out;
     for (const Stmt& stmt : block->stmts) {
+      const auto* before = out.empty() ? nullptr : std::get_if<For>(&out.back());
+      follows_rows_ = before && before->kind == ForKind::kParallel && !before->reduction;
       if (parallel_reduction(stmt)) {
         stages({}, make_block({stmt}), out);
         continue;
@@ -185,14 +188,21 @@ class Splitter {
     return row_bytes < kLongRow ? std::vector<For>{} : rows;
   }
 
-  // How many rows pass at once: one, unless their sums crowd L1.
-  static int64_t rows_at_once(const std::vector<For>& kept, const For& rows) {
-    int64_t bytes = 0;
+  // How many rows pass at once: one, unless their sums crowd L1, and no loop before leaves each row in a
+  // cache (join_rows).
+  int64_t rows_at_once(const std::vector<For>& kept, const For& rows) const {
+    int64_t bytes = 0, streams = 0;
     for (const State& s : rows.reduction->states) bytes += itemsize(s.type.dtype);
+    const auto add = [&](const ExprNode& e) {
+      streams += e.is(ExprKind::kLoad) && uses(e.args[0], rows.var) && uses(e.args[0], kept.back().var);
+    };
+    visit(rows.body, nullptr, add);
+    for (const Expr& y : rows.reduction->yield) visit(y, add);
+    const int64_t jam = kJammedRows / static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(streams)));
     const auto columns = as_const_int(flattened(kept).size),
                count = as_const_int(simplify(rows.end - rows.begin));
     const bool crowds = columns && *columns * bytes > kSumBytes;
-    return crowds && count && *count % kJammedRows == 0 ? kJammedRows : 1;
+    return crowds && !follows_rows_ && jam > 1 && count && *count % jam == 0 ? jam : 1;
   }
 
   // By state, whether it is the same in every column (a count of rows): one number a chunk, whose reciprocal
@@ -229,9 +239,9 @@ class Splitter {
 
   // for rows { for c in K { lets; s = part[..], next; part[..] = s } }; a state that is the same in every
   // column is read before the columns and written after them.
-  static std::vector<Stmt> row_by_row(const std::vector<For>& kept, std::vector<For> rows,
-                                      std::vector<Stmt> lets, const std::vector<Partial>& partial,
-                                      const std::vector<bool>& same, const Expr& number) {
+  std::vector<Stmt> row_by_row(const std::vector<For>& kept, std::vector<For> rows, std::vector<Stmt> lets,
+                               const std::vector<Partial>& partial, const std::vector<bool>& same,
+                               const Expr& number) const {
     const For last = rows.back();
     const std::vector<State>& states = last.reduction->states;
     const std::optional<Substitution> all_lets = inlined(lets, last.body->stmts);
@@ -384,6 +394,7 @@ class Splitter {
   }
 
   Names names_;
+  bool follows_rows_ = false;  // the reduction at hand, a loop that shares out rows
 };
 
 }  // namespace
