@@ -1,20 +1,18 @@
 // choose_schedule: how each nest of a function runs. Pure: the same nest and target give the same schedule.
 //
-// One cost model decides. The vector loop is the one for which the nest costs least, counting what each
-// memory access becomes (one instruction when its stride is 1, one a lane when it is not) and arithmetic
-// outside any vector loop as scalar. An outer loop may win over the reduction inside it: column sums keep a
-// vector of columns. Parallel is the outermost loop that is proved independent, unless all the work is
+// One cost model (loop_costs.h) decides. The vector loop is the one for which the nest costs least. An outer
+// loop may win over the reduction inside it: column sums keep a vector of columns. Parallel is the outermost loop that is proved independent, unless all the work is
 // smaller than waking the threads. A reduction with too little around it to keep threads busy is cut into
 // chunks of a fixed size: results do not depend on the number of threads. Nor do they where a nest writes to
 // rows that data name: each row has one owner, who writes it in the nest's order.
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <limits>
 #include <set>
 
 #include "codegen/loop/rewrite.h"
 #include "codegen/loop/simplify.h"
+#include "codegen/passes/loop_costs.h"
 #include "codegen/passes/loop_nest.h"
 #include "codegen/passes/loop_tree.h"
 #include "codegen/schedule.h"
@@ -23,8 +21,7 @@ namespace ipex::loop {
 
 namespace {
 
-constexpr double kAssumedExtent = 256;  // of a symbol
-constexpr double kLeastExtent = 4;      // of a loop over symbols, where too little parallelism would be dear
+constexpr double kLeastExtent = 4;  // of a loop over symbols, where too little parallelism would be dear
 constexpr double kSerialWork = 32 << 10;  // element operations not worth a second thread
 constexpr double kGrainWork = 16 << 10;   // the least one thread is woken for
 constexpr double kSplitWork = 256 << 10;  // a reduction worth two stages
@@ -37,19 +34,18 @@ constexpr double kLongColumn = 2048;  // rows; the merge of the chunks is then a
 constexpr int64_t kChunkRows =
     64;  // at least, where rows are many results: what is merged is 1/64 of what is read
 constexpr double kKeptBlocks = 16;  // this many vectors of results keep threads busy without splitting
-constexpr double kStridedCost = 8;  // a lane of a gather or scatter, against a lane of a contiguous access
-constexpr double kUniformCost = 0.25;
-constexpr double kPassCost = 8;  // finding out that a row is another thread's
+constexpr double kPassCost = 8;     // finding out that a row is another thread's
 constexpr int64_t kOwnedBytes =
-    256;                          // the least memory an owner has in one piece: threads share no cache line
-constexpr double kLoopCost = 64;  // entering a loop, in lanes
-constexpr double kLaneMergeCost = 240;  // bringing a vector of partial results to one
-constexpr double kTupleMerge = 6;       // times that, where it takes more than one instruction
+    256;  // the least memory an owner has in one piece: threads share no cache line
 
 class Chooser {
  public:
   Chooser(const Function& f, const Target& target, bool parallel)
-      : tree_(f), target_(target), parallel_(parallel), symbols_(f.symbols.begin(), f.symbols.end()) {}
+      : tree_(f),
+        target_(target),
+        costs_(tree_, target),
+        parallel_(parallel),
+        symbols_(f.symbols.begin(), f.symbols.end()) {}
 
   Schedule run() {
     for (int root : tree_.roots())
@@ -58,190 +54,10 @@ class Chooser {
   }
 
  private:
-  // The cheapest choice of vector loops under one loop: which ones, and the cost of one execution.
-  struct Choice {
-    double cost = 0;
-    std::vector<int> vectors;
-  };
-
   bool all_serial(int loop) const {
     const std::vector<int>& children = tree_.at(loop).children;
     return tree_.at(loop).node->kind == ForKind::kSerial &&
            std::all_of(children.begin(), children.end(), [&](int c) { return all_serial(c); });
-  }
-
-  double trips(int loop) const {
-    if (const auto extent = tree_.extent(loop)) return static_cast<double>(*extent);
-    const Expr& extent = tree_.at(loop).extent;
-    if (!extent) return kAssumedExtent;
-    std::map<std::string, Expr> assumed;
-    for (const std::string& name : free_vars(extent))
-      assumed[name] = index_const(static_cast<int64_t>(kAssumedExtent));
-    const auto value = as_const_int(simplify(substitute(extent, assumed)));
-    return value ? static_cast<double>(std::max<int64_t>(*value, 1)) : kAssumedExtent;
-  }
-
-  template <typename Fn>
-  void for_each_below(int loop, const Fn& fn) const {  // the loop itself included
-    fn(loop);
-    for (int child : tree_.at(loop).children) for_each_below(child, fn);
-  }
-
-  // ---- lanes ----
-
-  // 32-bit arithmetic sets the pace where there is any; wider values then take several registers each.
-  int lanes(int loop) const {
-    std::set<int64_t> sizes;
-    const auto add = [&](Dtype d) { sizes.insert(itemsize(opmath(d))); };
-    for_each_below(loop, [&](int l) {
-      for (int a : tree_.at(l).accesses) add(tree_.accesses()[a].dtype);
-      if (tree_.at(l).node->reduction)
-        for (const State& s : tree_.at(l).node->reduction->states) add(s.type.dtype);
-    });
-    const int64_t widest = sizes.empty() ? 8 : *sizes.rbegin();
-    return target_.vector_bytes / static_cast<int>(sizes.count(4) > 0 ? 4 : widest);
-  }
-
-  bool has_gather(int loop, const std::string& var) const {
-    bool found = false;
-    for_each_below(loop, [&](int l) {
-      for (int a : tree_.at(l).accesses) {
-        const auto step = LoopTree::stride(tree_.accesses()[a].index, var);
-        const auto c = step ? as_const_int(*step) : std::nullopt;
-        found |= !c || (*c != 0 && *c != 1);
-      }
-    });
-    return found;
-  }
-
-  bool simple_merge(int loop) const {
-    const Reduction& r = *tree_.at(loop).node->reduction;
-    return r.states.size() == 1 && r.merge[0]->is(ExprKind::kApply) && r.merge[0]->args.size() == 2;
-  }
-
-  // Vectors in flight: enough to hide latency, as far as registers and the loop's length go.
-  int accumulators(int loop, int width) const {
-    const For& node = *tree_.at(loop).node;
-    size_t values = 1, states = 0;  // at once: of the largest of the loops in it
-    bool simple = true, halves = false;
-    for_each_below(loop, [&](int l) {
-      for (int a : tree_.at(l).accesses) halves |= is_half(tree_.accesses()[a].dtype);
-      values = std::max(values, tree_.at(l).accesses.size() + 1);
-      if (const auto& r = tree_.at(l).node->reduction) {
-        states = std::max(states, r->states.size());
-        simple &= simple_merge(l);
-      }
-    });
-    // Columns with reductions inside: lanes are not merged, and narrow ones read pieces of cache lines.
-    const bool columns = !node.reduction && states > 0;
-    int n = 4;
-    // A half vector of halves is loaded, converted and stored as dearly as a whole one.
-    if (tree_.at(loop).has_math && !columns) n = target_.vector_registers >= 32 || halves ? 2 : 1;
-    if (!simple && !columns) n = std::min(n, 2);
-    if (has_gather(loop, node.var)) n = 1;
-    while (n > 1 && n * (values + states) > static_cast<size_t>(target_.vector_registers)) n /= 2;
-    if (const auto extent = tree_.extent(loop)) {
-      const auto padded = [&](int unroll) {
-        return (*extent + width * unroll - 1) / (width * unroll) * unroll;
-      };
-      while (n > 1 && padded(n) * 8 > padded(1) * 9) n /= 2;
-    }
-    return n;
-  }
-
-  int fitting_lanes(int loop) const {
-    int width = lanes(loop);
-    if (const auto extent = tree_.extent(loop))
-      while (width > 2 && width / 2 >= *extent) width /= 2;
-    return width;
-  }
-
-  // ---- cost ----
-
-  double own_cost(int loop, const std::string* vector_var) const {
-    const LoopTree::Loop& l = tree_.at(loop);
-    if (!vector_var) {
-      const double scalar = static_cast<double>(lanes(loop));
-      return scalar * (l.work + static_cast<double>(l.accesses.size()));
-    }
-    double cost = l.work;
-    for (int a : l.accesses) {
-      const LoopTree::Access& access = tree_.accesses()[a];
-      if (access.owner >= 0 && tree_.at(access.owner).node->var == *vector_var)
-        continue;  // widened scratch: contiguous
-      const auto step = LoopTree::stride(access.index, *vector_var);
-      const auto constant = step ? as_const_int(*step) : std::nullopt;
-      const int64_t apart = constant.value_or(std::numeric_limits<int64_t>::max());
-      const double bytes = static_cast<double>(itemsize(access.dtype)) / 4 * (access.is_store ? 2 : 1);
-      if (apart == 0 || apart == 1)
-        cost += apart == 0 ? kUniformCost : bytes;
-      else if (apart > 0 && apart <= kInterleaved && !access.is_store)
-        cost += 2 * bytes * static_cast<double>(apart);
-      else
-        cost += kStridedCost * (!access.is_store ? 1 : constant ? 2 : 8);  // places from data
-    }
-    return cost;
-  }
-
-  // Executions of a reduction that its lanes are merged after: those of the reductions it is the inside of.
-  double merged_after(int loop) const {
-    double n = 1;
-    for (int outer = tree_.at(loop).parent; outer >= 0; loop = outer, outer = tree_.at(outer).parent) {
-      if (!tree_.at(outer).node->reduction || !passes_through(*tree_.at(outer).node, *tree_.at(loop).node))
-        break;
-      n *= trips(outer);
-    }
-    return n;
-  }
-
-  double vector_cost(int loop, const std::string& var, int below) const {
-    double cost = own_cost(below, &var);
-    for (int child : tree_.at(below).children) cost += vector_cost(loop, var, child);
-    double n = trips(below);
-    if (below == loop) {
-      n = std::ceil(n / fitting_lanes(loop)) *
-          lanes(loop);  // a vector costs the same however few lanes it has
-      if (tree_.at(loop).node->reduction)
-        cost += (simple_merge(loop) ? 1 : kTupleMerge) * kLaneMergeCost / (n * merged_after(loop));
-    }
-    if (below != loop) return n * cost + kLoopCost / fitting_lanes(loop);
-    return n * cost + (n > lanes(loop) ? kLoopCost : 0);  // one vector is no loop
-  }
-
-  Choice choose(int loop) const {
-    Choice inner{own_cost(loop, nullptr), {}};
-    for (int child : tree_.at(loop).children) {
-      Choice c = choose(child);
-      inner.cost += c.cost;
-      inner.vectors.insert(inner.vectors.end(), c.vectors.begin(), c.vectors.end());
-    }
-    inner.cost = inner.cost * trips(loop) + kLoopCost;
-    if (!vectorizable(loop)) return inner;
-    const double cost = vector_cost(loop, tree_.at(loop).node->var, loop);
-    return cost < inner.cost ? Choice{cost, {loop}} : inner;
-  }
-
-  bool vectorizable(int loop) const { return tree_.reorderable(loop) && !has_vector_values(loop); }
-
-  bool has_vector_values(int loop) const {
-    bool found = false;
-    visit(
-        tree_.at(loop).node->body, [](const Stmt&) {},
-        [&](const ExprNode& e) { found |= e.type.is_vector(); });
-    return found;
-  }
-
-  // Element operations of one execution, for grains: every access and operation counts.
-  double work(int loop) const {
-    double w = tree_.at(loop).work + static_cast<double>(tree_.at(loop).accesses.size());
-    for (int child : tree_.at(loop).children) w += work(child);
-    return w * trips(loop);
-  }
-
-  bool is_static(int loop) const {
-    bool all = true;
-    for_each_below(loop, [&](int l) { all &= tree_.extent(l).has_value(); });
-    return all;
   }
 
   // ---- one nest ----
@@ -278,13 +94,13 @@ class Chooser {
   void mark_vector(int loop) {
     LoopSchedule& s = entry(var(loop));
     s.kind = ForKind::kVector;
-    s.lanes = fitting_lanes(loop);
-    s.accumulators = accumulators(loop, s.lanes);
+    s.lanes = costs_.fitting_lanes(loop);
+    s.accumulators = costs_.accumulators(loop, s.lanes);
   }
 
   void nest(int root) {
     const std::vector<int> chain = parallel_chain(root);
-    const Choice choice = choose(root);
+    const LoopCosts::Choice choice = costs_.choose(root);
     for (int loop : choice.vectors) mark_vector(loop);
     int chain_vector = -1;  // the vector loop, where it is one of the chain
     for (int loop : choice.vectors)
@@ -300,7 +116,8 @@ class Chooser {
       if (tree_.at(loop).node->reduction) cut_long_lanes(loop);
     if (parallel_ && chain.empty() && divide(root)) return;
     std::vector<Level> levels = outer_levels(chain, chain_vector);
-    if (parallel_ && !(is_static(root) && work(root) < kSerialWork)) parallelise(root, levels, chain_vector);
+    if (parallel_ && !(costs_.is_static(root) && costs_.work(root) < kSerialWork))
+      parallelise(root, levels, chain_vector);
   }
 
   // A long reduction in pieces, with partial results: a running sum of 2^20 numbers has lost digits.
@@ -309,7 +126,7 @@ class Chooser {
     const int64_t piece = kLongLane * s.lanes * s.accumulators;
     const auto extent = tree_.extent(loop);
     // Where the length is not known, sums of one operation have accumulators enough for most lengths.
-    const bool may_be_long = extent ? *extent >= 2 * piece : !simple_merge(loop);
+    const bool may_be_long = extent ? *extent >= 2 * piece : !costs_.simple_merge(loop);
     if (!may_be_long || s.tile != 0) return;
     s.tile = piece;
     for (std::vector<std::string>& order : out_.order)
@@ -318,7 +135,7 @@ class Chooser {
 
   // A nest whose outermost loop must run in order, divided by the rows that it writes.
   bool divide(int root) {
-    const double total = work(root), threads = target_.threads;
+    const double total = costs_.work(root), threads = target_.threads;
     if (tree_.at(root).node->reduction || threads < 2 || total < kSerialWork) return false;
     for (const LoopTree::Access& access : tree_.accesses()) {
       if (!access.is_store || access.loop < 0 || !tree_.encloses(root, access.loop)) continue;
@@ -326,7 +143,7 @@ class Chooser {
         if (row.loop < 0 || !tree_.encloses(root, row.loop)) continue;
         double passes = kPassCost;
         for (int l = row.loop;; l = tree_.at(l).parent) {
-          passes *= trips(l);
+          passes *= costs_.trips(l);
           if (l == root) break;
         }
         if (passes + total / threads > 0.75 * total || !tree_.divisible(root, row.name)) continue;
@@ -390,7 +207,7 @@ class Chooser {
     for (int loop : chain) {
       if (loop == vector) continue;
       bool found = false;
-      for_each_below(chain.back(), [&](int l) {
+      costs_.for_each_below(chain.back(), [&](int l) {
         for (int a : tree_.at(l).accesses) {
           const Expr& index = tree_.accesses()[a].index;
           const auto along = LoopTree::stride(index, var(loop)),
@@ -410,26 +227,27 @@ class Chooser {
   std::vector<Level> outer_levels(const std::vector<int>& chain, int vector) {
     std::vector<Level> levels;
     for (int loop : chain)
-      if (loop != vector) levels.push_back({var(loop), trips(loop), tree_.extent(loop).has_value()});
+      if (loop != vector) levels.push_back({var(loop), costs_.trips(loop), tree_.extent(loop).has_value()});
     const int across = transposed_loop(chain, vector);
     if (across >= 0) {
       // One cache line of the strided access along `across`, reused for every line the vector loop touches;
       // of more than the caches hold, several lines, which the hardware prefetches.
       double bytes = 8;
-      for_each_below(chain.back(), [&](int l) {
+      costs_.for_each_below(chain.back(), [&](int l) {
         for (int a : tree_.at(l).accesses)
           bytes = std::min(bytes, static_cast<double>(itemsize(tree_.accesses()[a].dtype)));
       });
       double footprint = bytes;
-      for (int loop : chain) footprint *= trips(loop);
+      for (int loop : chain) footprint *= costs_.trips(loop);
       const bool cached = 2 * footprint <= static_cast<double>(target_.l3_bytes);
       const int64_t line = cached ? kCacheLine / static_cast<int64_t>(bytes) : 64;
       const int64_t run = std::max<int64_t>(64, entry(var(vector)).lanes);
-      if (trips(across) > static_cast<double>(line) && trips(vector) > static_cast<double>(run)) {
+      if (costs_.trips(across) > static_cast<double>(line) &&
+          costs_.trips(vector) > static_cast<double>(run)) {
         entry(var(across)).tile = line;
         entry(var(vector)).tile = run;
         const auto tile_level = [&](int loop, int64_t size) {
-          return Level{var(loop) + "_tile", std::ceil(trips(loop) / static_cast<double>(size)),
+          return Level{var(loop) + "_tile", std::ceil(costs_.trips(loop) / static_cast<double>(size)),
                        tree_.extent(loop).has_value()};
         };
         std::vector<std::string> order;
@@ -449,19 +267,19 @@ class Chooser {
   }
 
   void parallelise(int root, std::vector<Level> levels, int vector) {
-    const double total = work(root), wanted = 4.0 * std::max(target_.threads, 1);
+    const double total = costs_.work(root), wanted = 4.0 * std::max(target_.threads, 1);
     double available = 1;
     for (const Level& l : levels) available *= l.is_constant ? l.trips : kLeastExtent;
     // Too few iterations around a long vector loop: cut it as well.
     if (vector >= 0 && entry(var(vector)).tile == 0 && available < wanted) {
       const LoopSchedule& s = entry(var(vector));
-      const double per_element = total / trips(vector) / std::max(1.0, levels_product(levels));
+      const double per_element = total / costs_.trips(vector) / std::max(1.0, levels_product(levels));
       const int64_t step = static_cast<int64_t>(s.lanes) * s.accumulators;
       int64_t size = static_cast<int64_t>(kGrainWork / 2 / std::max(per_element, 1.0)) / step * step;
       size = std::max(size, step);
       if (!tree_.extent(vector) || *tree_.extent(vector) >= 2 * size) {
         entry(var(vector)).tile = size;
-        levels.push_back({var(vector) + "_tile", std::ceil(trips(vector) / static_cast<double>(size)),
+        levels.push_back({var(vector) + "_tile", std::ceil(costs_.trips(vector) / static_cast<double>(size)),
                           tree_.extent(vector).has_value()});
         // A nest that was reordered for this loop has its tiles around it too.
         for (std::vector<std::string>& order : out_.order)
@@ -504,7 +322,7 @@ class Chooser {
       const auto* loop = std::get_if<For>(&stmt);
       if (!loop || !loop->reduction || next >= loops.size()) break;
       bool pure = true;
-      for_each_below(loops[next], [&](int l) {
+      costs_.for_each_below(loops[next], [&](int l) {
         for (int a : tree_.at(l).accesses) pure &= !tree_.accesses()[a].is_store;
       });
       if (!pure) break;
@@ -523,7 +341,7 @@ class Chooser {
     if (chain.size() != 1 || chain[0] != chain_vector || tree_.at(chain[0]).children.size() != 1)
       return false;
     const int reduced = tree_.at(chain[0]).children[0];
-    if (!tree_.at(reduced).node->reduction || !is_static(chain[0])) return false;
+    if (!tree_.at(reduced).node->reduction || !costs_.is_static(chain[0])) return false;
     bool found = false;
     for (int a : tree_.at(reduced).accesses) {
       const LoopTree::Access& access = tree_.accesses()[a];
@@ -531,7 +349,7 @@ class Chooser {
       const int64_t item = itemsize(access.dtype);
       found |= LoopTree::constant_stride(access.index, var(chain_vector)) == 1 && apart &&
                *apart * item >= kFarApart &&
-               trips(reduced) * static_cast<double>(*apart * item) > target_.l2_bytes;
+               costs_.trips(reduced) * static_cast<double>(*apart * item) > target_.l2_bytes;
     }
     return found;
   }
@@ -548,11 +366,11 @@ class Chooser {
         symbolic |= !tree_.extent(loop);
         const double width =
             loop == chain_vector ? entry(var(loop)).lanes * entry(var(loop)).accumulators : 1;
-        blocks *= std::ceil(trips(loop) / width);
+        blocks *= std::ceil(costs_.trips(loop) / width);
       }
       // Down the columns of a long matrix, chunks of rows also keep the pages touched few.
       const bool long_columns = chain_vector >= 0 && tree_.at(chain.back()).children.size() > 0 &&
-                                trips(tree_.at(chain.back()).children[0]) >= kLongColumn;
+                                costs_.trips(tree_.at(chain.back()).children[0]) >= kLongColumn;
       if (blocks >= kKeptBlocks && !long_columns && !walks_memory(chain, chain_vector)) return false;
       const std::vector<int>& inner = tree_.at(chain.back()).children;
       reductions = leading_reductions(tree_.at(chain.back()).node->body, inner);
@@ -560,17 +378,17 @@ class Chooser {
       if (symbolic && reductions.size() != inner.size()) return false;
     }
     double around = 1;
-    for (int loop : chain) around *= trips(loop);
+    for (int loop : chain) around *= costs_.trips(loop);
     // Chunks go around the loops of the chain: their number must be known there.
     for (int r : reductions)
       for (const std::string& name : free_vars(tree_.at(r).extent))
         if (!chain.empty() && symbols_.count(name) == 0) return false;
     bool any = false;
-    for (int r : reductions) any |= !is_static(r) || work(r) * around >= kSplitWork;
+    for (int r : reductions) any |= !costs_.is_static(r) || costs_.work(r) * around >= kSplitWork;
     if (!any) return false;
     const int64_t most = chain.empty() ? kMaxChunks : kMaxColumnChunks;
     for (int r : reductions) {
-      const double each = std::max(work(r) * around / trips(r), 1.0);
+      const double each = std::max(costs_.work(r) * around / costs_.trips(r), 1.0);
       int64_t chunk = std::max<int64_t>(1, static_cast<int64_t>(kChunkWork / each));
       if (const auto extent = tree_.extent(r)) chunk = std::max(chunk, (*extent + most - 1) / most);
       if (around >= kChunkRows) chunk = std::max(chunk, kChunkRows);
@@ -587,8 +405,9 @@ class Chooser {
     return true;
   }
 
-  LoopTree tree_;
+  const LoopTree tree_;
   const Target& target_;
+  const LoopCosts costs_;
   const bool parallel_;
   const std::set<std::string> symbols_;
   Schedule out_;
