@@ -1,0 +1,64 @@
+"""Sums down columns of what the same kernel reads or stores row by row: rows enough that both share one loop, widths that
+fill no vector, several dims of rows, sums of what was stored, of what is computed again and of rows' own results."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from comparison import assert_error_within, relative_error
+
+
+def layer_norm_gradients(x, w, b, g):
+    return torch.ops.aten.native_layer_norm_backward(
+        g, x, [x.shape[-1]], x.mean(-1, keepdim=True), torch.rsqrt(x.var(-1, keepdim=True, unbiased=False) + 1e-5),
+        w, b, [True, True, True],
+    )  # fmt: skip
+
+
+def product_and_bias(x, w, b, g):
+    y = x * g
+    return y, y.sum(tuple(range(x.dim() - 1)))
+
+
+def stored_softmax(x, w, b, g):
+    y = F.softmax(x, -1)
+    return y, y.flatten(0, -2).sum(0)
+
+
+def rows_and_columns(x, w, b, g):
+    return x.sum(-1), x.flatten(0, -2).sum(0), (x - x.mean(-1, keepdim=True)) * w
+
+
+def repeated_chain(x, w, b, g):
+    y = torch.relu(x) * g
+    return y - y.mean(-1, keepdim=True), y.flatten(0, -2).sum(0)
+
+
+def shifted_rows(x, w, b, g):
+    y = F.softmax(x, -1)
+    return y, y.flip(0).flatten(0, -2)[1:].sum(0)
+
+
+FUNCTIONS = (layer_norm_gradients, product_and_bias, stored_softmax, rows_and_columns, repeated_chain, shifted_rows)
+SHAPES = [(1024, 768), (1030, 515), (8, 256, 96), (700, 4100), (64, 33)]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda f: f.__name__)
+def test_row_sums(function, shape, dtype, monkeypatch):
+    monkeypatch.setenv("IPEX_STRICT", "1")
+    monkeypatch.setenv("IPEX_VERIFY", "1")
+    torch.manual_seed(sum(shape))
+    given = [torch.randn(s).to(dtype) for s in (shape, shape[-1:], shape[-1:], shape)]
+    if function is layer_norm_gradients:  # with the statistics in the dtype that the op wants
+        given[0], given[3] = given[0] + 1, given[3] * 2
+    wide = function(*(t.double() for t in given))
+    for dynamic in (False, True):
+        torch._dynamo.reset()
+        ours = torch.compile(function, backend="ipex", dynamic=dynamic)(*given)
+        for result, eager, reference in zip(ours, function(*given), wide, strict=True):
+            assert result.shape == eager.shape and result.dtype == eager.dtype
+            if dtype == torch.bfloat16:
+                assert_error_within(result, eager, reference)
+            else:
+                assert relative_error(result, reference) < max(2e-6, 1.1 * relative_error(eager, reference))
