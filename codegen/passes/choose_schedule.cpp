@@ -1,10 +1,11 @@
 // choose_schedule: how each nest of a function runs. Pure: the same nest and target give the same schedule.
 //
 // One cost model (loop_costs.h) decides. The vector loop is the one for which the nest costs least. An outer
-// loop may win over the reduction inside it: column sums keep a vector of columns. Parallel is the outermost loop that is proved independent, unless all the work is
-// smaller than waking the threads. A reduction with too little around it to keep threads busy is cut into
-// chunks of a fixed size: results do not depend on the number of threads. Nor do they where a nest writes to
-// rows that data name: each row has one owner, who writes it in the nest's order.
+// loop may win over the reduction inside it: column sums keep a vector of columns. Parallel is the outermost
+// loop that is proved independent, unless all the work is smaller than waking the threads. A reduction with
+// too little around it to keep threads busy is cut into chunks of a fixed size: results do not depend on the
+// number of threads. Nor do they where a nest writes to rows that data name: each row has one owner, who
+// writes it in the nest's order.
 #include <algorithm>
 #include <bit>
 #include <cmath>
