@@ -425,15 +425,11 @@ class Grouper {
     if (A.space && !same_reduction(*A.space, *B.space)) return false;
     if (!A.space && !provably_equal(numel(A.shape), numel(B.shape))) return false;
     const Dim space = A.space ? A.space->total : numel(A.shape);
-    auto reads_whole = [&](const Unit& unit) {
-      for (int32_t v : unit.nodes)
-        for (const Edge& edge : edges_[v])
-          if (edge.producer.node == shared && edge.relation == Relation::kIdentity &&
-              role_[v] == Role::kFull && provably_equal(numel(edge.consumer_shape), space))
-            return true;
-      return false;
+    const auto reads_shared = [&](const Unit& unit) {
+      return std::any_of(unit.nodes.begin(), unit.nodes.end(),
+                         [&](int32_t v) { return reads_whole(v, shared, space); });
     };
-    if (!reads_whole(A) || !reads_whole(B) || too_many_operands(a, b)) return false;
+    if (!reads_shared(A) || !reads_shared(B) || too_many_operands(a, b)) return false;
     return !reaches(a, b) && !reaches(b, a);
   }
 
@@ -442,13 +438,15 @@ class Grouper {
   void merge_column_sums() {
     for (int32_t b = 0; b < node_count(); ++b) {
       if (!units_[b].space || units_[b].space->trailing) continue;
+      const Dim elements = units_[b].space->total;
       std::set<int32_t> others;
       for (int32_t v : units_[b].nodes)
         for (const Edge& edge : edges_[v]) {
-          if (edge.relation != Relation::kIdentity || role_[v] != Role::kFull) continue;
-          others.insert(unit_of_[edge.producer.node]);
-          for (int32_t user : users_[edge.producer.node])
-            if (reads_whole(user, edge.producer.node)) others.insert(unit_of_[user]);
+          const int32_t producer = edge.producer.node;
+          if (!reads_whole(v, producer, elements)) continue;
+          others.insert(unit_of_[producer]);
+          for (int32_t user : users_[producer])
+            if (reads_whole(user, producer, elements)) others.insert(unit_of_[user]);
         }
       for (int32_t a : others)
         if (a != b && sums_rows_of(b, a)) {
@@ -458,9 +456,11 @@ class Grouper {
     }
   }
 
-  bool reads_whole(int32_t v, int32_t producer) const {
+  // Does v read `producer` element by element, all over a space of so many?
+  bool reads_whole(int32_t v, int32_t producer, const Dim& elements) const {
     return role_[v] == Role::kFull && std::any_of(edges_[v].begin(), edges_[v].end(), [&](const Edge& edge) {
-             return edge.producer.node == producer && edge.relation == Relation::kIdentity;
+             return edge.producer.node == producer && edge.relation == Relation::kIdentity &&
+                    provably_equal(numel(edge.consumer_shape), elements);
            });
   }
 
