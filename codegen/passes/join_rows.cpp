@@ -226,15 +226,15 @@ class Joiner {
   // False where a place is stored more than once, or not always.
   static bool collect_stores(const Block& body, std::vector<Known>& known, std::set<std::string>& stored) {
     bool once = true;
-    const auto add = [&](const Stmt& stmt) {
-      if (const auto* store = std::get_if<Store>(&stmt)) {
-        once &= !store->mask && stored.insert(store->buffer).second;
-        known.push_back({store->buffer, store->index, store->value});
-      } else {
+    for (const Stmt& stmt : body->stmts) {
+      const auto* store = std::get_if<Store>(&stmt);
+      if (!store) {
         once &= std::holds_alternative<Let>(stmt);
+        continue;
       }
-    };
-    for (const Stmt& stmt : body->stmts) add(stmt);
+      once &= !store->mask && stored.insert(store->buffer).second;
+      known.push_back({store->buffer, store->index, store->value});
+    }
     return once;
   }
 
