@@ -11,9 +11,7 @@
 #include "runtime/error.h"
 
 namespace ipex {
-namespace {
 
-// Constants have the same members in every program: they come from the graph, before any choice of ISA.
 std::vector<std::string> name_constants(const Executable::Parts& parts,
                                         std::vector<ArtifactParts::Data>& all) {
   std::vector<std::string> members(parts.buffers.size());
@@ -29,8 +27,6 @@ std::vector<std::string> name_constants(const Executable::Parts& parts,
   }
   return members;
 }
-
-}  // namespace
 
 AheadOfTime compile_ahead_of_time(const graph::Graph& graph, const Interface& interface,
                                   std::vector<Isa> isas, const ExternFactory& make_extern) {

@@ -17,6 +17,11 @@ struct AheadOfTime {
   std::vector<std::string> extern_ops;  // names, sorted
 };
 
+// The member of each buffer that holds a constant; `all` takes in what it does not have yet. Constants have
+// the same members in every program: they come from the graph, before any choice of ISA.
+std::vector<std::string> name_constants(const Executable::Parts& parts,
+                                        std::vector<ArtifactParts::Data>& all);
+
 // One compilation an ISA: what oneDNN does, and so what fuses and in which layout, depends on it. Inputs with
 // a member in `interface` that are not written are static in the graph. Unsupported, naming op and source
 // line, for a step that cannot be saved.

@@ -3,6 +3,7 @@
 
 #include "backend/compiler.h"
 #include "backend/step_info.h"
+#include "codegen/llvm/object_cache.h"
 #include "codegen/loop/rewrite.h"
 #include "codegen/loop/simplify.h"
 #include "codegen/loop/text.h"
@@ -74,9 +75,9 @@ void Compiler::emit_kernel(int32_t n, const Graph& body) {
   }
   if (last_reader_[n] < 0 && footprint(f) >= options_.target.l3_bytes) stream_results(f, n);
   const auto results = buffers.begin() + static_cast<int64_t>(node.operands.size());
-  auto step = std::make_unique<CallStep>(f.name, std::vector<int>(buffers.begin(), results),
-                                         std::vector<int>(results, buffers.end()));
-  if (static_only_[n]) step->recipe = recipe_of(f);
+  auto step = std::make_unique<CallStep>(
+      f.name, std::vector<int>(buffers.begin(), results), std::vector<int>(results, buffers.end()),
+      static_only_[n] && options_.jit ? loop::cache_key(recipe_of(f)) : "");
   describe(*step, g_, n);
   ++report_.kernel_steps;
   add_kernel(std::move(f), std::move(step), static_only_[n]);

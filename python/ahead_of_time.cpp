@@ -114,7 +114,7 @@ class Compilation {
               const py::list& outputs, Names names, const std::vector<std::string>& isas) {
     const graph::Graph& graph = builder.graph();
     const Interface interface =
-        make_interface(graph, make_signature(graph, arguments, symbols, outputs), names);
+        make_interface(graph, make_signature({arguments, symbols, outputs}, graph), names);
     py::gil_scoped_release unlocked;
     compiled_ = compile_ahead_of_time(graph, interface, parse_isas(isas), extern_factory(graph));
   }

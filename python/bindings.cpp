@@ -5,6 +5,7 @@
 #include <torch/csrc/Exceptions.h>
 
 #include <mutex>
+#include <set>
 #include <span>
 
 #include "backend/compile.h"
@@ -17,6 +18,7 @@
 #include "python/ahead_of_time.h"
 #include "python/compiled_graph.h"
 #include "python/graph_builder.h"
+#include "python/saved_graph.h"
 #include "python/signature.h"
 #include "runtime/arena.h"
 #include "runtime/code_pages.h"
@@ -76,7 +78,7 @@ std::unique_ptr<CompiledGraph> compile_graph(const GraphBuilder& builder, const 
                                              const py::list& symbols, const py::list& outputs, bool hoist,
                                              bool autotune) {
   const graph::Graph& graph = builder.graph();
-  Signature signature = make_signature(graph, arguments, symbols, outputs);
+  Signature signature = make_signature({arguments, symbols, outputs}, graph);
   CompileOptions options;
   options.target = loop::current_target();
   options.hoist = hoist;
@@ -88,6 +90,7 @@ std::unique_ptr<CompiledGraph> compile_graph(const GraphBuilder& builder, const 
     if (env::get("IPEX_INJECT_FAULT") == "compile")
       throw InternalError("compile failed: IPEX_INJECT_FAULT=compile");
     compiled = compile(graph, options);
+    compiled.functions.clear();                                         // only artifacts are made of them
     release_code_pages(reinterpret_cast<const void*>(&compile_graph));  // LLVM's, linked into this module
     release_code_pages(kernels::onednn_code());
   }
@@ -240,10 +243,18 @@ PYBIND11_MODULE(_C, m) {
             return events;
           },
           "What was noted since start_profile(): (step, begin, end), in nanoseconds of the steady clock.")
-      .def("kernel_keys", [](const CompiledGraph& c) { return c.report().kernels.keys; })
+      .def("kernel_keys",
+           [](const CompiledGraph& c) {
+             std::set<std::string> keys;
+             for (const auto& [kernel, key] : c.report().kernels.keys) keys.insert(key);
+             return keys;
+           })
+      .def("save", &save_graph, "As plain data for load(); None where a step has no text.")
       .def("report", &report_dict);
   m.def("compile", &compile_graph, "graph"_a, "arguments"_a, "symbols"_a, "outputs"_a, "hoist"_a,
         "autotune"_a);
+  m.def("load", &load_graph, "saved"_a, "arguments"_a, "symbols"_a, "outputs"_a,
+        "A saved graph; None where it was made for another machine or a kernel left the object cache.");
 
   bind_ahead_of_time(m);
 

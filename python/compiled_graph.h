@@ -26,6 +26,7 @@ class CompiledGraph {
 
   const CompileReport& report() const { return compiled_.report; }
   const Executable& executable() const { return *compiled_.executable; }
+  const Signature& signature() const { return signature_; }
   // Per result: a tuple of strides, or None where it is no tensor or its strides depend on symbols.
   pybind11::list output_strides() const;
 

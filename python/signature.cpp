@@ -12,11 +12,13 @@
 namespace ipex::python {
 namespace py = pybind11;
 
-Signature make_signature(const graph::Graph& graph, const py::list& arguments, const py::list& symbols,
-                         const py::list& outputs) {
+Signature make_signature(const ImportedSignature& imported, std::vector<std::string> symbol_names,
+                         std::vector<bool> mutated) {
   Signature signature;
+  signature.symbol_names = std::move(symbol_names);
+  signature.mutated = std::move(mutated);
   auto program = [&](const std::string& dim) {
-    return graph::to_size_expr(loop::parse_expr(dim), graph.symbols);
+    return graph::to_size_expr(loop::parse_expr(dim), signature.symbol_names);
   };
   auto programs = [&](py::handle dims) {
     std::vector<SizeExpr> result;
@@ -25,13 +27,13 @@ Signature make_signature(const graph::Graph& graph, const py::list& arguments, c
                                                     : SizeExpr(dim.cast<int64_t>()));
     return result;
   };
-  for (py::handle item : arguments) {
+  for (py::handle item : imported.arguments) {
     const auto kind = item.cast<py::tuple>()[0].cast<std::string>();
     signature.arguments.push_back(kind == "tensor"    ? Signature::Argument::kTensor
                                   : kind == "integer" ? Signature::Argument::kInteger
                                                       : Signature::Argument::kIgnored);
   }
-  for (py::handle item : symbols) {
+  for (py::handle item : imported.symbols) {
     const auto [argument, what, dim, divisor, offset] =
         item.cast<std::tuple<int, std::string, int, int64_t, int64_t>>();
     signature.symbols.push_back({argument,
@@ -40,7 +42,7 @@ Signature make_signature(const graph::Graph& graph, const py::list& arguments, c
                                                   : Signature::SymbolSource::kStride,
                                  dim, divisor, offset});
   }
-  for (py::handle item : outputs) {
+  for (py::handle item : imported.outputs) {
     const auto tuple = item.cast<py::tuple>();
     const auto kind = tuple[0].cast<std::string>();
     Signature::Result result;
@@ -74,9 +76,13 @@ Signature make_signature(const graph::Graph& graph, const py::list& arguments, c
     }
     signature.results.push_back(std::move(result));
   }
-  signature.mutated.assign(graph.inputs.size(), false);
-  for (const graph::InputMutation& mutation : graph.mutations) signature.mutated[mutation.input] = true;
   return signature;
+}
+
+Signature make_signature(const ImportedSignature& imported, const graph::Graph& graph) {
+  std::vector<bool> mutated(graph.inputs.size(), false);
+  for (const graph::InputMutation& mutation : graph.mutations) mutated[mutation.input] = true;
+  return make_signature(imported, graph.symbols, std::move(mutated));
 }
 
 ExternFactory extern_factory(const graph::Graph& graph) {

@@ -3,6 +3,7 @@
 
 #include <pybind11/pybind11.h>
 
+#include <string>
 #include <vector>
 
 #include "backend/compile.h"
@@ -31,14 +32,19 @@ struct Signature {
     bool restrided = false;
   };
   std::vector<Argument> arguments;
-  std::vector<SymbolSource> symbols;  // in the graph's order
+  std::vector<std::string> symbol_names;  // the graph's
+  std::vector<SymbolSource> symbols;      // by symbol
   std::vector<Result> results;
   std::vector<bool> mutated;  // by graph input
 };
 
-// From the importer's lists of tuples.
-Signature make_signature(const graph::Graph& graph, const pybind11::list& arguments,
-                         const pybind11::list& symbols, const pybind11::list& outputs);
+// What the importer writes of a signature: lists of tuples.
+struct ImportedSignature {
+  pybind11::list arguments, symbols, outputs;
+};
+Signature make_signature(const ImportedSignature& imported, std::vector<std::string> symbol_names,
+                         std::vector<bool> mutated);
+Signature make_signature(const ImportedSignature& imported, const graph::Graph& graph);
 
 // Makes the ATen calls of this graph, which must outlive the result.
 ExternFactory extern_factory(const graph::Graph& graph);

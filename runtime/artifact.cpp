@@ -135,6 +135,8 @@ class Loader {
     }
     Program program = parse_program(text_of(text), read_step_, std::move(kernels));
     a_.interface = std::move(program.interface);
+    for (const Interface::Symbol& symbol : a_.interface.symbols)
+      if (symbol.input < 0) fail("no input gives the size " + symbol.name);
     bind_constants(program);
     bind_weights(program.parts);
     a_.executable = std::make_shared<const Executable>(std::move(program.parts));

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <utility>
 
 #include "runtime/error.h"
@@ -26,11 +27,13 @@ constexpr char kCallWord[] = "kernel", kBatchWord[] = "batch";
 struct CallLine {
   std::string name;
   std::vector<int> reads, writes;
+  std::optional<std::string> recipe;
 };
 void fields(auto& io, CallLine& line) {
   io("name", line.name);
   io("reads", line.reads);
   io("writes", line.writes);
+  io("recipe", line.recipe);
 }
 
 struct BatchLine {
@@ -60,7 +63,8 @@ std::unique_ptr<KernelStep> read_kernel_step(FieldReader& io) {
     fields(io, line);
     for (const auto* list : {&line.reads, &line.writes})
       for (const int buffer : *list) io.require_buffer(buffer);
-    return std::make_unique<CallStep>(std::move(line.name), std::move(line.reads), std::move(line.writes));
+    return std::make_unique<CallStep>(std::move(line.name), std::move(line.reads), std::move(line.writes),
+                                      line.recipe.value_or(""));
   }
   if (io.word() != kBatchWord) return nullptr;
   BatchLine line;
@@ -85,15 +89,17 @@ std::unique_ptr<KernelStep> read_kernel_step(FieldReader& io) {
   return step;
 }
 
-CallStep::CallStep(std::string kernel, std::vector<int> reads, std::vector<int> writes) {
+CallStep::CallStep(std::string kernel, std::vector<int> reads, std::vector<int> writes, std::string recipe) {
   this->reads = std::move(reads);
   this->writes = std::move(writes);
+  this->recipe = std::move(recipe);
   rename(std::move(kernel));
 }
 
 void CallStep::rename(std::string kernel) {
   info.name = std::move(kernel);
-  text = to_line(kCallWord, CallLine{info.name, reads, writes});
+  text = to_line(kCallWord,
+                 CallLine{info.name, reads, writes, recipe.empty() ? std::nullopt : std::optional(recipe)});
 }
 
 void CallStep::run(RunContext& context) const {

@@ -32,7 +32,7 @@ std::unique_ptr<KernelStep> read_kernel_step(FieldReader& io);
 // A kernel whose parameters are pointers to `reads`, then to `writes`.
 class CallStep final : public KernelStep {
  public:
-  CallStep(std::string kernel, std::vector<int> reads, std::vector<int> writes);
+  CallStep(std::string kernel, std::vector<int> reads, std::vector<int> writes, std::string recipe = "");
   void rename(std::string kernel) override;
   void run(RunContext& context) const override;
 };

@@ -298,8 +298,8 @@ class Reader {
               "an input without its buffer");
     }
     for (const Interface::Symbol& symbol : program_.interface.symbols) {
-      require(is_input(symbol.input) && symbol.dim >= 0 &&
-                  symbol.dim < static_cast<int>(parts.inputs[symbol.input].sizes.size()),
+      require(symbol.input == -1 || (is_input(symbol.input) && symbol.dim >= 0 &&
+                                     symbol.dim < static_cast<int>(parts.inputs[symbol.input].sizes.size())),
               "a symbol that no input gives");
       require(symbol.low <= symbol.high && symbol.divisor > 0, "a symbol with no value");
       require(std::abs(symbol.offset) <= kLargest && std::abs(symbol.low) <= kLargest / symbol.divisor,

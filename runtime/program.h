@@ -38,7 +38,7 @@ struct Interface {
   // A size that is known per call: read from an input, refused outside of [low, high].
   struct Symbol {
     std::string name;
-    int input = -1;  // the executable's
+    int input = -1;  // the executable's; -1, never in an artifact: the caller knows the size
     bool is_stride = false;
     int dim = 0;
     int64_t divisor = 1, offset = 0;  // the size is divisor * the symbol + offset

@@ -68,6 +68,11 @@ std::string environment_text(const Target& target, bool scheduled) {
          (scheduled ? "\nscheduled" : "\nunscheduled, without " + env::get("IPEX_DISABLE_PASS")) + "\n";
 }
 
+// A profile shows the kernels' own names, so there a name is part of the kernel.
+bool keeps_names() { return !env::get("IPEX_PROFILE_JIT").empty(); }
+
+std::string symbol_of(const std::string& key) { return "kernel_" + key.substr(0, 16); }
+
 class Library : public FunctionLibrary {
  public:
   ipex_kernel_fn lookup(std::string_view name) const override {
@@ -136,8 +141,7 @@ std::shared_ptr<FunctionLibrary> compile(const std::vector<Function>& kernels, c
                                          bool scheduled, CompileStats* stats) {
   const int64_t count = static_cast<int64_t>(kernels.size());
   const std::string environment = environment_text(target, scheduled);
-  // A profile shows the kernels' own names, so there a name is part of the kernel.
-  const bool keep_names = !env::get("IPEX_PROFILE_JIT").empty();
+  const bool keep_names = keeps_names();
   std::vector<std::string> keys(count);
   parallel_tasks(count, [&](int64_t i) {
     std::string text = environment + canonical_text(kernels[i]);
@@ -150,8 +154,7 @@ std::shared_ptr<FunctionLibrary> compile(const std::vector<Function>& kernels, c
   for (int64_t i = 0; i < count; ++i) {
     auto [it, inserted] = by_key.emplace(keys[i], units.size());
     if (!inserted) continue;
-    const std::string symbol = keep_names ? kernels[i].name : "kernel_" + keys[i].substr(0, 16);
-    units.push_back({&kernels[i], keys[i], symbol});
+    units.push_back({&kernels[i], keys[i], keep_names ? kernels[i].name : symbol_of(keys[i])});
   }
 
   auto library = std::make_shared<Library>();
@@ -166,7 +169,7 @@ std::shared_ptr<FunctionLibrary> compile(const std::vector<Function>& kernels, c
   if (stats) {
     *stats = times.total;
     stats->kernels = static_cast<int>(units.size());
-    for (const Unit& unit : units) stats->keys.push_back(unit.key);
+    for (int64_t i = 0; i < count; ++i) stats->keys.emplace(kernels[i].name, keys[i]);
   }
   return library;
 }
@@ -181,6 +184,33 @@ std::shared_ptr<FunctionLibrary> jit_compile(const std::vector<Function>& kernel
 std::shared_ptr<FunctionLibrary> schedule_and_compile(const std::vector<Function>& kernels,
                                                       const Target& target, CompileStats* stats) {
   return compile(kernels, target, /*scheduled=*/false, stats);
+}
+
+std::shared_ptr<FunctionLibrary> load_kernels(const std::map<std::string, std::string>& keys,
+                                              CompileStats* stats) {
+  if (keeps_names()) return nullptr;  // the cache has them under symbols of their keys
+  Stopwatch watch;
+  std::map<std::string, ipex_kernel_fn> addresses;  // by key
+  for (const auto& [kernel, key] : keys) addresses.emplace(key, nullptr);
+  std::vector<std::pair<const std::string, ipex_kernel_fn>*> units;
+  for (auto& unit : addresses) units.push_back(&unit);
+  auto library = std::make_shared<Library>();
+  const ObjectCache cache(env::cache_directory());
+  parallel_tasks(std::ssize(units), [&](int64_t i) {
+    auto& [key, address] = *units[i];
+    if (const auto object = cache.load(key))
+      address = reinterpret_cast<ipex_kernel_fn>(library->code.add(*object, symbol_of(key)));
+  });
+  for (const auto& [kernel, key] : keys) {
+    if (!addresses[key]) return nullptr;
+    library->functions.emplace(kernel, addresses[key]);
+  }
+  if (stats) {
+    stats->kernels = stats->cache_hits = static_cast<int>(std::ssize(units));
+    stats->link_ms = watch.lap_ms();
+    stats->keys = keys;
+  }
+  return library;
 }
 
 std::string emit_llvm(const std::vector<Function>& module, const Target& target) {

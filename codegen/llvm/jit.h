@@ -1,6 +1,7 @@
 // From scheduled Loop IR to callable code. The only door to LLVM; no LLVM type appears here.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -17,13 +18,17 @@ namespace ipex::loop {
 struct CompileStats {
   int kernels = 0, cache_hits = 0;
   double passes_ms = 0, llvm_ms = 0, link_ms = 0;
-  std::vector<std::string> keys;  // of the distinct kernels in the object cache
+  std::map<std::string, std::string> keys;  // by kernel: its key in the object cache
 };
 std::shared_ptr<FunctionLibrary> jit_compile(const std::vector<Function>& kernels, const Target& target,
                                              CompileStats* stats = nullptr);
 // Runs the loop pipeline on each kernel first (passes/passes.h), inside the same parallel tasks.
 std::shared_ptr<FunctionLibrary> schedule_and_compile(const std::vector<Function>& kernels,
                                                       const Target& target, CompileStats* stats = nullptr);
+// Kernels as an earlier compilation left them in the object cache, by name and key (CompileStats::keys); null
+// when one of them is not there.
+std::shared_ptr<FunctionLibrary> load_kernels(const std::map<std::string, std::string>& keys,
+                                              CompileStats* stats = nullptr);
 
 std::string emit_llvm(const std::vector<Function>& module,
                       const Target& target);  // optimised LLVM IR as text

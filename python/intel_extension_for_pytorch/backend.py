@@ -177,14 +177,21 @@ def _compile_graph(graph: Any, state: dict[str, Any]) -> Any:
     )
 
 
-def load(state: dict[str, Any], text: str) -> Any:
-    """Compiles a graph again from what CompiledCode kept of it."""
+def load(state: dict[str, Any], text: str, saved: dict[str, Any] | None, report: dict[str, Any]) -> Any:
+    """A graph from what CompiledCode kept of it: its steps, or where they do not fit this process, its text."""
     start = time.perf_counter()
-    graph = _C.Graph.parse(text)
     with _compile_lock:
-        compiled = _compile_graph(graph, state)
-    records.add(state, graph, compiled, 0.0, (time.perf_counter() - start) * 1e3, warm=True)
+        compiled = _load_saved(saved, state) if saved else None
+        loaded = compiled is not None
+        if not loaded:
+            compiled = _compile_graph(_C.Graph.parse(text), state)
+    total_ms = (time.perf_counter() - start) * 1e3
+    records.add(state, text, compiled, 0.0, total_ms, warm=True, first=report if loaded else None)
     return compiled
+
+
+def _load_saved(saved: dict[str, Any], state: dict[str, Any]) -> Any:
+    return _C.load(saved, state["arguments"], state["symbols"], state["outputs"])
 
 
 def _run_eagerly(module: fx.GraphModule, kind: str, why: str, cause: Exception, options: Options) -> EagerCode:

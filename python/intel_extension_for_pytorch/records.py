@@ -12,6 +12,9 @@ from torch import fx
 _listeners: list[tuple[list[dict[str, Any]], list[Any]]] = []
 
 
+_OF_LOADING = ("times", "kernels", "cache_hits", "loop_passes_ms", "llvm_ms", "link_ms")
+
+
 @contextlib.contextmanager
 def record_reports(graphs: list[Any] | None = None) -> Iterator[list[dict[str, Any]]]:
     """Collects a dict for every graph compiled inside the context, forward, backward and inference alike.
@@ -32,11 +35,25 @@ def record_reports(graphs: list[Any] | None = None) -> Iterator[list[dict[str, A
         _listeners[:] = [each for each in _listeners if each is not listener]
 
 
-def add(state: dict[str, Any], graph: Any, compiled: Any, import_ms: float, total_ms: float, *, warm: bool) -> None:
-    """Records a graph, `compiled` from the imported `graph` and its `state`; `warm`: from AOTAutograd's cache."""
+def add(
+    state: dict[str, Any],
+    graph: Any,
+    compiled: Any,
+    import_ms: float,
+    total_ms: float,
+    *,
+    warm: bool,
+    first: dict[str, Any] | None = None,
+) -> None:
+    """Records a graph, `compiled` from the imported `graph` and its `state`; `warm`: from AOTAutograd's cache.
+
+    `first`: the report of the compilation whose steps were loaded; loading itself knows how long it took.
+    """
     if not _listeners:
         return
     report = dict(compiled.report())
+    if first is not None:
+        report = first | {key: report[key] for key in _OF_LOADING}
     report |= {
         "kind": state["kind"],
         "eager": None,

@@ -1,7 +1,9 @@
 """Compiled graphs as AOTAutograd's on-disk cache keeps them: a second process neither traces nor compiles again.
 
-An entry is plain data: the text of the imported Graph, how a call maps to it, and the compiled kernels with the
-checksummed headers of the object cache. Loading parses the text and compiles it; every kernel is then a cache hit.
+An entry is plain data: the text of the imported Graph, how a call maps to it, the program of its steps, and the
+compiled kernels with the checksummed headers of the object cache. Loading makes the steps from the program; where they
+were made for another machine or number of threads, or have no text, it compiles the Graph, and every kernel that is the
+same is a cache hit.
 """
 
 from __future__ import annotations
@@ -62,7 +64,7 @@ def enabled() -> bool:
 
 
 class CompiledCode(compat.output_code()):
-    """A compiled graph, called with its arguments as one list. `state` and the Graph's text make it again."""
+    """A compiled graph, called with its arguments as one list; what it pickles makes it again."""
 
     def __init__(self, state: dict[str, Any], graph: Any, compiled: Any) -> None:
         super().__init__()
@@ -70,10 +72,14 @@ class CompiledCode(compat.output_code()):
         self.call: Callable | None = None  # the graph with its arguments one by one, where nothing stands around it
         self._state = state
         self._graph = graph  # _C.Graph, or its text
-        self._kernels: dict[str, bytes | None] = dict.fromkeys(compiled.kernel_keys())
+        self._report: dict[str, Any] | None = None  # of the compilation, in another process
+        # Only while serialized: the compiled graph as data, kernels by key.
+        self._saved: dict[str, Any] | None = None
+        self._kernels: dict[str, bytes | None] = {}
         self._take(compiled)
 
     def _take(self, compiled: Any) -> None:
+        self._compiled = compiled
         self._run = _with_derived(compiled.run, self._state["derived"])
         if self._state["direct"]:
             self.call = compiled.call
@@ -89,8 +95,10 @@ class CompiledCode(compat.output_code()):
     def prepare_for_serialization(self) -> None:
         """AOTAutograd calls this on the copy that it pickles."""
         self._graph = str(self._graph)
-        self._kernels = {key: _C.cached_kernel(key) for key in self._kernels}
-        self._run = self.call = None
+        self._saved = self._compiled.save()
+        self._kernels = {key: _C.cached_kernel(key) for key in self._compiled.kernel_keys()}
+        self._report = self._report or self._compiled.report()
+        self._compiled = self._run = self.call = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {"identity": _source_identity(), **self.__dict__}
@@ -107,7 +115,8 @@ class CompiledCode(compat.output_code()):
         for key, entry in self._kernels.items():
             if entry is not None and not _C.store_cached_kernel(key, entry):
                 log.warning("warm start: kernel %s is damaged; it is compiled again", key)
-        self._take(load(self._state, self._graph))
+        self._take(load(self._state, self._graph, self._saved, self._report))
+        self._saved, self._kernels = None, {}
 
 
 def _with_derived(run: Callable[[list[Any]], Any], derived: Sequence[Any]) -> Callable[[list[Any]], Any]:

@@ -81,6 +81,27 @@ TEST(Program, OneKernelOverATableOfTensors) {
   for (size_t i = 0; i < 7; ++i) EXPECT_NEAR(b[i], std::exp(y[i]), 1e-5 * std::exp(y[i]));
 }
 
+// Which values of two graphs are one, a loaded graph knows as the compiled one did; an artifact has no use
+// for it.
+TEST(Program, HoistedKernelsKeepTheirRecipe) {
+  const char* const source = R"(graph main(%x: f32[8,64], %w: f32[64,64] static) {
+    %0 = pointwise.exp(%w) : f32[64,64]
+    %1 = matmul(%x, %0) bias=false post=[] : f32[8,64]
+    return %1
+  })";
+  const auto recipes = [](const Executable::Parts& parts) {
+    std::vector<std::string> all;
+    for (size_t s = 0; s < parts.steps.size(); ++s)
+      if (parts.hoisted[s]) all.push_back(parts.steps[s]->recipe);
+    return all;
+  };
+  const CompiledGraph c = compiled(source);
+  const std::vector<std::string> before = recipes(c.executable->parts());
+  ASSERT_FALSE(before.empty());
+  for (const std::string& recipe : before) EXPECT_FALSE(recipe.empty());
+  EXPECT_EQ(recipes(parse_program(text_of(c), kernels::read_step, c.kernels).parts), before);
+}
+
 TEST(Program, DamageIsNamedWithItsPlace) {
   const CompiledGraph c = compiled(kMatMul);
   const std::string good = text_of(c);

@@ -241,6 +241,14 @@ TEST_F(ArtifactFileTest, VersionsAndNeedsAreChecked) {
   EXPECT_THROW(load_artifact(path_, {}, kernels::read_step), UserError);
 }
 
+TEST_F(ArtifactFileTest, EverySizeComesFromAnInput) {
+  ArtifactParts hostile = parts();
+  std::string& program = hostile.variants[0].program;
+  program.replace(program.find("input=0"), 7, "input=-1");
+  write_artifact(path_, hostile);
+  EXPECT_THROW(load_artifact(path_, {}, kernels::read_step), UserError);
+}
+
 std::string warned;  // by the last load
 
 TEST_F(ArtifactFileTest, PackedValuesOfAnotherCpuArePassedOver) {

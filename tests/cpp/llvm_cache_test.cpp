@@ -257,6 +257,31 @@ TEST_F(Cache, ScheduledAndUnscheduledAreDifferentEntries) {
   EXPECT_EQ(stats.passes_ms, 0);
 }
 
+TEST_F(Cache, KernelsAreLoadedByTheirKeys) {
+  const auto plus = [](const char* name, int addend) {
+    return elementwise(name, {Dtype::kI32}, Dtype::kI32, 4, 1, [&](const std::vector<Expr>& x) {
+      return make_apply(ScalarOp::add_, {x[0], make_int({Dtype::kI32, 1}, addend)});
+    });
+  };
+  CompileStats compiled, loaded;
+  jit_compile({plus("one", 1), plus("two", 2), plus("also_one", 1)}, current_target(), &compiled);
+  EXPECT_EQ(compiled.keys.size(), 3u);
+  EXPECT_EQ(compiled.keys["one"], compiled.keys["also_one"]);
+  const auto library = load_kernels(compiled.keys, &loaded);
+  ASSERT_NE(library, nullptr);
+  EXPECT_EQ(loaded.kernels, 2);
+  EXPECT_EQ(loaded.cache_hits, 2);
+  EXPECT_EQ(loaded.keys, compiled.keys);
+  for (const auto& [name, addend] : {std::pair{"one", 1}, {"two", 2}, {"also_one", 1}}) {
+    Array x = Array::of_ints(Dtype::kI32, {1, 2, 3, 4}), y(Dtype::kI32, 4);
+    run(*library, name, {&x, &y});
+    for (int i = 0; i < 4; ++i) EXPECT_EQ(y.get_int(i), i + 1 + addend);
+  }
+  fs::remove(directory_ / (compiled.keys["two"] + ".o"));
+  EXPECT_EQ(load_kernels(compiled.keys), nullptr);
+  EXPECT_TRUE(warnings().empty());
+}
+
 TEST(CacheText, NamesDoNotMatterAnythingElseDoes) {
   const auto text = [](const std::string& source) { return canonical_text(parse_function(source)); };
   const std::string base =

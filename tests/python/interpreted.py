@@ -58,4 +58,4 @@ def by_interpreter():
     def interpreted(graph, state):
         return Interpreted(compile_graph(graph, state), state)
 
-    return mock.patch.object(backend, "_compile_graph", interpreted)
+    return mock.patch.multiple(backend, _compile_graph=interpreted, _load_saved=lambda saved, state: None)

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 from comparison import assert_close_to_eager
+from torch._dynamo.config import patch
 from torch._dynamo.utils import counters
 
 pytestmark = pytest.mark.needs_ipex
@@ -115,7 +116,33 @@ def autocast(compiled):
         return [compiled(layer)(torch.ones(2, 8))]
 
 
-PROGRAMS = (infer, train, dynamic, dynamic_train, baked_constant, mutation, external, autocast)
+def library(compiled):
+    """A step of each kind that the library has, and those of our own that are no kernels."""
+    torch.manual_seed(2)
+    conv, lstm = torch.nn.Conv2d(4, 8, 3, groups=2), torch.nn.LSTM(8, 16, batch_first=True)
+
+    def run(x):
+        y = lstm(torch.nn.functional.relu(conv(x)).flatten(2).transpose(1, 2))[0]
+        values, order = y.sort(-1)
+        found = torch.searchsorted(values.contiguous(), y.contiguous())
+        return [y @ y.mT, values, order, found, torch.dropout(y, 0.5, True)]
+
+    with torch.no_grad(), patch(allow_rnn=True):
+        torch.manual_seed(3)
+        return compiled(run)(torch.randn(2, 4, 6, 6))
+
+
+def foreach(compiled):
+    """Tensors of many sizes in one step, written in place."""
+    torch.manual_seed(4)
+    tensors, steps = ([torch.randn(n) for n in (3, 1, 40_000, 5)] for _ in range(2))
+    compiled(lambda: torch._foreach_add_(tensors, steps, alpha=-0.5))()
+    return tensors
+
+
+PROGRAMS = (
+    infer, train, dynamic, dynamic_train, baked_constant, mutation, external, autocast, library, foreach,
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.__name__)
@@ -129,8 +156,11 @@ def test_second_compile_traces_and_compiles_nothing(ipex, compiled, caches, prog
     assert {(r["kind"], r["nodes"], r["extern_steps"]) for r in warm} == {
         (r["kind"], r["nodes"], r["extern_steps"]) for r in cold
     }
+    steps = [[(s["kind"], s["name"], s["detail"], s["sources"]) for s in r["steps"]] for r in cold]
     for report in warm:
         assert report["cache_hits"] == report["kernels"]
+        assert [stage for stage, _ in report["times"]] == ["kernels", "steps"]  # and no pass
+        assert [(s["kind"], s["name"], s["detail"], s["sources"]) for s in report["steps"]] in steps
     eager = program(lambda f, **_: f)
     for a, b, expected in zip(first, second, eager, strict=True):
         assert torch.equal(a.nan_to_num(9), b.nan_to_num(9)) and a.stride() == b.stride()
@@ -150,6 +180,38 @@ def test_nothing_of_the_importer_is_asked(ipex, compiled, caches, monkeypatch):
     monkeypatch.setattr(backend, "import_graph", refuse)
     _, reports, did = outcome(ipex, lambda: train(compiled))
     assert did["hit"] == 1 and all(r["warm"] for r in reports)
+
+
+def test_steps_made_for_another_machine_are_made_again(ipex, compiled, caches, monkeypatch):
+    from intel_extension_for_pytorch import backend
+
+    outcome(ipex, lambda: infer(compiled))
+    load = backend._load_saved
+    monkeypatch.setattr(backend, "_load_saved", lambda saved, state: load(saved | {"target": b"a 386"}, state))
+    result, (report,), did = outcome(ipex, lambda: infer(compiled))
+    assert did["hit"] == 1 and report["warm"] and "lower" in dict(report["times"])
+    assert report["cache_hits"] == report["kernels"]
+    assert_close_to_eager(result, infer(lambda f: f))
+
+
+def test_loaded_graphs_share_what_they_keep_of_a_weight(ipex, compiled, caches):
+    """Values of equal recipes are one value, in graphs that were loaded as in those that were compiled."""
+    from intel_extension_for_pytorch import _C
+
+    def kept():
+        weight = torch.nn.Parameter(torch.linspace(-1, 1, 1 << 16).view(256, 256))
+        runs = [compiled(lambda x, m=m: (x * m).bfloat16() @ weight.exp().bfloat16()) for m in (1.0, 2.0)]
+        before = _C.memory()["live_bytes"]
+        with torch.no_grad():
+            for run in runs:
+                run(torch.ones(8, 256))
+        return _C.memory()["live_bytes"] - before
+
+    copy = 2 << 16
+    compiled_keep, _, _ = outcome(ipex, kept)
+    loaded_keep, reports, did = outcome(ipex, kept)
+    assert did["hit"] == 2 and all("steps" in dict(r["times"]) for r in reports)
+    assert copy <= compiled_keep < 3 * copy and abs(compiled_keep - loaded_keep) < 0.1 * copy
 
 
 def test_evicted_kernels_come_back_with_the_graph(ipex, compiled, caches):
