@@ -164,6 +164,7 @@ void Compiler::find_needed() {
   for (const InputMutation& m : g_.mutations) need(m.value);
   last_reader_.assign(g_.nodes.size(), -1);
   for (int32_t n = static_cast<int32_t>(g_.nodes.size()) - 1; n >= 0; --n) {
+    if (g_.nodes[n].op == Op::kExtern) needed_[n] = true;  // it may have effects
     if (!needed_[n]) continue;
     for (Value v : g_.nodes[n].operands) {
       need(v);

@@ -142,6 +142,9 @@ class Canonicalizer {
       case Op::kCat:
         if (node.operands.size() == 1) return node.operands[0];
         return std::nullopt;
+      case Op::kGather:
+        merge_gathers(node);
+        return std::nullopt;
       default:
         return std::nullopt;
     }
@@ -179,6 +182,52 @@ class Canonicalizer {
     for (size_t d = 0; d < starts.size(); ++d)
       if (as_const_int(starts[d]) != 0 || steps[d] != 1) return std::nullopt;
     return node.operands[0];
+  }
+
+  // A gather along some dims of what another gathered along others is one gather of both (an image that is
+  // mirrored along its rows and columns): the positions of the first do not vary with those of the second.
+  void merge_gathers(Node& node) {
+    const Node first = producer(node);
+    if (first.op != Op::kGather) return;
+    using Ints = std::vector<int64_t>;
+    const Ints places = node.attr<Ints>("map");  // where the first's dims are taken
+    std::vector<Value> operands = {first.operands[0]};
+    Ints map;
+    const auto take_at = [&](Value positions) {
+      operands.push_back(positions);
+      map.push_back(1 - std::ssize(operands));
+    };
+    for (const int64_t from : first.attr<Ints>("map")) {
+      if (from >= 0 && places[from] >= 0) {
+        map.push_back(places[from]);
+      } else if (from >= 0) {
+        take_at(node.operands[-places[from]]);
+      } else if (const auto positions = moved_expand(first.operands[-from], places, node.types[0].shape)) {
+        take_at(*positions);
+      } else {
+        return;
+      }
+    }
+    node.operands = std::move(operands);
+    node.attrs["map"] = std::move(map);
+  }
+
+  // What `v` expands, expanded to `shape` with dim d at places[d]; nullopt where it is no expansion, or
+  // varies along a dim that has no place.
+  std::optional<Value> moved_expand(Value v, const std::vector<int64_t>& places, const Shape& shape) {
+    Node expand = new_.node(v);
+    if (expand.op != Op::kExpand) return std::nullopt;
+    auto dims = expand.attr<std::vector<int64_t>>("dims");
+    const Shape& from = new_.type(expand.operands[0]).shape;
+    for (size_t k = 0; k < dims.size(); ++k) {
+      dims[k] = places[dims[k]];
+      const bool fits = dims[k] >= 0 && (k == 0 || dims[k - 1] < dims[k]) &&
+                        (as_const_int(from[k]) == 1 || loop::provably_equal(from[k], shape[dims[k]]));
+      if (!fits) return std::nullopt;
+    }
+    expand.attrs["dims"] = std::move(dims);
+    expand.types[0].shape = shape;
+    return add(std::move(expand), false);
   }
 
   // x of x * 1, x / 1, x - 0 and x + 0. Floats: only -0.0 may be added, or +0.0 taken away, without changing

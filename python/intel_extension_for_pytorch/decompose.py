@@ -68,9 +68,9 @@ def _table() -> dict[Any, Callable]:
     table = compat.core_decompositions()
     packets = [getattr(torch.ops.aten, name) for name in _EXTRA if hasattr(torch.ops.aten, name)]
     table.update(compat.registered_decompositions(packets))
-    table.update(FORMULAS)
     kept = native_names() | _WHOLE
-    return {op: function for op, function in table.items() if not _is_kept(op, kept)}
+    # A formula may leave to a rule what it does not know: it comes first.
+    return {op: function for op, function in table.items() if not _is_kept(op, kept)} | FORMULAS
 
 
 def _is_kept(op: Any, kept: set[str]) -> bool:

@@ -98,6 +98,12 @@ def random_mask(im: Any, node: fx.Node, mask: torch.Tensor, p: float) -> Any:
     return _emit(im, node, "ipex::bernoulli.default", [*spelled, p], [], [], [mask], "eager's random numbers")[0]
 
 
+def check(im: Any, node: fx.Node, condition: Any, message: str = "Assertion is failed") -> None:
+    """Raises RuntimeError(message) in a call where `condition`, a tensor of one element, is zero."""
+    nothing = torch.empty(0, dtype=torch.bool)
+    _emit(im, node, "ipex::check.default", [{"t": 0}, message], [condition], [], [nothing], "raises eager's error")
+
+
 def _emit(
     im: Any, node: fx.Node, op: str, spelled: list, operands: list, strides: list[tuple], values: list, why: str
 ) -> list[Any]:

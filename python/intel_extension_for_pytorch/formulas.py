@@ -57,6 +57,15 @@ def _linspace(
     return torch.where(index < steps // 2, before_middle, after_middle).to(dtype)
 
 
+@formula(aten.roll.default)
+def _roll(x: Tensor, shifts: list[int], dims: list[int] = ()) -> Tensor:
+    """Of an image in channels_last, whose memory format ATen keeps and tracing would not; the rest has a rule."""
+    if not dims or x.is_contiguous() or torch._prims_common.suggest_memory_format(x) is not torch.channels_last:
+        return NotImplemented
+    axes = [(0, 3, 1, 2)[d] for d in dims]  # of N, H, W, C
+    return aten.roll.default(x.permute(0, 2, 3, 1), shifts, axes).permute(0, 3, 1, 2)
+
+
 @formula(aten.take.default)
 def _take(x: Tensor, index: Tensor) -> Tensor:
     """PyTorch's own reads the value of an index without dims, which nobody has while tracing."""

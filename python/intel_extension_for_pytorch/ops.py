@@ -344,6 +344,18 @@ def _polygamma(im: Importer, node: Any, n: int, x: Ref) -> Ref:
     return pointwise(im, node, row_named("polygamma"), [x, float(n)])
 
 
+@rule("_assert_async")
+def _assert_async(im: Importer, node: Any, condition: Ref, *message: str) -> None:
+    extern.check(im, node, condition, *message)
+
+
+@rule("_functional_assert_async")
+def _functional_assert_async(im: Importer, node: Any, condition: Ref, *rest: Any) -> Ref:
+    *message, token = rest
+    extern.check(im, node, condition, *message)
+    return token
+
+
 @rule("native_dropout.default")
 def _native_dropout(im: Importer, node: Any, x: Ref, p: Any, train: bool | None) -> list[Ref]:
     if 0 in x.shape or not isinstance(p, (int, float)) or not x.dtype.is_floating_point:

@@ -269,6 +269,18 @@ def test_gather_and_scatter_out_of_range(compiled):
         compiled(lambda x, i: x.scatter_add(1, i, torch.ones(1, 2)) + 1)(x, index)
 
 
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_what_a_model_asserts_of_its_data(compiled, strict, dynamic):
+    """F.one_hot does, in an operator that returns nothing."""
+    run = compiled(lambda x: torch.nn.functional.one_hot(x, 4), dynamic=dynamic)
+    for classes in ([0, 3, 1], [[2, 2], [3, 0]]):
+        x = torch.tensor(classes)
+        assert torch.equal(run(x), torch.nn.functional.one_hot(x, 4))
+    for classes, message in (([0, 4, 1], "smaller than num_classes"), ([0, -1, 1], "non-negative")):
+        with pytest.raises(RuntimeError, match=message):
+            run(torch.tensor(classes))
+
+
 def test_negative_indices_wrap(compiled):
     check(compiled, lambda t, i: t[i] + t[-2], torch.randn(7, 3), torch.tensor([-1, -7, 6]))
 

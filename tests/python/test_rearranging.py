@@ -15,6 +15,10 @@ def padded(amounts, mode):
     return lambda x: F.pad(x, amounts, mode)
 
 
+def channels_last(x):
+    return x.contiguous(memory_format=torch.channels_last)
+
+
 # name -> (function, shape of its input)
 CASES = {
     **{
@@ -32,6 +36,9 @@ CASES = {
     "tensor unfold": (lambda x: x.unfold(1, 3, 2).unfold(2, 2, 1) * 2, (3, 9, 8)),
     "roll": (lambda x: x.roll((2, -3), (0, 2)), (4, 5, 6)),
     "roll of all": (lambda x: x.roll(7), (4, 5)),
+    "roll of an image": (lambda x: channels_last(x).roll((1, -2, 3), (2, 3, 1)), (2, 4, 5, 6)),
+    "rows and columns": (lambda x: x[torch.tensor([3, -1, 0])][:, torch.tensor([2, 2])] * 2, (4, 5, 6)),
+    "columns and rows": (lambda x: x.index_select(2, torch.tensor([5, 1]))[torch.tensor([3, 3])], (4, 5, 6)),
     "flip": (lambda x: x.flip((0, -1)) * x, (3, 4, 5)),
     "fliplr flipud rot90": (lambda x: x.fliplr() + x.flipud() + x.rot90(2), (5, 6)),
     "tril triu": (lambda x: x.tril(-1) + x.triu(2), (3, 6, 7)),
