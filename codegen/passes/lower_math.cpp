@@ -2,8 +2,9 @@
 // call, no spill of every vector register around one, and share the scheduler with what surrounds them.
 //
 // Every coefficient is a minimax fit (Remez) to the function named beside it, rounded to f32; each stays
-// within 1 ulp over all of f32 (the four that GELU multiplies by within an absolute error, which is what
-// their sums of 1 and erf have anyway; exp_nonpositive as accurate as it is asked to be) and keeps NaN,
+// within 1 ulp over all of f32 (expm1 within 1.25, next to 2^24; the four that GELU multiplies by within an
+// absolute error, which is what their sums of 1 and erf have anyway; exp_nonpositive as accurate as it is
+// asked to be) and keeps NaN,
 // infinities, signed zeros, denormal arguments and results. tests/cpp/llvm_accuracy_test.cpp measures it.
 #include <array>
 #include <cmath>
@@ -35,6 +36,7 @@ class Formula {
 
   Expr exp(Expr x);
   Expr exp_nonpositive(Expr x, int bits);
+  Expr expm1(Expr x);
   Expr log(Expr x);
   Expr tanh(Expr x);
   Expr erf(Expr x);
@@ -139,6 +141,32 @@ Expr Formula::exp_nonpositive(Expr x, int bits_wanted) {
   constexpr double kShift = kRound + 127 + 64;
   const Expr k = let("k", fma(x, f(1.44269504), f(kShift)));
   return mul(mul(power_of_rest(sub(k, f(kShift))), value(shl(bits(k), i(23)))), f(0x1p-64));
+}
+
+// 2^n (e^r - 1) + (2^n - 1). What is multiplied by a large 2^n is not rounded before: 2^n r is added alone,
+// which is exact. 2^n comes in the two halves of exp, and 1 as a multiple of the second: a result near 0 is
+// left as it is, one near infinity is multiplied last.
+Expr Formula::expm1(Expr x) {
+  x = let("x", x);
+  const Expr inside = let("inside", at_least(let("inside", at_most(x, 89.0)), -25.0));
+  constexpr double kShift = kRound + 2 * 127;
+  const Expr k = let("k", fma(inside, f(1.44269504), f(kShift)));
+  const Expr n = let("n", sub(k, f(kShift)));
+  const Expr high = let("high", fma(n, f(-0.693145752), inside));
+  const Expr low = let("low", mul(n, f(-1.42860677e-06)));
+  const Expr r = let("r", add(high, low));
+  // (e^r - 1 - r) / r^2 on [-ln(2)/2, ln(2)/2], relative error of e^r - 1 2^-31.1
+  const Expr q =
+      polynomial(r, {0.000197643545, 0.00139323657, 0.00833354332, 0.0416664928, 0.166666657, 0.5});
+  const Expr rest = fma(mul(r, r), q, low);
+  const Expr half = let("half", make_apply(Op::shr_, {bits(k), i(1)}));
+  const Expr other = let("other", make_apply(Op::sub_, {bits(k), half}));
+  const Expr factor = let("factor", value(shl(half, i(23))));
+  const Expr last = value(shl(other, i(23)));
+  const Expr one = value(shl(make_apply(Op::sub_, {i(2 * 127), other}), i(23)));
+  const Expr alone = let("alone", select(lt(x, f(0)), f(0), high));
+  const Expr sum = fma(factor, add(sub(high, alone), rest), fma(factor, alone, sub(factor, one)));
+  return copysign(mul(sum, last), x);
 }
 
 // 2^(a * b + c), well inside the normal range; the caller discards it for NaN. The fraction is taken from the
@@ -314,6 +342,8 @@ Function lower_math(const Function& f, const Target& target) {
         return binder.bind("gelu_tanh_slope", formula.gelu_tanh_slope(x));
       case ScalarOp::exp_:
         return binder.bind("exp", formula.exp(x));
+      case ScalarOp::expm1_:
+        return binder.bind("expm1", formula.expm1(x));
       case ScalarOp::log_:
         return binder.bind("log", formula.log(x));
       case ScalarOp::tanh_:
