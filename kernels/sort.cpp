@@ -59,6 +59,8 @@ class SortStep final : public Step {
     Results results(context, desc_);
     if (rows == 0 || results.count == 0) return;
     if (n == 0) return fill_empty(results, x, rows);
+    const bool few = desc_.kind == SortKind::kTop && x.strides[desc_.axis] == 1 &&
+                     results.count <= n / SortRow<Entry>::kHeapShare;
     const bool needs_scratch = desc_.kind == SortKind::kAll && desc_.ordered;
     const size_t bytes = static_cast<size_t>(n) * sizeof(Entry) * (needs_scratch ? 2 : 1);
     const int64_t threads = std::min<int64_t>(num_threads(), rows);
@@ -67,9 +69,13 @@ class SortStep final : public Step {
       auto* entries = reinterpret_cast<Entry*>(static_cast<char*>(memory.get()) + bytes * thread);
       for (int64_t row = begin; row < end; ++row) {
         const char* source = row_begin(x, x, desc_.axis, row);
-        with_keys(x.dtype,
-                  [&](auto key) { gather<decltype(key)>(source, x.strides[desc_.axis], n, entries); });
-        results.write(x, row, source, order(x.dtype, entries, n, k, results.count));
+        const Entry* ordered = with_keys(x.dtype, [&](auto key) {
+          using Key = decltype(key);
+          if (few) return first_few<Key>(source, n, results.count, entries);
+          gather<Key>(source, x.strides[desc_.axis], n, entries);
+          return order(x.dtype, entries, n, k, results.count);
+        });
+        results.write(x, row, source, ordered);
       }
     });
   }
@@ -102,12 +108,45 @@ class SortStep final : public Step {
     TensorView values, indices;
   };
 
-  template <class Key, class Entry>
-  void gather(const char* source, int64_t stride, int64_t n, Entry* entries) const {
+  template <class Key>
+  typename Key::Bits key_in_order(const char* source, int64_t i) const {
     using Bits = typename Key::Bits;
     const Bits flip = desc_.descending ? std::numeric_limits<Bits>::max() : 0;
+    return static_cast<Bits>(key_at<Key>(source, i) ^ flip);
+  }
+
+  template <class Key, class Entry>
+  void gather(const char* source, int64_t stride, int64_t n, Entry* entries) const {
     for (int64_t i = 0; i < n; ++i)
-      entries[i] = SortRow<Entry>::make(static_cast<Bits>(key_at<Key>(source, i * stride) ^ flip), i);
+      entries[i] = SortRow<Entry>::make(key_in_order<Key>(source, i * stride), i);
+  }
+
+  // What SortRow::top makes of a row of numbers side by side, of which few enter the heap: many are passed
+  // over at once, without an entry.
+  template <class Key, class Entry>
+  const Entry* first_few(const char* source, int64_t n, int64_t k, Entry* entries) const {
+    using Row = SortRow<Entry>;
+    using Bits = typename Key::Bits;
+    constexpr int64_t kBlock = 16;
+    constexpr auto less = Row::key_less;
+    gather<Key>(source, 1, k, entries);
+    std::make_heap(entries, entries + k, less);
+    for (int64_t begin = k; begin < n; begin += kBlock) {
+      const int64_t end = std::min(begin + kBlock, n);
+      if (end == begin + kBlock) {
+        const auto worst = static_cast<Bits>(Row::key(entries[0]));
+        Bits any = 0;  // in the keys' own width compilers make vectors of it
+        for (int64_t i = 0; i < kBlock; ++i)
+          any |= key_in_order<Key>(source, begin + i) < worst ? std::numeric_limits<Bits>::max() : 0;
+        if (any == 0) continue;
+      }
+      for (int64_t i = begin; i < end; ++i) {
+        entries[k] = Row::make(key_in_order<Key>(source, i), i);
+        if (less(entries[k], entries[0])) std::pop_heap(entries, entries + k + 1, less);
+      }
+    }
+    std::sort_heap(entries, entries + k, less);
+    return entries;
   }
 
   // Brings what is wanted to the front of what it returns.

@@ -26,7 +26,8 @@ struct SignedKey {
   static UInt key(UInt bits) { return static_cast<UInt>(bits ^ ~(std::numeric_limits<UInt>::max() >> 1)); }
 };
 
-// Sign and magnitude; kInfinity is the largest magnitude that is a number.
+// Sign and magnitude; kInfinity is the largest magnitude that is a number. Without branches, which signs in
+// no order would mispredict.
 template <class UInt, UInt kInfinity>
 struct FloatKey {
   using Bits = UInt;
@@ -34,10 +35,11 @@ struct FloatKey {
   static UInt key(UInt bits) {
     constexpr UInt kMagnitude = std::numeric_limits<UInt>::max() >> 1;
     constexpr UInt kSign = static_cast<UInt>(~kMagnitude);
-    const UInt magnitude = bits & kMagnitude;
-    if (magnitude > kInfinity) return std::numeric_limits<UInt>::max();
-    if (magnitude == 0) return kSign;
-    return static_cast<UInt>(bits & kSign ? ~bits : bits | kSign);
+    constexpr int kLast = std::numeric_limits<UInt>::digits - 1;
+    const auto all_if = [](UInt bit) { return static_cast<UInt>(UInt{0} - bit); };
+    const auto flipped = static_cast<UInt>(bits ^ (all_if(bits >> kLast) | kSign));
+    const auto zero_is_one = static_cast<UInt>(flipped + (bits == kSign));
+    return zero_is_one | all_if((bits & kMagnitude) > kInfinity);
   }
 };
 

@@ -18,13 +18,15 @@ struct SortRow {
   static constexpr int kHalf = sizeof(Entry) * 4;
   static constexpr int kDigits = kHalf / 8;
   static constexpr int64_t kShortRow = 512;  // below this, comparing is cheaper than counting
+  static constexpr int64_t kHeapShare = 64;  // of a row: a heap of less pays while few elements enter it
 
   static Entry make(uint64_t key, int64_t position) {
     return static_cast<Entry>(key) << kHalf | static_cast<Entry>(position);
   }
   static Entry key(Entry e) { return e >> kHalf; }
   static int64_t position(Entry e) { return static_cast<int64_t>(e & ((Entry{1} << kHalf) - 1)); }
-  static bool key_less(Entry a, Entry b) { return key(a) < key(b); }
+  // An object, so that the standard library's algorithms have it inline.
+  static constexpr auto key_less = [](Entry a, Entry b) { return key(a) < key(b); };
 
   // By key, equal keys by position. `scratch` has room for n entries.
   static void stable_sort(Entry* row, int64_t n, Entry* scratch) {
@@ -49,9 +51,8 @@ struct SortRow {
 
   // The k first, in order if `sorted`.
   static void top(Entry* row, int64_t n, int64_t k, bool sorted) {
-    constexpr int64_t kHeapShare = 64;  // a heap of k pays while few elements enter it
     if (k == 0) return;
-    if (k * kHeapShare <= n) return std::partial_sort(row, row + k, row + n, key_less);
+    if (k <= n / kHeapShare) return std::partial_sort(row, row + k, row + n, key_less);
     std::nth_element(row, row + k - 1, row + n, key_less);
     if (sorted) std::sort(row, row + k - 1, key_less);
   }

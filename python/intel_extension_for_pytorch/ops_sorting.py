@@ -8,8 +8,12 @@ import torch
 
 from .errors import Unsupported
 from .importer import Importer, Ref
-from .ops import promote, rule
+from .ops import promote, rule, rule_for
 from .sizes import Dim, numel
+
+# Of so many elements and more ATen selects one by a heap, which keeps the first of equal ones, as max does; in shorter
+# rows it may be any of them (kernels/sort_row.h).
+_HEAP_SHARE = 64
 
 
 def _sort(
@@ -52,6 +56,8 @@ def _sort_stable(
 def _topk(im: Importer, node: Any, x: Ref, k: Any, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
     if not x.shape:
         k = 1
+    elif k == 1 and largest and isinstance(x.shape[dim], int) and x.shape[dim] >= _HEAP_SHARE:
+        return rule_for(torch.ops.aten.max.dim)(im, node, x, dim, True)
     return _sort(im, "top", x, dim, im.symbols.dim(k), descending=largest, ordered=sorted)
 
 
@@ -82,9 +88,40 @@ def _searchsorted(
     if values.dtype is not boundaries.dtype:
         common = promote([boundaries, values])
         boundaries, values = im.cast(boundaries, common), im.cast(values, common)
-    operands = [boundaries, values] + ([sorter] if sorter is not None else [])
     dtype = torch.int32 if out_int32 else torch.int64
+    if len(boundaries.shape) == 1 and isinstance(boundaries.shape[0], int) and boundaries.shape[0] and sorter is None:
+        return im.cast(_search_in_one_row(im, boundaries, boundaries.shape[0], values, right), dtype)
+    operands = [boundaries, values] + ([sorter] if sorter is not None else [])
     return im.emit("search", "", operands, dtype, values.shape, right=right)
+
+
+def _search_in_one_row(im: Importer, row: Ref, size: int, values: Ref, right: bool) -> Ref:
+    """How many elements of the row come before each value. ATen's binary search, NaN in the row included, which is in
+    no order and sends it to the right: the same probes, without branches, so that a kernel searches for a vector of
+    values at once. What is left of the row when a step begins has one of two lengths, `least` and `most`."""
+    shape = values.shape
+
+    def number(value: int) -> Ref:
+        return im.expand(im.scalar(value, torch.int32), shape)
+
+    def op(name: str, *operands: Ref, dtype: torch.dtype = torch.int32) -> Ref:
+        return im.pointwise_node(name, operands, dtype, shape)
+
+    start, length, least, most = number(0), number(size), size, size
+    while most > 0:
+        half = op("bitwise_right_shift", length, number(1))
+        middle = op("add", start, half)
+        # Within the row while there is something left of it, which prove_indices has to be shown.
+        probe = op("maximum", op("minimum", middle, number(size - 1)), number(0))
+        key = im.emit("gather", "", [row, im.cast(probe, torch.int64)], row.dtype, shape, map=[-1])
+        found = op("gt" if right else "ge", key, values, dtype=torch.bool)
+        goes_on = op("logical_not", found, dtype=torch.bool)
+        if least == 0:
+            goes_on = op("logical_and", goes_on, op("gt", length, number(0), dtype=torch.bool), dtype=torch.bool)
+        start = op("where", goes_on, op("add", middle, number(1)), start)
+        length = op("where", goes_on, op("sub", op("sub", length, half), number(1)), half)
+        least, most = max(0, (least - 1) // 2), most // 2
+    return start
 
 
 @rule("bucketize.Tensor", "bucketize.Scalar")

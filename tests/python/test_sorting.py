@@ -149,6 +149,34 @@ def test_search(compiled, strict, dtype):
     check(compiled, fn, row, rows, values, shuffled)
 
 
+@pytest.mark.parametrize("length", [1, 2, 3, 5, 8, 100])
+@pytest.mark.parametrize("right", [False, True])
+def test_search_in_rows_of_every_length(compiled, strict, length, right):
+    """Equal elements, values before, between and behind them, infinities and NaN, more than a vector of values."""
+    row = torch.arange(length).div(2, rounding_mode="floor").float()
+    ends = torch.tensor([float("inf"), -float("inf"), float("nan")])
+    values = torch.cat((torch.arange(-2, 2 * length + 3) / 4, ends))
+    for given in (row, torch.cat((row, torch.tensor([float("inf"), float("nan")]))), row.bfloat16(), row.long()):
+        value = values.to(given.dtype) if given.dtype.is_floating_point else values[:-3].long()
+        check(compiled, lambda v, r: torch.searchsorted(r, v, right=right), value, given)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64, torch.int8, torch.int64], ids=str)
+@pytest.mark.parametrize("largest", [False, True])
+def test_the_few_first_of_long_rows(compiled, strict, dtype, largest):
+    """Ties in their order, too: by a heap, as ATen has it; with NaN, both zeros, and rows that no block divides."""
+    x = torch.randn(40, 777).mul(20).to(dtype)
+    x[:3] = 5
+    if dtype.is_floating_point:
+        x[3] = -0.0
+        x[3, ::3] = 0.0
+        x[4, 100::7] = float("nan")
+        x[5] = float("inf")
+    for k in (1, 2, 5, 12):
+        check(compiled, lambda t, k=k: t.topk(k, 1, largest), x)
+        check(compiled, lambda t, k=k: t.topk(k, 0, largest), x.t().contiguous())
+
+
 def test_sorter_out_of_range(compiled, strict):
     row = torch.randn(5)
     fn = compiled(lambda row, x, order: torch.searchsorted(row, x, sorter=order))
