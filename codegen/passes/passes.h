@@ -87,6 +87,11 @@ Function partition_loops(const Function& f);
 //   for r in 0..2 reduce(s = 0) {} yield(s + x[i + r])   =>   let s1 = 0 + x[i]  let s = s1 + x[i + 1]
 Function unroll_loops(const Function& f);
 
+// jam_scans: a scan goes through several rows at once.
+//   pre: vectorized; post: same values
+//   for parallel i { for j reduce(s) {..} }  =>  for parallel i' { for j reduce(s, s1, s2, s3) {..} }
+Function jam_scans(const Function& f, const Target& target);
+
 // transpose_loads: vectors gathered down columns become rows loaded whole, and shuffles.
 //   pre: vectorized; post: same values, in another order of iterations
 //   for i { for j' { y[i*N + j' ..] = x[ramp(j'*8*M + i, M, 8)] } }

@@ -34,7 +34,7 @@ Function schedule(const Function& f, const Target& target) {
   return apply_schedule(f, choose_schedule(f, target));
 }
 
-constexpr std::array<LoopPass, 16> kPipeline = {{
+constexpr std::array<LoopPass, 17> kPipeline = {{
     {"simplify", each<simplify>},
     {"distribute", each<distribute>},
     {"collapse_loops", each<collapse_loops>},
@@ -46,6 +46,7 @@ constexpr std::array<LoopPass, 16> kPipeline = {{
     {"vectorize", each<vectorize>},
     {"partition_loops", each<partition_loops>},
     {"unroll_loops", each<unroll_loops>},
+    {"jam_scans", each<jam_scans>},
     {"transpose_loads", each<transpose_loads>},
     {"prefetch_rows", each<prefetch_rows>},
     {"lower_math", each<lower_math>},

@@ -177,6 +177,21 @@ def test_the_few_first_of_long_rows(compiled, strict, dtype, largest):
         check(compiled, lambda t, k=k: t.topk(k, 0, largest), x.t().contiguous())
 
 
+@pytest.mark.parametrize("rows", [256, 258, 259])  # at once: four, two, one
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int32], ids=str)
+def test_scans_of_many_rows(compiled, strict, monkeypatch, rows, dtype):
+    monkeypatch.setenv("IPEX_VERIFY", "1")
+    x = torch.randn(rows, 300, generator=torch.Generator().manual_seed(5)).mul(3).to(dtype)
+    check(compiled, lambda t: t.cumsum(1), x)
+    check(compiled, lambda t: t.flip(1).cummax(1), x)
+    if dtype.is_floating_point:
+        check(compiled, lambda t: t.logcumsumexp(1), x)
+    if dtype is torch.float32:  # what is fused into a scan is not rounded to bf16 before it
+        check(compiled, lambda t: (t * t[:, :1]).cumsum(1) + 1, x)
+        check(compiled, lambda t: t.sigmoid().mul(1.5).cumprod(1), x)
+        check(compiled, lambda t: t.softmax(1).cumsum(1) < 0.9, x)
+
+
 def test_sorter_out_of_range(compiled, strict):
     row = torch.randn(5)
     fn = compiled(lambda row, x, order: torch.searchsorted(row, x, sorter=order))
