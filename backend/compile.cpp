@@ -68,10 +68,14 @@ CompiledGraph Compiler::run() {
 
 // ---- placement ----
 
-// A kernel or an ATen call writes whatever layout it is asked for, so what the caller wants decides. A
-// convolution's layout was chosen by plan_layouts, and stays.
+// A kernel or an ATen call writes whatever layout it is asked for, so what the caller wants decides, of the
+// value or a rearranged view of it. A convolution's layout was chosen by plan_layouts, and stays.
 void Compiler::place_outputs() {
-  auto set_layout = [&](Value v, const Strides& strides) {
+  auto set_layout = [&](Value v, Strides strides) {
+    while (const auto below = operand_strides(g_, g_.node(v), strides)) {
+      strides = *below;
+      v = g_.node(v).operands[0];
+    }
     Node& node = g_.nodes[v.node];
     const Shape& shape = node.types[v.result].shape;
     if (node.op != Op::kGroup && node.op != Op::kMatMul && node.op != Op::kExtern && node.op != Op::kSort &&

@@ -108,6 +108,16 @@ View resolve_view(const Graph& graph, Value value) {
   return {value, graph.layout(value), index_const(0)};
 }
 
+std::optional<Strides> operand_strides(const Graph& graph, const Node& node, const Strides& result) {
+  if (node.op == Op::kReshape)
+    return reshape_strides(node.types[0].shape, result, graph.type(node.operands[0]).shape);
+  if (node.op != Op::kPermute) return std::nullopt;
+  const auto& dims = node.attr<std::vector<int64_t>>("dims");
+  Strides operand(dims.size());
+  for (size_t d = 0; d < dims.size(); ++d) operand[dims[d]] = result[d];
+  return operand;
+}
+
 bool is_view(const Graph& graph, const Node& node) {
   if (!moves_no_data(node.op)) return false;
   const View base = resolve_view(graph, node.operands[0]);

@@ -23,6 +23,9 @@ struct Placement {
   Dim offset;
 };
 std::optional<Placement> apply_view(const Graph& graph, const Node& node, const Placement& operand);
+// Strides of a permutation's or reshape's operand that give its result these; nullopt when none do, and for
+// any other node.
+std::optional<Strides> operand_strides(const Graph& graph, const Node& node, const Strides& result);
 bool is_view(const Graph& graph, const Node& node);  // moves no data given its operand's strides
 
 // Is the value elements of an input, rearranged at most? Then passes may find that it is the input's memory.

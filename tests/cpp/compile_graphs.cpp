@@ -320,6 +320,22 @@ TEST(Compile, StridesOfOutputsAreTheCallers) {
   EXPECT_EQ(compiled.executable->parts().steps.size(), 1u);
 }
 
+// A group norm whose result is wanted in channels_last: the group writes the layout that makes the caller's
+// one a view.
+TEST(Compile, StridesOfOutputsReachThroughViews) {
+  const CompiledGraph compiled = check(R"(graph main(%x: f32[2,6,3,5]) {
+    %0 = reshape(%x) : f32[2,2,3,15]
+    %1 = reduce.sum(%0) axes=[2,3] keepdim=true : f32[2,2,1,1]
+    %2 = expand(%1) dims=[0,1,2,3] : f32[2,2,3,15]
+    %3 = pointwise.sub(%0, %2) : f32[2,2,3,15]
+    %4 = reshape(%3) : f32[2,6,3,5]
+    %5 = permute(%4) dims=[0,2,3,1] : f32[2,3,5,6]
+    return %5{90,30,6,1}
+  })",
+                                       {tensor(ramp(180, 0.1f))});
+  EXPECT_EQ(compiled.report.kernel_steps, 1) << "no copy";
+}
+
 TEST(Compile, EmptyTensors) {
   check(R"(graph main(%x: f32[0,3]) {
     %0 = pointwise.exp(%x) : f32[0,3]
