@@ -34,7 +34,7 @@ Function schedule(const Function& f, const Target& target) {
   return apply_schedule(f, choose_schedule(f, target));
 }
 
-constexpr std::array<LoopPass, 17> kPipeline = {{
+constexpr std::array<LoopPass, 18> kPipeline = {{
     {"simplify", each<simplify>},
     {"distribute", each<distribute>},
     {"collapse_loops", each<collapse_loops>},
@@ -49,6 +49,7 @@ constexpr std::array<LoopPass, 17> kPipeline = {{
     {"jam_scans", each<jam_scans>},
     {"transpose_loads", each<transpose_loads>},
     {"prefetch_rows", each<prefetch_rows>},
+    {"split_chains", each<split_chains>},
     {"lower_math", each<lower_math>},
     {"legalize", each<legalize>},
     {"final_simplify", each<simplify>},
