@@ -15,9 +15,16 @@ using loop::make_var;
 
 int Emitter::depth_of(const Expr& e) const {
   int depth = 0;
-  for (const std::string& name : loop::free_vars(e))
-    if (auto it = bound_.find(name); it != bound_.end()) depth = std::max(depth, it->second);
+  loop::visit(e, [&](const ExprNode& node) {
+    if (!node.is(ExprKind::kVar) && !node.is(ExprKind::kLoad)) return;
+    if (auto it = bound_.find(node.name); it != bound_.end()) depth = std::max(depth, it->second);
+  });
   return depth;
+}
+
+void Emitter::emit(loop::Stmt stmt, int depth) {
+  if (const auto* alloc = std::get_if<loop::Alloc>(&stmt)) bind(alloc->buffer, depth);
+  scopes_[depth].push_back(std::move(stmt));
 }
 
 int Emitter::depth_of(const Index& index, const Expr& mask) const {

@@ -26,7 +26,7 @@ class Emitter {
   }
 
   int depth() const { return static_cast<int>(scopes_.size()) - 1; }
-  int depth_of(const loop::Expr& e) const;  // of the innermost scope that binds one of its variables
+  int depth_of(const loop::Expr& e) const;  // of the innermost scope of one of its variables or buffers
   int depth_of(const Index& index, const loop::Expr& mask) const;
   const loop::Ranges& ranges() const { return ranges_; }  // of symbols and of the loops being written
   std::string unique(const std::string& base);
@@ -37,7 +37,7 @@ class Emitter {
   loop::Expr let(const std::string& base, const loop::Expr& e);
   // Only the second half of that, over several values at once.
   Exprs share(const Exprs& values);
-  void emit(loop::Stmt stmt, int depth) { scopes_[depth].push_back(std::move(stmt)); }
+  void emit(loop::Stmt stmt, int depth);
   void emit(loop::Stmt stmt) { emit(std::move(stmt), depth()); }
 
   // for var in 0..extent { body(var) }, into the scope at `depth`; nothing around the body when the extent
@@ -67,7 +67,7 @@ class Emitter {
   Exprs reduce_level(const ReductionSpec& spec, size_t level, Exprs vars, const Exprs& inits, int depth);
 
   std::vector<std::vector<loop::Stmt>> scopes_;
-  std::map<std::string, int> bound_;  // name: depth of its scope; symbols are not here
+  std::map<std::string, int> bound_;  // variable or scratch buffer: depth of its scope; no symbols
   std::map<std::string, int> uses_;   // base name: how often handed out
   loop::Ranges ranges_;
 };
