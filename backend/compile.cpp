@@ -16,6 +16,7 @@
 #include "backend/compiler.h"
 #include "backend/sort_steps.h"
 #include "backend/step_info.h"
+#include "codegen/llvm/cache_text.h"
 #include "codegen/loop/simplify.h"
 #include "codegen/loop/text.h"
 #include "runtime/alignment.h"
@@ -47,6 +48,7 @@ CompiledGraph Compiler::run() {
   Clock clock;
   g_ = run_pipeline(std::move(g_), options_.target, options_.stop_after, &report_.times);
   report_.graph_text = print(g_);
+  report_.target = loop::target_text(options_.target);
   clock.lap();
   place_outputs();
   find_static();
@@ -68,14 +70,10 @@ CompiledGraph Compiler::run() {
 
 // ---- placement ----
 
-// A kernel or an ATen call writes whatever layout it is asked for, so what the caller wants decides, of the
-// value or a rearranged view of it. A convolution's layout was chosen by plan_layouts, and stays.
+// A kernel or an ATen call writes whatever layout it is asked for, so what the caller wants decides. A
+// convolution's layout was chosen by plan_layouts, and stays.
 void Compiler::place_outputs() {
-  auto set_layout = [&](Value v, Strides strides) {
-    while (const auto below = operand_strides(g_, g_.node(v), strides)) {
-      strides = *below;
-      v = g_.node(v).operands[0];
-    }
+  auto set_layout = [&](Value v, const Strides& strides) {
     Node& node = g_.nodes[v.node];
     const Shape& shape = node.types[v.result].shape;
     if (node.op != Op::kGroup && node.op != Op::kMatMul && node.op != Op::kExtern && node.op != Op::kSort &&
@@ -88,6 +86,17 @@ void Compiler::place_outputs() {
   for (const GraphOutput& output : g_.outputs)
     if (!output.strides.empty()) set_layout(output.value, output.strides);
   for (const InputMutation& m : g_.mutations) set_layout(m.value, g_.layout({g_.inputs[m.input], 0}));
+  // What the caller sees through permutations and reshapes, unless something else has a say in how it lies.
+  for (const GraphOutput& output : g_.outputs) {
+    Value v = output.value;
+    Strides strides = output.strides;
+    for (std::optional<Strides> below; !strides.empty() && (below = operand_strides(g_, g_.node(v), strides));
+         v = g_.node(v).operands[0])
+      strides = *below;
+    const Node& node = g_.node(v);
+    const bool is_free = node.layouts.empty() || node.layouts[v.result].empty();
+    if (v != output.value && is_free) set_layout(v, strides);
+  }
 }
 
 void Compiler::find_static() {

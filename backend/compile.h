@@ -41,6 +41,7 @@ struct CompileReport {
   std::vector<std::string> measured;    // products, with the times of both ways
   int64_t arena_bytes = 0, naive_bytes = 0;
   int64_t argument_bytes = 0;  // of inputs and outputs
+  std::string target;          // what the kernels were scheduled for (codegen/llvm/cache_text.h)
   std::string graph_text;      // after all passes
   std::string loop_text;       // kernels as lowered
 };

@@ -60,7 +60,7 @@ class SortStep final : public Step {
     if (rows == 0 || results.count == 0) return;
     if (n == 0) return fill_empty(results, x, rows);
     const bool few = desc_.kind == SortKind::kTop && x.strides[desc_.axis] == 1 &&
-                     results.count <= n / SortRow<Entry>::kHeapShare;
+                     SortRow<Entry>::takes_heap(n, results.count);
     const bool needs_scratch = desc_.kind == SortKind::kAll && desc_.ordered;
     const size_t bytes = static_cast<size_t>(n) * sizeof(Entry) * (needs_scratch ? 2 : 1);
     const int64_t threads = std::min<int64_t>(num_threads(), rows);

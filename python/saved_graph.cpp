@@ -34,7 +34,12 @@ Interface interface_of(const CompiledGraph& graph) {
   return interface;
 }
 
-std::shared_ptr<const void> aligned_copy(const std::string& bytes) {
+std::shared_ptr<const void> constant_of(const std::map<std::string, std::string>& all,
+                                        const std::string& member, int64_t needed) {
+  const auto found = all.find(member);
+  if (found == all.end() || std::ssize(found->second) < needed)
+    throw ParseError("program: no constant " + member + " of " + std::to_string(needed) + " bytes");
+  const std::string& bytes = found->second;
   const auto size = static_cast<size_t>(aligned(std::max<int64_t>(std::ssize(bytes), 1)));
   std::shared_ptr<void> data(std::aligned_alloc(kAlignment, size), std::free);
   std::memcpy(data.get(), bytes.data(), bytes.size());
@@ -56,25 +61,24 @@ py::object save_graph(const CompiledGraph& graph) {
   py::dict constants;
   for (const auto& [member, bytes] : data)
     constants[py::str(member)] = py::bytes(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  return py::dict("target"_a = py::bytes(loop::target_text(loop::current_target())), "program"_a = program,
+  return py::dict("target"_a = py::bytes(graph.report().target), "program"_a = program,
                   "constants"_a = constants, "kernels"_a = graph.report().kernels.keys);
 }
 
 std::unique_ptr<CompiledGraph> load_graph(const py::dict& saved, const py::list& arguments,
                                           const py::list& symbols, const py::list& outputs) {
-  if (saved["target"].cast<std::string>() != loop::target_text(loop::current_target())) return nullptr;
+  ipex::CompiledGraph compiled;
+  compiled.report.target = loop::target_text(loop::current_target());
+  if (saved["target"].cast<std::string>() != compiled.report.target) return nullptr;
   const auto kernels = saved["kernels"].cast<std::map<std::string, std::string>>();
   const auto text = saved["program"].cast<std::string>();
   const auto constants = saved["constants"].cast<std::map<std::string, std::string>>();
-  ipex::CompiledGraph compiled;
   Program program;
   {
     py::gil_scoped_release unlocked;
     Hoisting::release_dead();
-    if (!kernels.empty()) {
-      compiled.kernels = loop::load_kernels(kernels, &compiled.report.kernels);
-      if (!compiled.kernels) return nullptr;
-    }
+    compiled.kernels = loop::load_kernels(kernels, &compiled.report.kernels);
+    if (!compiled.kernels) return nullptr;
     const auto start = std::chrono::steady_clock::now();
     program = parse_program(
         text, [](FieldReader& io) { return kernels::read_extern_call(io, kernels::read_step); },
@@ -83,7 +87,8 @@ std::unique_ptr<CompiledGraph> load_graph(const py::dict& saved, const py::list&
     compiled.report.times = {{"kernels", compiled.report.kernels.link_ms}, {"steps", steps.count()}};
     for (size_t b = 0; b < program.constants.size(); ++b)
       if (!program.constants[b].empty())
-        program.parts.buffers[b].constant = aligned_copy(constants.at(program.constants[b]));
+        program.parts.buffers[b].constant =
+            constant_of(constants, program.constants[b], program.parts.buffers[b].bytes.constant());
     compiled.executable = std::make_shared<const Executable>(std::move(program.parts));
   }
   std::vector<bool> mutated;

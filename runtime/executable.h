@@ -102,8 +102,8 @@ class Step {
   StepInfo info;
   std::vector<int> reads;   // buffers
   std::vector<int> writes;  // buffers
-  // What a hoisted step computes, as text that names no buffer: equal recipes make equal values of equal
-  // operands. Empty: unlike any other step.
+  // What a hoisted step computes, as text that names no buffer or its digest: equal recipes make equal values
+  // of equal operands. Empty: unlike any other step.
   std::string recipe;
   // The line of a saved program that makes this step again (program.h); empty: it cannot be saved.
   std::string text;

@@ -185,7 +185,8 @@ class Canonicalizer {
   }
 
   // A gather along some dims of what another gathered along others is one gather of both (an image that is
-  // mirrored along its rows and columns): the positions of the first do not vary with those of the second.
+  // mirrored along its rows and columns): the positions of the first do not vary with those of the second,
+  // which wrap around and are checked at the same extents.
   void merge_gathers(Node& node) {
     const Node first = producer(node);
     if (first.op != Op::kGather) return;
@@ -197,10 +198,14 @@ class Canonicalizer {
       operands.push_back(positions);
       map.push_back(1 - std::ssize(operands));
     };
-    for (const int64_t from : first.attr<Ints>("map")) {
+    const Shape &data = new_.type(first.operands[0]).shape, &gathered = first.types[0].shape;
+    const Ints& source = first.attr<Ints>("map");
+    for (size_t d = 0; d < source.size(); ++d) {
+      const int64_t from = source[d];
       if (from >= 0 && places[from] >= 0) {
         map.push_back(places[from]);
       } else if (from >= 0) {
+        if (!loop::provably_equal(data[d], gathered[from])) return;
         take_at(node.operands[-places[from]]);
       } else if (const auto positions = moved_expand(first.operands[-from], places, node.types[0].shape)) {
         take_at(*positions);

@@ -191,7 +191,11 @@ def load(state: dict[str, Any], text: str, saved: dict[str, Any] | None, report:
 
 
 def _load_saved(saved: dict[str, Any], state: dict[str, Any]) -> Any:
-    return _C.load(saved, state["arguments"], state["symbols"], state["outputs"])
+    try:
+        return _C.load(saved, state["arguments"], state["symbols"], state["outputs"])
+    except Exception as error:
+        log.info("warm start: the steps of a %s graph do not load: %s; it is compiled again", state["kind"], error)
+        return None
 
 
 def _run_eagerly(module: fx.GraphModule, kind: str, why: str, cause: Exception, options: Options) -> EagerCode:

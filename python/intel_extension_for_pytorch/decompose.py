@@ -1,7 +1,7 @@
 """Which ATen ops PyTorch takes apart before the importer sees them.
 
-PyTorch's core table, the entries below and those of formulas.py, minus every op that the importer knows whole: a row or
-a rule of ours rounds once where a decomposition rounds at each step, and random ops must stay the ones eager runs.
+PyTorch's core table and the entries below, minus every op that the importer knows whole: a row or a rule of ours rounds
+once where a decomposition rounds at each step, and random ops must stay the ones eager runs. And formulas.py.
 """
 
 from __future__ import annotations

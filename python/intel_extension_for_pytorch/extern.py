@@ -98,10 +98,13 @@ def random_mask(im: Any, node: fx.Node, mask: torch.Tensor, p: float) -> Any:
     return _emit(im, node, "ipex::bernoulli.default", [*spelled, p], [], [], [mask], "eager's random numbers")[0]
 
 
-def check(im: Any, node: fx.Node, condition: Any, message: str = "Assertion is failed") -> None:
-    """Raises RuntimeError(message) in a call where `condition`, a tensor of one element, is zero."""
-    nothing = torch.empty(0, dtype=torch.bool)
-    _emit(im, node, "ipex::check.default", [{"t": 0}, message], [condition], [], [nothing], "raises eager's error")
+def check(im: Any, node: fx.Node, condition: Any, message: str | None = None) -> None:
+    """Raises RuntimeError(message), or ATen's own, in a call where `condition`, a tensor of one element, is zero."""
+    if message is None:
+        message = "Expected Tensor with single nonzero value, but got zero"
+    nothing, why = torch.empty(0, dtype=torch.bool), "raises eager's error"
+    spelled = [{"t": 0}, message or "Assertion is failed"]
+    _emit(im, node, "ipex::check.default", spelled, [condition], [], [nothing], why)
 
 
 def _emit(

@@ -16,6 +16,11 @@ from .sizes import Dim, numel
 _HEAP_SHARE = 64
 
 
+def _is_half(x: Ref) -> bool:
+    """A kernel does not round what it computes of such a type on the way, and of rounded numbers more are equal."""
+    return x.dtype in (torch.float16, torch.bfloat16)
+
+
 def _sort(
     im: Importer, kind: str, x: Ref, dim: int, extent: Dim | None = None, *,
     descending: bool = False, ordered: bool = True, **k: Dim,
@@ -56,7 +61,7 @@ def _sort_stable(
 def _topk(im: Importer, node: Any, x: Ref, k: Any, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
     if not x.shape:
         k = 1
-    elif k == 1 and largest and isinstance(x.shape[dim], int) and x.shape[dim] >= _HEAP_SHARE:
+    elif k == 1 and largest and isinstance(x.shape[dim], int) and x.shape[dim] >= _HEAP_SHARE and not _is_half(x):
         return rule_for(torch.ops.aten.max.dim)(im, node, x, dim, True)
     return _sort(im, "top", x, dim, im.symbols.dim(k), descending=largest, ordered=sorted)
 
@@ -89,8 +94,9 @@ def _searchsorted(
         common = promote([boundaries, values])
         boundaries, values = im.cast(boundaries, common), im.cast(values, common)
     dtype = torch.int32 if out_int32 else torch.int64
-    if len(boundaries.shape) == 1 and isinstance(boundaries.shape[0], int) and boundaries.shape[0] and sorter is None:
-        return im.cast(_search_in_one_row(im, boundaries, boundaries.shape[0], values, right), dtype)
+    length = boundaries.shape[0] if len(boundaries.shape) == 1 and sorter is None else 0
+    if isinstance(length, int) and 0 < length < 2**31 and not _is_half(values):
+        return im.cast(_search_in_one_row(im, boundaries, length, values, right), dtype)
     operands = [boundaries, values] + ([sorter] if sorter is not None else [])
     return im.emit("search", "", operands, dtype, values.shape, right=right)
 

@@ -21,7 +21,9 @@ from .options import Options
 log = logging.getLogger("ipex")
 
 # What a graph becomes depends on these too.
-_KNOBS = ("IPEX_TARGET", "IPEX_DISABLE_PASS", "IPEX_STRICT", "IPEX_INJECT_FAULT")
+_KNOBS = (
+    "IPEX_TARGET", "IPEX_DISABLE_PASS", "IPEX_STOP_AFTER", "IPEX_STRICT", "IPEX_PROFILE_JIT", "IPEX_INJECT_FAULT",
+)  # fmt: skip
 
 _warned: set[str] = set()
 

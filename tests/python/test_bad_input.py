@@ -269,6 +269,17 @@ def test_gather_and_scatter_out_of_range(compiled):
         compiled(lambda x, i: x.scatter_add(1, i, torch.ones(1, 2)) + 1)(x, index)
 
 
+def test_positions_in_a_part_of_a_dimension(compiled, strict):
+    """Of what a gather took of a longer dimension, the last is not the dimension's last."""
+    x, columns = torch.randn(5, 10), torch.tensor([3, 0, 9, 2])
+    run = compiled(lambda x, i, j: x.gather(1, i.expand(3, 4))[j] * 2)
+    for rows in ([-1, 0], [2, 1], [-3, 1]):
+        j = torch.tensor(rows)
+        assert torch.equal(run(x, columns, j), x.gather(1, columns.expand(3, 4))[j] * 2)
+    with pytest.raises(IndexError):
+        run(x, columns, torch.tensor([3, 0]))
+
+
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_what_a_model_asserts_of_its_data(compiled, strict, dynamic):
     """F.one_hot does, in an operator that returns nothing."""
