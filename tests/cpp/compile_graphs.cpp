@@ -336,55 +336,6 @@ TEST(Compile, StridesOfOutputsReachThroughViews) {
   EXPECT_EQ(compiled.report.kernel_steps, 1) << "no copy";
 }
 
-// A softmax along the outer of two loops, of values that the inner one repeats: they are kept inside it.
-TEST(Compile, ScratchIsReadInsideItsScope) {
-  const graph::Graph g = graph::parse(R"(graph main(%x0: f32[2,8]{0,1}, %x1: f32[1,2]) {
-    %2 = permute(%x0) dims=[1,0] : f32[8,2]
-    %3 = reduce.mean(%2) axes=[1] keepdim=true : f32[8,1]
-    %4 = expand(%3) dims=[0,1] : f32[8,2]
-    %5 = pointwise.sub(%2, %4) : f32[8,2]
-    %6 = pointwise.mul(%5, %5) : f32[8,2]
-    %7 = reduce.sum(%6) axes=[1] keepdim=true : f32[8,1]
-    %8 = reduce.mean(%5) axes=[1] keepdim=true : f32[8,1]
-    %9 = pointwise.mul(%8, %8) : f32[8,1]
-    %10 = constant value=2.0 : f32[]
-    %11 = expand(%10) dims=[] : f32[8,1]
-    %12 = pointwise.mul(%9, %11) : f32[8,1]
-    %13 = constant value=3.4028234663852886e+38 : f32[]
-    %14 = expand(%13) dims=[] : f32[8,1]
-    %15 = pointwise.minimum(%12, %14) : f32[8,1]
-    %16 = pointwise.add(%3, %8) : f32[8,1]
-    %17 = pointwise.sub(%7, %15) : f32[8,1]
-    %18 = constant value=0.0 : f32[]
-    %19 = expand(%18) dims=[] : f32[8,1]
-    %20 = pointwise.maximum(%17, %19) : f32[8,1]
-    %21 = pointwise.div(%20, %11) : f32[8,1]
-    %22 = constant value=1e-05 : f32[]
-    %23 = expand(%22) dims=[] : f32[8,1]
-    %24 = pointwise.add(%21, %23) : f32[8,1]
-    %25 = pointwise.rsqrt(%24) : f32[8,1]
-    %26 = expand(%16) dims=[0,1] : f32[8,2]
-    %27 = pointwise.sub(%2, %26) : f32[8,2]
-    %28 = expand(%25) dims=[0,1] : f32[8,2]
-    %29 = pointwise.mul(%27, %28) : f32[8,2]
-    %30 = constant value=1.0 : f32[]
-    %31 = expand(%30) dims=[] : f32[8,2]
-    %32 = pointwise.elu(%29, %31, %31, %31) : f32[8,2]
-    %33 = reduce.fmax(%32) axes=[0] keepdim=true : f32[1,2]
-    %34 = expand(%33) dims=[0,1] : f32[8,2]
-    %35 = pointwise.sub(%32, %34) : f32[8,2]
-    %36 = pointwise.exp_nonpositive(%35) : f32[8,2]
-    %37 = reduce.sum(%36) axes=[0] keepdim=true : f32[1,2]
-    %38 = pointwise.reciprocal(%37) : f32[1,2]
-    %39 = expand(%38) dims=[0,1] : f32[8,2]
-    %40 = pointwise.mul(%36, %39) : f32[8,2]
-    %41 = expand(%x1) dims=[0,1] : f32[8,2]
-    %42 = pointwise.clamp(%41, %40, %40) : f32[8,2]
-    return %29, %42
-  })");
-  for (const loop::Function& f : compile(g, options()).functions) loop::verify(f);
-}
-
 TEST(Compile, EmptyTensors) {
   check(R"(graph main(%x: f32[0,3]) {
     %0 = pointwise.exp(%x) : f32[0,3]
