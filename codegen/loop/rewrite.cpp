@@ -218,6 +218,10 @@ Block transform(const Block& b, const ExprFn& fn, const StmtFn& stmt_fn) {
   return Rewriter(fn, stmt_fn).block(b);
 }
 
+Block transform_stmts(const Block& b, const StmtFn& stmt_fn) {
+  return transform(b, [](const Expr& e) { return e; }, stmt_fn);
+}
+
 Expr substitute(const Expr& e, const Substitution& s) {
   if (s.empty()) return e;
   return transform(e, [&](const Expr& x) { return substitute_var(x, s); });

@@ -22,6 +22,7 @@ Expr transform(const Expr& e, const ExprFn& fn);
 // gets each statement after its children and returns its replacements (none, one or several); null: keep.
 using StmtFn = std::function<std::vector<Stmt>(Stmt)>;
 Block transform(const Block& b, const ExprFn& fn, const StmtFn& stmt_fn = nullptr);
+Block transform_stmts(const Block& b, const StmtFn& stmt_fn);  // expressions stay
 
 using Substitution = std::map<std::string, Expr>;
 Expr substitute(const Expr& e, const Substitution& s);  // variables by expressions

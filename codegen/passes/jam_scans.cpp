@@ -101,15 +101,13 @@ For jammed(const For& rows, int64_t jam, Names& names) {
 Function jam_scans(const Function& f, const Target& target) {
   Names names(f);
   Function out = f;
-  out.body = transform(
-      f.body, [](const Expr& e) { return e; },
-      [&](Stmt stmt) -> std::vector<Stmt> {
-        const auto* rows = std::get_if<For>(&stmt);
-        const For* scan = rows ? scan_of(*rows) : nullptr;
-        const int64_t jam = scan ? rows_at_once(*rows, *scan, target) : 1;
-        if (jam > 1) stmt = jammed(*rows, jam, names);
-        return {std::move(stmt)};
-      });
+  out.body = transform_stmts(f.body, [&](Stmt stmt) -> std::vector<Stmt> {
+    const auto* rows = std::get_if<For>(&stmt);
+    const For* scan = rows ? scan_of(*rows) : nullptr;
+    const int64_t jam = scan ? rows_at_once(*rows, *scan, target) : 1;
+    if (jam > 1) stmt = jammed(*rows, jam, names);
+    return {std::move(stmt)};
+  });
   return out;
 }
 

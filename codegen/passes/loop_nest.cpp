@@ -127,14 +127,12 @@ void declare_pairs(Buffer& buffer) {
 Block replace_loop(const Block& block, const std::string& var,
                    const std::function<std::vector<Stmt>(For)>& fn) {
   bool found = false;
-  Block out = transform(
-      block, [](const Expr& e) { return e; },
-      [&](Stmt stmt) -> std::vector<Stmt> {
-        auto* loop = std::get_if<For>(&stmt);
-        if (!loop || loop->var != var) return {std::move(stmt)};
-        found = true;
-        return fn(std::move(*loop));
-      });
+  Block out = transform_stmts(block, [&](Stmt stmt) -> std::vector<Stmt> {
+    auto* loop = std::get_if<For>(&stmt);
+    if (!loop || loop->var != var) return {std::move(stmt)};
+    found = true;
+    return fn(std::move(*loop));
+  });
   IPEX_CHECK(found, "schedule names the loop `" + var + "`, which the function does not have");
   return out;
 }

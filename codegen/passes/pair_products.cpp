@@ -44,13 +44,11 @@ class ProductPairer {
     Function out = f_;
     for (Buffer& buffer : out.buffers)
       if (uses_.count(buffer.name) > 0) declare_pairs(buffer);
-    out.body = transform(
-        f_.body, [](const Expr& e) { return e; },
-        [&](Stmt stmt) -> std::vector<Stmt> {
-          auto* loop = std::get_if<For>(&stmt);
-          if (loop && loop->reduction) rewrite(*loop);
-          return {std::move(stmt)};
-        });
+    out.body = transform_stmts(f_.body, [&](Stmt stmt) -> std::vector<Stmt> {
+      auto* loop = std::get_if<For>(&stmt);
+      if (loop && loop->reduction) rewrite(*loop);
+      return {std::move(stmt)};
+    });
     return out;
   }
 

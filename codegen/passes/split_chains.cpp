@@ -120,14 +120,12 @@ class Splitter {
 Function split_chains(const Function& f, const Target& target) {
   Names names(f);
   Function out = f;
-  out.body = transform(
-      f.body, [](const Expr& e) { return e; },
-      [&](Stmt stmt) -> std::vector<Stmt> {
-        const auto* loop = std::get_if<For>(&stmt);
-        const int64_t chains = loop ? chains_of(*loop, target) : 1;
-        if (chains == 1) return {std::move(stmt)};
-        return Splitter(*loop, chains, names).run();
-      });
+  out.body = transform_stmts(f.body, [&](Stmt stmt) -> std::vector<Stmt> {
+    const auto* loop = std::get_if<For>(&stmt);
+    const int64_t chains = loop ? chains_of(*loop, target) : 1;
+    if (chains == 1) return {std::move(stmt)};
+    return Splitter(*loop, chains, names).run();
+  });
   return out;
 }
 

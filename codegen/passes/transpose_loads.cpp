@@ -100,13 +100,11 @@ class LoadTransposer {
   explicit LoadTransposer(const Function& f) : names_(f), ranges_(variable_ranges(f)) {}
 
   Block block(const Block& b) {
-    return transform(
-        b, [](const Expr& e) { return e; },
-        [&](Stmt stmt) -> std::vector<Stmt> {
-          if (const auto* loop = std::get_if<For>(&stmt))
-            if (auto blocks = in_blocks(*loop)) return std::move(*blocks);
-          return {std::move(stmt)};
-        });
+    return transform_stmts(b, [&](Stmt stmt) -> std::vector<Stmt> {
+      if (const auto* loop = std::get_if<For>(&stmt))
+        if (auto blocks = in_blocks(*loop)) return std::move(*blocks);
+      return {std::move(stmt)};
+    });
   }
 
  private:

@@ -24,14 +24,12 @@ class Unroller {
 
   Function run() {
     Function out = f_;
-    out.body = transform(
-        f_.body, [](const Expr& e) { return e; },
-        [&](Stmt stmt) -> std::vector<Stmt> {
-          const auto* loop = std::get_if<For>(&stmt);
-          if (!loop || !is_small(*loop)) return {std::move(stmt)};
-          changed_ = true;
-          return unrolled(*loop);
-        });
+    out.body = transform_stmts(f_.body, [&](Stmt stmt) -> std::vector<Stmt> {
+      const auto* loop = std::get_if<For>(&stmt);
+      if (!loop || !is_small(*loop)) return {std::move(stmt)};
+      changed_ = true;
+      return unrolled(*loop);
+    });
     return changed_ ? simplify(out) : f_;
   }
 
