@@ -10,8 +10,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
-#include <cstring>
 
 #include "backend/compiler.h"
 #include "backend/sort_steps.h"
@@ -216,10 +214,7 @@ std::shared_ptr<const void> Compiler::constant_data(int32_t n) const {
   const HostTensor bytes = node.constant
                                ? node.constant->bytes
                                : eval(body_of(g_, n), {}, std::vector<int64_t>(g_.symbols.size()))[0];
-  const int64_t size = aligned(std::max<int64_t>(std::ssize(bytes), 1));
-  std::shared_ptr<void> data(std::aligned_alloc(kAlignment, size), std::free);
-  std::memcpy(data.get(), bytes.data(), bytes.size());
-  return data;
+  return aligned_copy(bytes);
 }
 
 TensorSpec Compiler::spec_of(Value v) {

@@ -4,8 +4,7 @@
 #include <pybind11/stl.h>
 
 #include <chrono>
-#include <cstdlib>
-#include <cstring>
+#include <span>
 
 #include "backend/ahead_of_time.h"
 #include "codegen/llvm/cache_text.h"
@@ -39,11 +38,7 @@ std::shared_ptr<const void> constant_of(const std::map<std::string, std::string>
   const auto found = all.find(member);
   if (found == all.end() || std::ssize(found->second) < needed)
     throw ParseError("program: no constant " + member + " of " + std::to_string(needed) + " bytes");
-  const std::string& bytes = found->second;
-  const auto size = static_cast<size_t>(aligned(std::max<int64_t>(std::ssize(bytes), 1)));
-  std::shared_ptr<void> data(std::aligned_alloc(kAlignment, size), std::free);
-  std::memcpy(data.get(), bytes.data(), bytes.size());
-  return data;
+  return aligned_copy(std::as_bytes(std::span(found->second)));
 }
 
 }  // namespace

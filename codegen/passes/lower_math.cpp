@@ -4,8 +4,8 @@
 // Every coefficient is a minimax fit (Remez) to the function named beside it, rounded to f32; each stays
 // within 1 ulp over all of f32 (expm1 within 1.25, next to 2^24; the four that GELU multiplies by within an
 // absolute error, which is what their sums of 1 and erf have anyway; exp_nonpositive as accurate as it is
-// asked to be) and keeps NaN,
-// infinities, signed zeros, denormal arguments and results. tests/cpp/llvm_accuracy_test.cpp measures it.
+// asked to be) and keeps NaN, infinities, signed zeros, denormal arguments and results.
+// tests/cpp/llvm_accuracy_test.cpp measures it.
 #include <array>
 #include <cmath>
 #include <initializer_list>

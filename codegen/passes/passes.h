@@ -106,8 +106,8 @@ Function prefetch_rows(const Function& f, const Target& target);
 
 // split_chains: a reduction that waits for itself becomes several that do not wait for each other.
 //   pre: vectorized; post: the values that merging in another order gives
-//   for r in 0..N reduce(s) {..}  =>  for r' in 0..N/4 reduce(s0, s1, s2, s3) {..}  let s = ((s0, s1), (s2,
-//   s3))
+//   for r in 0..N reduce(s) {..}
+//   =>  for r' in 0..N/4 reduce(s0, s1, s2, s3) {..}  let s = ((s0, s1), (s2, s3))
 Function split_chains(const Function& f, const Target& target);
 
 // lower_math: Apply ops without an instruction become polynomials; ops left to Sleef stay Apply (the emitter
