@@ -473,12 +473,18 @@ class Importer:
         if dims is None:
             lead = len(shape) - len(x.shape)
             dims = range(lead, len(shape))
-        # A symbolic size that is repeated is 1 by a guard: nothing in its expression says so.
+        # A symbolic size that is repeated is 1 by a guard, one that is not is the result's: nothing in its expression
+        # says so.
         hint = self.symbols.hint
-        stored = tuple(
-            1 if n != shape[d] and hint(n) == 1 and hint(shape[d]) not in (1, None) else n
-            for n, d in zip(x.shape, dims, strict=True)
-        )
+
+        def stored_size(own: Dim, wanted: Dim) -> Dim:
+            if own == wanted or None in (hint(own), hint(wanted)):
+                return own
+            if hint(own) == hint(wanted):
+                return own if own == 1 else wanted
+            return 1 if hint(own) == 1 else own
+
+        stored = tuple(stored_size(n, shape[d]) for n, d in zip(x.shape, dims, strict=True))
         x = self.slice(x, [0] * len(stored), [1] * len(stored), stored)
         key = (x.id, shape, tuple(dims))
         ref = self._expanded.get(key)

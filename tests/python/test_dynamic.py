@@ -368,3 +368,18 @@ def test_more_elements_than_32_bits_count():
     assert [moved[i].item() for i in (count - 1, 2**31, 7, 0, count - 2)] == [4, 6, 2, 1, 1]
     assert moved.sum(dtype=torch.int64).item() == count + 9
     assert largest.tolist() == [1, 0, 0, 0, 0, 0, 0, 5]
+
+
+def test_update_through_a_view_whose_size_is_spelled_otherwise(compiled, strict):
+    """[n] as [n // m, m] and back is [n // m * m], which is n by a guard: not a size that is repeated."""
+
+    def update(x, like):
+        x.view(-1, like.shape[0]).reciprocal_()
+        return like + 1
+
+    run = compiled(update, dynamic=True)
+    for rows, columns in ((3, 5), (4, 7), (2, 9)):
+        x, like = torch.arange(1.0, rows * columns + 1), torch.zeros(columns)
+        expected = 1 / x
+        assert torch.equal(run(x, like), like + 1)
+        torch.testing.assert_close(x, expected)
