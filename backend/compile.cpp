@@ -329,7 +329,7 @@ CompiledGraph Compiler::finish() {
   std::vector<int64_t> hints = g_.symbol_hints;
   hints.resize(g_.symbols.size(), 64);
   const MemoryPlan plan = executable->plan(hints);
-  report_.arena_bytes = plan.arena_bytes;
+  report_.arena_bytes = plan.peak_bytes();
   report_.naive_bytes = plan.naive_bytes;
   for (int32_t input : g_.inputs) report_.argument_bytes += bytes_hint(g_, {input, 0});
   for (const GraphOutput& output : g_.outputs) report_.argument_bytes += bytes_hint(g_, output.value);

@@ -284,7 +284,7 @@ class PythonModel {
       members.append(py::make_tuple(member.name, member.data.size()));
     return py::dict("inputs"_a = inputs, "outputs"_a = outputs, "state"_a = state, "results"_a = results,
                     "dims"_a = dims, "isas"_a = isas, "isa"_a = name(model_.artifact().isa),
-                    "steps"_a = step_dicts(executable), "arena_bytes"_a = plan.arena_bytes,
+                    "steps"_a = step_dicts(executable), "arena_bytes"_a = plan.peak_bytes(),
                     "naive_bytes"_a = plan.naive_bytes, "members"_a = members);
   }
 

@@ -12,6 +12,13 @@
 #include "runtime/parallel.h"
 
 namespace ipex {
+namespace {
+
+// Temporaries from here on are no part of the arena: they are larger than the caches that keep what the arena
+// reuses, and few enough for an allocation each.
+constexpr int64_t kLeastBlock = int64_t{4} << 20;
+
+}  // namespace
 
 std::string_view name(StepKind kind) {
   static constexpr std::array<std::string_view, 4> kNames = {"kernel", "library", "extern", "copy"};
@@ -39,6 +46,7 @@ struct Executable::Frame {
   IndexFault fault;  // of the step that runs
   StepObserver* observer = nullptr;
   MemoryPlan plan;
+  std::vector<CachedBlock> blocks;    // those of the plan that are alive
   std::vector<int64_t> plan_symbols;  // symbols the plan was made for
   bool planned = false;
 };
@@ -99,7 +107,9 @@ MemoryPlan Executable::plan(std::span<const int64_t> symbols) const {
     bytes[life.buffer] = buffer.bytes.eval(symbols.data());
     lifetimes.push_back(life);
   }
-  return plan_arena(lifetimes, bytes, static_cast<int>(bytes.size()));
+  return plan_arena(lifetimes, bytes, static_cast<int>(bytes.size()), [&](const Lifetime& life) {
+    return bytes[life.buffer] >= kLeastBlock && !parts_.hoisted[life.first_step];
+  });
 }
 
 void Executable::run_step(Frame& frame, int index) const {
@@ -218,6 +228,7 @@ void Executable::run_steps(std::span<void* const> inputs, std::span<void* const>
   context.versions_ = versions;
   if (!frame->planned || !std::ranges::equal(frame->plan_symbols, symbols)) {
     frame->plan = plan(symbols);
+    frame->blocks.resize(frame->plan.blocks.size());
     frame->plan_symbols.assign(symbols.begin(), symbols.end());
     frame->planned = true;
   }
@@ -229,13 +240,22 @@ void Executable::run_steps(std::span<void* const> inputs, std::span<void* const>
   std::shared_ptr<const void> hoisted;  // what this run reads, even if another run replaces it
   if (state_->hoisting->any())
     hoisted = state_->hoisting->bind(context, [&](int step) { run_step(*frame, step); });
-  for (size_t i = 0; i < parts_.steps.size(); ++i) {
+  const std::vector<MemoryPlan::Block>& blocks = frame->plan.blocks;
+  const std::vector<int>& ends = frame->plan.ends;
+  size_t begun = 0, ended = 0;
+  for (int i = 0; i < static_cast<int>(parts_.steps.size()); ++i) {
     if (parts_.hoisted[i]) continue;
     if (memory)
       for (int b : state_->first_of_outputs[i]) context.buffers_[b] = memory->output(parts_.buffers[b].index);
-    run_step(*frame, static_cast<int>(i));
+    for (; begun < blocks.size() && blocks[begun].first_step == i; ++begun) {
+      frame->blocks[begun] = allocate_block(blocks[begun].bytes);
+      for (int b : blocks[begun].buffers) context.buffers_[b] = frame->blocks[begun].get();
+    }
+    run_step(*frame, i);
     if (memory)
       for (int b : state_->last_of_inputs[i]) memory->release_input(parts_.buffers[b].index);
+    for (; ended < ends.size() && blocks[ends[ended]].last_step == i; ++ended)
+      frame->blocks[ends[ended]].reset();
   }
   give_back(std::move(frame));
 }

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -27,7 +28,7 @@ struct BufferInfo {
   std::shared_ptr<const void> constant;  // kConstant: 64-byte aligned data
 };
 
-// Where a temporary lives in the arena, and for which steps: the result of plan_memory.
+// For which steps a temporary lives: the result of plan_memory.
 struct Lifetime {
   int buffer = -1;
   int first_step = 0;  // first and last step that touch the buffer, inclusive
@@ -125,9 +126,20 @@ struct OutputSpec {
 };
 
 struct MemoryPlan {
+  // Of a large temporary, or of several that take it over in place: allocated before its first step, so that
+  // it may lie where inputs were that are needed no more, and free for outputs after its last.
+  struct Block {
+    int64_t bytes = 0;
+    int first_step = 0, last_step = 0;
+    std::vector<int> buffers;
+  };
   std::vector<int64_t> offsets;  // by buffer; -1: not in the arena
+  std::vector<Block> blocks;     // by first step
+  std::vector<int> ends;         // the blocks by last step
   int64_t arena_bytes = 0;       // after reuse
   int64_t naive_bytes = 0;       // sum of all temporaries
+
+  int64_t peak_bytes() const;  // of the arena and of the blocks that live together
 };
 
 // First and last step of each temporary and provided buffer; in_place[b]: the buffer whose memory b may take
@@ -135,8 +147,10 @@ struct MemoryPlan {
 std::vector<Lifetime> lifetimes(std::span<const BufferInfo> buffers,
                                 std::span<const std::unique_ptr<Step>> steps, std::span<const int> in_place);
 
-// First-fit by liveness over buffers sorted by size; pure. `bytes` by buffer.
-MemoryPlan plan_arena(std::span<const Lifetime> lifetimes, std::span<const int64_t> bytes, int buffer_count);
+// First-fit by liveness over buffers sorted by size, but for those of which `has_own_block` holds; pure.
+// `bytes` by buffer.
+MemoryPlan plan_arena(std::span<const Lifetime> lifetimes, std::span<const int64_t> bytes, int buffer_count,
+                      const std::function<bool(const Lifetime&)>& has_own_block = nullptr);
 
 // A caller that hands memory over while a run goes on: outputs when they are first written, inputs when
 // nothing needs them any more. So the peak is that of what is alive, not of everything that goes in and out.
@@ -166,7 +180,7 @@ class Executable {
   ~Executable();
 
   const Parts& parts() const { return parts_; }
-  // Offsets and sizes of the arena when the symbols have these values.
+  // Where temporaries are when the symbols have these values.
   MemoryPlan plan(std::span<const int64_t> symbols) const;
 
   // Makes the hoisted values now instead of in the first run; `inputs` that are not static may be null.

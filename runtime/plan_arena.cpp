@@ -1,5 +1,5 @@
 // When buffers live, and the first-fit placement of temporaries by that: largest first, each at the lowest
-// offset that is free for its whole life.
+// offset that is free for its whole life. Large ones may have memory of their own instead.
 #include <algorithm>
 #include <numeric>
 
@@ -17,7 +17,8 @@ struct Placed {
 
 }  // namespace
 
-MemoryPlan plan_arena(std::span<const Lifetime> lifetimes, std::span<const int64_t> bytes, int buffer_count) {
+MemoryPlan plan_arena(std::span<const Lifetime> lifetimes, std::span<const int64_t> bytes, int buffer_count,
+                      const std::function<bool(const Lifetime&)>& has_own_block) {
   MemoryPlan plan;
   plan.offsets.assign(buffer_count, -1);
 
@@ -41,8 +42,16 @@ MemoryPlan plan_arena(std::span<const Lifetime> lifetimes, std::span<const int64
   }
 
   std::vector<int> order;
-  for (size_t i = 0; i < lifetimes.size(); ++i)
-    if (block[i] == static_cast<int>(i)) order.push_back(static_cast<int>(i));
+  std::vector<int> own(lifetimes.size(), -1);  // in plan.blocks
+  for (size_t i = 0; i < lifetimes.size(); ++i) {
+    if (block[i] != static_cast<int>(i)) continue;
+    if (has_own_block && has_own_block(lifetimes[i])) {
+      own[i] = static_cast<int>(plan.blocks.size());
+      plan.blocks.push_back({bytes[lifetimes[i].buffer], blocks[i].first_step, blocks[i].last_step, {}});
+    } else {
+      order.push_back(static_cast<int>(i));
+    }
+  }
   std::stable_sort(order.begin(), order.end(),
                    [&](int a, int b) { return bytes[blocks[a].buffer] > bytes[blocks[b].buffer]; });
 
@@ -64,8 +73,27 @@ MemoryPlan plan_arena(std::span<const Lifetime> lifetimes, std::span<const int64
     block_offset[i] = offset;
     plan.arena_bytes = std::max(plan.arena_bytes, mine.end);
   }
-  for (size_t i = 0; i < lifetimes.size(); ++i) plan.offsets[lifetimes[i].buffer] = block_offset[block[i]];
+  for (size_t i = 0; i < lifetimes.size(); ++i) {
+    if (const int mine = own[block[i]]; mine >= 0)
+      plan.blocks[mine].buffers.push_back(lifetimes[i].buffer);
+    else
+      plan.offsets[lifetimes[i].buffer] = block_offset[block[i]];
+  }
+  std::ranges::stable_sort(plan.blocks, {}, &MemoryPlan::Block::first_step);
+  plan.ends.resize(plan.blocks.size());
+  std::iota(plan.ends.begin(), plan.ends.end(), 0);
+  std::ranges::stable_sort(plan.ends, {}, [&](int i) { return plan.blocks[i].last_step; });
   return plan;
+}
+
+int64_t MemoryPlan::peak_bytes() const {
+  int64_t alive = 0, peak = 0;
+  auto end = ends.begin();
+  for (const Block& block : blocks) {
+    for (; blocks[*end].last_step < block.first_step; ++end) alive -= blocks[*end].bytes;
+    peak = std::max(peak, alive += block.bytes);
+  }
+  return arena_bytes + peak;
 }
 
 std::vector<Lifetime> lifetimes(std::span<const BufferInfo> buffers,

@@ -21,6 +21,7 @@ from .decompose import Decompositions
 from .errors import GraphFallback
 from .importer import import_graph
 from .options import Options
+from .partition import partition
 from .warm_start import CompiledCode, EagerCode
 
 log = logging.getLogger("ipex")
@@ -40,7 +41,7 @@ def ipex(
 ) -> Callable:
     """Dynamo calls this with an FX graph; the result runs it compiled."""
     settings = Options.parse(options, mode)
-    partition = {"partition_fn": compat.min_cut_partition()} if settings.recompute else {}
+    partitioner = {"partition_fn": partition} if settings.recompute else {}
     cached = warm_start.enabled()
     compiler = partial(compat.cacheable_compiler, CompiledCode) if cached else lambda function: function
     with _compile_lock:
@@ -50,7 +51,7 @@ def ipex(
             inference_compiler=compiler(partial(_compile, kind="inference", options=settings)),
             decompositions=Decompositions(),
             keep_inference_input_mutations=True,
-            **partition,
+            **partitioner,
         )
         with compat.autograd_cache(warm_start.cache_tag(settings)) if cached else contextlib.nullcontext():
             warm_start.direct_codes.clear()

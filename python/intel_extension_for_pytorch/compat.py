@@ -14,10 +14,12 @@ import math
 import os
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
 import torch
+from torch.utils.checkpoint import CheckpointPolicy
 
 # ---- decompositions ----
 
@@ -74,11 +76,56 @@ def aot_backend(**kwargs: Any) -> Callable:
     return aot_autograd(**kwargs)
 
 
-def min_cut_partition() -> Callable:
-    """The partitioner that recomputes cheap values in the backward pass instead of saving them."""
-    from torch._functorch.partitioners import min_cut_rematerialization_partition
+@dataclass(frozen=True)
+class Cut:
+    """Which values of a graph of both passes the minimal cut between them saves, and what it knows of a node."""
 
-    return min_cut_rematerialization_partition
+    saved: list[torch.fx.Node]
+    in_forward: Callable[[torch.fx.Node], bool]  # whether the forward pass computes it
+    is_static: Callable[[torch.fx.Node], bool]  # a parameter or buffer
+    written: frozenset[torch.fx.Node]  # arguments that the graph changes: the backward pass finds them changed
+
+    def must_save(self, node: torch.fx.Node) -> bool:
+        """Whether the user said so (torch.utils.checkpoint's policies)."""
+        return node.meta.get("recompute") in (CheckpointPolicy.MUST_SAVE, CheckpointPolicy.PREFER_SAVE)
+
+
+def _written_arguments(graph: torch.fx.Graph) -> frozenset[torch.fx.Node]:
+    """Placeholders that a graph of both passes writes to, itself or by returning what AOTAutograd copies into them."""
+    from torch._functorch._aot_autograd.descriptors import InputMutationAOTOutput
+
+    (output,) = graph.find_nodes(op="output")
+    copied = [d.mutated_input for d in output.meta.get("desc", ()) if isinstance(d, InputMutationAOTOutput)]
+    written = {node for node in graph.find_nodes(op="placeholder") if node.meta.get("desc") in copied}
+    for node in graph.nodes:
+        if isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable:
+            written.update(argument for argument in node.all_input_nodes if argument.op == "placeholder")
+    return frozenset(written)
+
+
+def min_cut_partition(review: Callable[[torch.fx.Graph, Cut], list[torch.fx.Node]]) -> Callable:
+    """The partitioner that recomputes cheap values in the backward pass instead of saving them. `review` gets what it
+    would save, may change the graph, and returns what to save."""
+    from torch._functorch import partitioners
+
+    choose = partitioners.choose_saved_values_set
+
+    def reviewed(graph: torch.fx.Graph, info: Any, **budget: Any) -> list[torch.fx.Node]:
+        saved, statics = choose(graph, info, **budget), info.static_lifetime_input_nodes
+        return review(graph, Cut(saved, info.is_required_fw, statics.__contains__, _written_arguments(graph)))
+
+    def partition(*args: Any, **kwargs: Any) -> tuple[torch.fx.GraphModule, torch.fx.GraphModule]:
+        with mock.patch.object(partitioners, "choose_saved_values_set", reviewed):
+            return partitioners.min_cut_rematerialization_partition(*args, **kwargs)
+
+    return partition
+
+
+def bytes_of(node: torch.fx.Node) -> int:
+    """Of a traced tensor; a symbolic size counts as it was in the example."""
+    from torch._functorch import partitioners
+
+    return partitioners._size_of(node)
 
 
 def forward_metadata() -> Any:

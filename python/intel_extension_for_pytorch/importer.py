@@ -366,7 +366,7 @@ class Importer:
         layout = None
         if visible or self.symbols.hints:
             seen, layout = self.symbols.dims(traced.stride()), self.symbols.strides(traced.stride())
-            repeated = [d for d, s in enumerate(layout) if s == 0 and value.shape[d] != 1]
+            repeated = [d for d, s in enumerate(layout) if s == 0 and value.shape[d] not in (0, 1)]
             if 1 in value.shape or repeated or seen != layout:
                 sizes, strides = value.shape, seen
             if repeated:

@@ -93,6 +93,32 @@ TEST(ExecutableRun, StepsInOrderOverTemporaries) {
   EXPECT_GE(plan.arena_bytes, 128) << "t and u are both alive in step 1";
 }
 
+TEST(ExecutableRun, LargeTemporariesLiveFromTheirFirstStepToTheirLast) {
+  constexpr size_t kLarge = size_t{8} << 20;
+  CachingAllocator& allocator = CachingAllocator::instance();
+  const size_t before = allocator.live_bytes();
+  for (const bool fails : {false, true}) {
+    Builder b;
+    const int x = b.input(), y = b.output();
+    const int t = b.temporary(0, 1, kLarge), u = b.temporary(1, 2, kLarge), v = b.temporary(2, 3, kLarge);
+    std::vector<size_t> alive;
+    for (const auto& [from, to] : {std::pair{x, t}, {t, u}, {u, v}, {v, y}})
+      b.step({from}, {to}, [&, from = from, to = to](RunContext& c) {
+        if (to == y && fails) throw UserError("of the last step");
+        number(c, to) = number(c, from) + 1;
+        alive.push_back((allocator.live_bytes() - before) / kLarge);
+      });
+    const Executable executable = b.build();
+    EXPECT_EQ(executable.plan({}).arena_bytes, 0);
+    if (fails)
+      EXPECT_THROW(run(executable, {4}), UserError);
+    else
+      EXPECT_EQ(run(executable, {4}), 8);
+    EXPECT_EQ(std::vector(alive.begin(), alive.begin() + 3), (std::vector<size_t>{1, 2, 2}));
+    EXPECT_EQ(allocator.live_bytes(), before);
+  }
+}
+
 // Notes what a run asks for and gives back, and where in the order of its steps.
 class NotedMemory final : public RunMemory {
  public:

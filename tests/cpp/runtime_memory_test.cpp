@@ -211,6 +211,23 @@ TEST(PlanArena, ReusesMemoryOfTheDead) {
   EXPECT_NE(plan.offsets[0], plan.offsets[1]);
 }
 
+TEST(PlanArena, BlocksOfTheirOwn) {
+  // The second takes the first over in place; the last is small.
+  const std::vector<Lifetime> lives = {{0, 0, 1}, {1, 1, 3, 0}, {2, 2, 5}, {3, 4, 6}, {4, 4, 6}};
+  const std::vector<int64_t> bytes = {4096, 4096, 8192, 6144, 512};
+  const MemoryPlan plan =
+      plan_arena(lives, bytes, 5, [&](const Lifetime& life) { return bytes[life.buffer] >= 4096; });
+  EXPECT_EQ(plan.offsets, (std::vector<int64_t>{-1, -1, -1, -1, 0}));
+  EXPECT_EQ(plan.arena_bytes, 512);
+  ASSERT_EQ(plan.blocks.size(), 3u);
+  EXPECT_EQ(plan.blocks[0].buffers, (std::vector<int>{0, 1}));
+  EXPECT_EQ(plan.blocks[0].first_step, 0);
+  EXPECT_EQ(plan.blocks[0].last_step, 3);
+  EXPECT_EQ(plan.blocks[1].bytes, 8192);
+  EXPECT_EQ(plan.ends, (std::vector<int>{0, 1, 2}));
+  EXPECT_EQ(plan.peak_bytes(), 512 + 8192 + 6144) << "the first is gone when the last comes";
+}
+
 TEST(PlanArena, FillsGaps) {
   // A small one fits between two large ones that outlive a third.
   const std::vector<Lifetime> lives = {{0, 0, 9}, {1, 0, 1}, {2, 0, 9}, {3, 2, 9}};

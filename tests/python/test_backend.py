@@ -124,6 +124,13 @@ def test_zero_dimensional_values(compiled, strict):
         assert_same(ours, eager)
 
 
+def test_expansion_to_nothing(compiled, strict, monkeypatch):
+    """A dimension of no elements is not one that is repeated, though its stride is 0 too."""
+    monkeypatch.setenv("IPEX_VERIFY", "1")
+    x = torch.randn(1, 8)
+    assert_same(compiled(lambda x: x.expand(0, -1))(x), x.expand(0, -1))
+
+
 # ---- mutation and aliasing ----
 
 

@@ -1,0 +1,208 @@
+"""What a forward pass keeps for its backward pass: not what is cheap to have again from the rest."""
+
+import copy
+
+import pytest
+import torch
+from comparison import relative_error
+from torch import nn
+
+pytestmark = pytest.mark.needs_ipex
+MB = 1 << 20
+KEEP = {"recompute": False}
+
+
+class Residual(nn.Module):
+    """Two blocks: each sum is the next one's argument, so that a chain of recomputed ones must end somewhere."""
+
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList(
+            nn.Sequential(nn.Conv2d(32, 32, 3, padding=1, bias=False), nn.BatchNorm2d(32), nn.ReLU(),
+                          nn.Conv2d(32, 32, 1, bias=False), nn.BatchNorm2d(32))
+            for _ in range(4)
+        )  # fmt: skip
+        self.head = nn.Conv2d(32, 16, 1)
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = torch.relu(x + block(x))
+        return self.head(x)
+
+
+class Gated(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.gate, self.up = nn.RMSNorm(256), nn.Linear(256, 1024), nn.Linear(256, 1024)
+        self.down = nn.Linear(1024, 256)
+
+    def forward(self, x):
+        x = self.norm(x)
+        return self.down(torch.nn.functional.silu(self.gate(x)) * self.up(x))
+
+
+def tokens():
+    return torch.randn(4, 512, 256)
+
+
+def images():
+    return torch.randn(8, 32, 48, 48)
+
+
+def convolved(*layers):
+    """Convolutions around these; none with a bias in front of a norm, whose gradient would be nothing but rounding."""
+    return nn.Sequential(nn.Conv2d(32, 64, 3, bias=False), *layers, nn.Conv2d(64, 64, 1))
+
+
+# A module, its input, and the MB (fp32) that are saved less than without recomputation.
+CASES = {
+    "layer norm, GELU": (
+        lambda: nn.Sequential(nn.LayerNorm(256), nn.Linear(256, 1024), nn.GELU(), nn.Linear(1024, 256)), tokens, 10,
+    ),
+    "GELU by tanh": (lambda: nn.Sequential(nn.Linear(256, 1024), nn.GELU("tanh"), nn.Linear(1024, 256)), tokens, 8),
+    "gated SiLU": (Gated, tokens, 8),
+    "batch norm, ReLU": (lambda: convolved(nn.BatchNorm2d(64), nn.ReLU()), images, 4),
+    "batch norm without weights": (lambda: convolved(nn.BatchNorm2d(64, affine=False), nn.SiLU()), images, 4),
+    "group norm": (lambda: convolved(nn.GroupNorm(8, 64), nn.SiLU()), images, 4),
+    "residual": (Residual, images, 12),
+    "max pool": (lambda: convolved(nn.BatchNorm2d(64), nn.ReLU(), nn.MaxPool2d(3, 2, 1)), images, 5.4),
+}  # fmt: skip
+
+
+def saved_by(result):
+    """The tensors that the graph of `result` holds, memory shared among them once."""
+    held = {t.untyped_storage().data_ptr(): t for t in result.grad_fn.saved_tensors if not isinstance(t, nn.Parameter)}
+    return list(held.values())
+
+
+def bytes_of(tensors):
+    return sum(t.untyped_storage().nbytes() for t in tensors)
+
+
+def trained(model, run, x, gradient):
+    """Result, what its graph holds, and all gradients and buffers."""
+    x = x.detach().clone().requires_grad_(True)
+    y = run(x)
+    held = saved_by(y) if run is not model else []
+    y.backward(gradient.to(y.dtype))
+    return y, held, [y.detach(), x.grad, *(p.grad for p in model.parameters()), *model.buffers()]
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
+def test_cheap_values_are_not_saved(name, precision, dynamic, compiled, strict):
+    make, given, less = CASES[name]
+    model, x = make().train(), given()
+    models = [copy.deepcopy(model) for _ in range(4)]
+    wide, eager, kept, ours = models
+    gradient = torch.randn_like(model(x))
+    reference = trained(wide.double(), wide, x.double(), gradient.double())[2]
+    with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"):
+        expected = trained(eager, eager, x, gradient)[2]
+        _, saves_all, all_found = trained(kept, compiled(kept, dynamic=dynamic, options=KEEP), x, gradient)
+        _, saves, found = trained(ours, compiled(ours, dynamic=dynamic), x, gradient)
+    # Where rounding puts an element on the other side of ReLU's edge it does so with and without recomputation.
+    for mine, saved, theirs, exact in zip(found, all_found, expected, reference, strict=True):
+        allowed = max(relative_error(saved, exact), relative_error(theirs, exact))
+        assert relative_error(mine, exact) < max(5e-6, 1.1 * allowed)
+    less = less * MB / (2 if precision == "bf16" else 1)
+    assert bytes_of(saves) <= bytes_of(saves_all) - less, [(t.dtype, tuple(t.shape)) for t in saves]
+
+
+@pytest.mark.parametrize(("side", "dtype"), [(16, torch.uint8), (24, torch.int16), (184, torch.int32)])
+def test_positions_of_maxima_are_narrow(side, dtype, compiled, strict):
+    x = torch.randn(2, 3, side, side, requires_grad=True)
+    pool = nn.MaxPool2d(3, 2)
+    y = compiled(lambda x: pool(x * 2))(x)
+    assert [t.dtype for t in saved_by(y) if not t.is_floating_point()] == [dtype]
+    y.square().sum().backward()
+    found, x.grad = x.grad, None
+    pool(x * 2).square().sum().backward()
+    assert torch.equal(found, x.grad)
+
+
+def test_positions_that_the_user_asks_for_stay_whole(compiled, strict):
+    x = torch.randn(2, 3, 24, 24, requires_grad=True)
+    y, positions = compiled(lambda x: nn.functional.max_pool2d(x * 2, 3, return_indices=True))(x)
+    expected, at = nn.functional.max_pool2d(x * 2, 3, return_indices=True)
+    assert positions.dtype is torch.int64 and torch.equal(positions, at)
+    y.sum().backward()
+    found, x.grad = x.grad, None
+    expected.sum().backward()
+    assert torch.equal(found, x.grad)
+
+
+def test_results_and_what_checkpoint_keeps_stay_saved(compiled, strict):
+    """What the user has is in memory anyway; what a policy of torch.utils.checkpoint keeps is kept."""
+    from functools import partial
+
+    from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
+
+    first, second = nn.Linear(256, 1024), nn.Linear(1024, 256)
+
+    def shows(x):
+        hidden = nn.functional.gelu(first(x))
+        return second(hidden), hidden
+
+    def keeps(x):
+        def policy(context, op, *arguments, **named):
+            kept = op in (torch.ops.aten.gelu.default, torch.ops.aten.addmm.default)
+            return CheckpointPolicy.MUST_SAVE if kept else CheckpointPolicy.PREFER_RECOMPUTE
+
+        inner = lambda x: second(nn.functional.gelu(first(x)))  # noqa: E731
+        context = partial(create_selective_checkpoint_contexts, policy)
+        return (checkpoint(inner, x, use_reentrant=False, context_fn=context),)
+
+    for function in (shows, keeps):
+        x = torch.randn(1024, 256, requires_grad=True)
+        saved = saved_by(compiled(function)(x)[0])
+        assert [t.numel() for t in saved].count(1024 * 1024) == 2, function.__name__
+
+
+class Shifted(nn.Module):
+    """Changes a buffer behind its last use: the backward pass finds it changed."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(256, 1024), nn.Linear(1024, 256)
+        self.register_buffer("shift", torch.zeros(1024))
+
+    def forward(self, x):
+        y = nn.functional.gelu(self.first(x)) + self.shift
+        self.shift.add_(1.0)
+        return self.second(y)
+
+
+def test_what_the_graph_changes_is_not_read_again(compiled, strict):
+    eager = Shifted()
+    ours = copy.deepcopy(eager)
+    run, x = compiled(ours), torch.randn(1024, 256)
+    for _ in range(3):
+        for model, call in ((eager, eager), (ours, run)):
+            model.zero_grad()
+            call(x).square().sum().backward()
+        assert torch.equal(ours.shift, eager.shift)
+        for found, expected in zip(ours.parameters(), eager.parameters(), strict=True):
+            assert relative_error(found.grad, expected.grad) < 5e-6
+
+
+def test_large_temporaries_take_the_memory_of_what_was_saved(compiled, strict):
+    """The peak of a backward pass: what the forward pass saved and the gradients, not all temporaries beside it."""
+    from intel_extension_for_pytorch import _C
+
+    layers = [layer for _ in range(6) for layer in (nn.Linear(512, 512), nn.Tanh())]
+    run = compiled(nn.Sequential(*layers))
+    x = torch.randn(8192, 512, requires_grad=True)  # 16 MB
+    for _ in range(2):
+        y = run(x)
+        held = _C.memory()["live_bytes"]
+        y.sum().backward()
+        del y
+        x.grad = None
+    _C.trim_memory()
+    start = _C.memory()["live_bytes"] + _C.memory()["cached_bytes"]
+    y = run(x)
+    y.sum().backward()
+    peak = _C.memory()["live_bytes"] + _C.memory()["cached_bytes"] - start  # what was ever taken stays cached
+    assert peak < held - start + 50 * MB
