@@ -445,12 +445,15 @@ def _reduction_rule(target: Any, row: Any) -> Rule:
             x = im.cast(x, dtype)
         elif integers_widen and not x.dtype.is_floating_point:
             x = im.cast(x, torch.int64)
-        if not _accepts(row, x.dtype):
+        taken = row
+        if integers_widen and x.dtype is torch.bool:
+            taken = _tables()[1]["any" if row.name == "sum" else "all"]
+        if not _accepts(taken, x.dtype):
             raise Unsupported(f"reduce.{row.name} has no {x.dtype} form")
         correction = given.get("correction")
         if correction is None:
             correction = float(given["unbiased"]) if given.get("unbiased") is not None else 1.0
-        return reduce(im, node, row, x, given.get("dim"), given.get("keepdim", False), float(correction))
+        return reduce(im, node, taken, x, given.get("dim"), given.get("keepdim", False), float(correction))
 
     return import_reduction
 

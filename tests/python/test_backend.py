@@ -124,6 +124,26 @@ def test_zero_dimensional_values(compiled, strict):
         assert_same(ours, eager)
 
 
+def test_sums_and_products_as_bool(compiled, strict):
+    """`dtype=torch.bool` asks whether any element, or every one, is not zero."""
+
+    def reduced(x):
+        return (
+            x.sum(dtype=torch.bool),
+            x.sum(0, dtype=torch.bool),
+            x.prod(dtype=torch.bool),
+            x.prod(1, dtype=torch.bool),
+        )
+
+    for x in (
+        torch.tensor([[1.0, 0, 2], [3, 4, 5]]),
+        torch.tensor([[True, False]]),
+        torch.zeros(2, 3, dtype=torch.int32),
+    ):
+        for ours, eager in zip(compiled(reduced)(x), reduced(x), strict=True):
+            assert ours.dtype == eager.dtype and torch.equal(ours, eager)
+
+
 def test_expansion_to_nothing(compiled, strict, monkeypatch):
     """A dimension of no elements is not one that is repeated, though its stride is 0 too."""
     monkeypatch.setenv("IPEX_VERIFY", "1")
