@@ -97,10 +97,14 @@ def _written_arguments(graph: torch.fx.Graph) -> frozenset[torch.fx.Node]:
     (output,) = graph.find_nodes(op="output")
     copied = [d.mutated_input for d in output.meta.get("desc", ()) if isinstance(d, InputMutationAOTOutput)]
     written = {node for node in graph.find_nodes(op="placeholder") if node.meta.get("desc") in copied}
-    for node in graph.nodes:
-        if isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable:
-            written.update(argument for argument in node.all_input_nodes if argument.op == "placeholder")
+    for node in filter(writes, graph.nodes):
+        written.update(argument for argument in node.all_input_nodes if argument.op == "placeholder")
     return frozenset(written)
+
+
+def writes(node: torch.fx.Node) -> bool:
+    """Whether an op changes an argument of its."""
+    return isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
 
 
 def min_cut_partition(review: Callable[[torch.fx.Graph, Cut], list[torch.fx.Node]]) -> Callable:

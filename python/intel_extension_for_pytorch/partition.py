@@ -24,6 +24,7 @@ aten = torch.ops.aten
 _LEAST_BYTES = 1 << 20  # smaller values stay saved: their memory is nothing, a kernel for them is something
 _MOST_OPS = 12  # in what makes a value again
 _MOST_READ = 3  # bytes read for each byte of it
+_MOST_COPIED = 1 << 16  # bytes of a parameter that nothing else saves: a norm's bias
 
 _VIEWS = frozenset((
     "alias", "_unsafe_view", "expand", "permute", "reshape", "select", "slice", "squeeze", "t", "transpose",
@@ -62,7 +63,20 @@ def _review(graph: fx.Graph, cut: compat.Cut) -> list[fx.Node]:
             norms.update(dict.fromkeys(recipe.norms))
     for norm in norms:
         _normalise_by_statistics(graph, norm)
-    return [_narrowed(graph, value, cut) for value in saved]
+    # Arguments that the graph changes, and parameters that eager PyTorch would let the user change before the backward
+    # pass, are saved as they were.
+    changeable = (cut.written & saved.keys()) | (saved.keys() - set(cut.saved))
+    return [_copied(graph, v) if v in changeable else _narrowed(graph, v, cut) for v in saved]
+
+
+def _copied(graph: fx.Graph, argument: fx.Node) -> fx.Node:
+    """A copy of an argument, which both passes read instead."""
+    users = [user for user in argument.users if user.op != "output" and not compat.writes(user)]
+    with graph.inserting_before(next(node for node in graph.nodes if node.op != "placeholder")):
+        copy = _node(graph, argument.meta["val"], aten.clone.default, argument)
+    for user in users:
+        user.replace_input_with(argument, copy)
+    return copy
 
 
 # ---- what a value is made of ----
@@ -72,7 +86,7 @@ def _review(graph: fx.Graph, cut: compat.Cut) -> list[fx.Node]:
 class _Recipe:
     """What makes a value again."""
 
-    leaves: dict[fx.Node, None] = field(default_factory=dict)  # saved values and parameters
+    leaves: dict[fx.Node, None] = field(default_factory=dict)  # saved values and small parameters
     ops: set[fx.Node] = field(default_factory=set)
     norms: dict[fx.Node, None] = field(default_factory=dict)  # of which it takes the result
 
@@ -90,7 +104,7 @@ def _recipe_of(value: fx.Node, saved: Iterable[fx.Node], cut: compat.Cut) -> _Re
         seen.add(node)
         if node in cut.written:
             return None
-        if node in saved or (node.op == "placeholder" and cut.is_static(node)):
+        if node in saved or (cut.is_static(node) and compat.bytes_of(node) <= _MOST_COPIED):
             recipe.leaves[node] = None
             continue
         kind = _base_name(node)
@@ -127,8 +141,17 @@ def _is_large_tensor(node: fx.Node) -> bool:
 
 
 def _is_result(node: fx.Node) -> bool:
-    """Of the whole graph: in memory whether it is saved or not."""
-    return any(user.op == "output" for user in node.users)
+    """Whether its memory is that of a result of the whole graph: there whether it is saved or not."""
+    while _base_name(node) in _VIEWS:
+        node = node.args[0]
+    waiting = [node]
+    while waiting:
+        for user in waiting.pop().users:
+            if user.op == "output":
+                return True
+            if _base_name(user) in _VIEWS:
+                waiting.append(user)
+    return False
 
 
 # ---- norms ----
@@ -140,8 +163,11 @@ def _is_normalised(node: fx.Node) -> bool:
         return False
     norm = node.args[0]
     training = _base_name(norm) == "native_layer_norm" or norm.args[5]
-    precision = torch.promote_types(node.meta["val"].dtype, torch.float32)
-    return training and norm.meta["val"][1].dtype is precision and len(_statistics_of(norm)) == 2
+    y, x = node.meta["val"], norm.args[0].meta["val"]
+    precision = torch.promote_types(y.dtype, torch.float32)
+    # Arithmetic keeps the strides of x. Symbolic ones are compared as they are written: no guard.
+    same_layout = [str(s) for s in x.stride()] == [str(s) for s in y.stride()]
+    return training and same_layout and norm.meta["val"][1].dtype is precision and len(_statistics_of(norm)) == 2
 
 
 def _keep_statistics_wide(norm: fx.Node) -> None:
@@ -241,9 +267,9 @@ def _is_position_of_maximum(node: fx.Node) -> bool:
 
 
 def _node(graph: fx.Graph, traced: torch.Tensor, target: Callable, *args: Any, **kwargs: Any) -> fx.Node:
-    """A call whose result is like `traced`."""
+    """A call whose result is like `traced`, in memory of its own."""
     node = graph.call_function(target, args, kwargs)
-    node.meta["val"] = traced
+    node.meta["val"] = traced.clone()
     return node
 
 
