@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -91,11 +91,10 @@ class _Recipe:
     norms: dict[fx.Node, None] = field(default_factory=dict)  # of which it takes the result
 
 
-def _recipe_of(value: fx.Node, saved: Iterable[fx.Node], cut: compat.Cut) -> _Recipe | None:
+def _recipe_of(value: fx.Node, saved: set[fx.Node], cut: compat.Cut) -> _Recipe | None:
     """How to make `value` of saved values and parameters by few cheap ops; None where that is not possible, or would
     read parameters alone (their casts and transposes are computed once)."""
     recipe = _Recipe()
-    saved = set(saved)
     waiting, seen = [value], set()
     while waiting:
         node = waiting.pop()
