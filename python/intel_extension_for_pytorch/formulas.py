@@ -57,6 +57,17 @@ def _linspace(
     return torch.where(index < steps // 2, before_middle, after_middle).to(dtype)
 
 
+@formula(aten.eye.m)
+def _eye(n: int, m: int, *, dtype: torch.dtype | None = None, **options: Any) -> Tensor:
+    """PyTorch's own compares indices in the narrowest unsigned type, of which ATen has no range."""
+    return (torch.arange(n)[:, None] == torch.arange(m)).to(dtype or torch.get_default_dtype())
+
+
+@formula(aten.eye.default)
+def _square_eye(n: int, **options: Any) -> Tensor:
+    return _eye(n, n, **options)
+
+
 @formula(aten.roll.default)
 def _roll(x: Tensor, shifts: list[int], dims: list[int] = ()) -> Tensor:
     """Of an image in channels_last, whose memory format ATen keeps and tracing would not; the rest has a rule."""

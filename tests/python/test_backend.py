@@ -144,6 +144,17 @@ def test_sums_and_products_as_bool(compiled, strict):
             assert ours.dtype == eager.dtype and torch.equal(ours, eager)
 
 
+def test_identity_matrices(compiled, strict):
+    """Large ones too: indices of 256 and more are no bytes."""
+
+    def function(x):
+        return x @ torch.eye(300), torch.eye(300, 7, dtype=torch.int32), torch.eye(3, dtype=torch.bool), torch.eye(0)
+
+    x = torch.randn(4, 300)
+    for ours, eager in zip(compiled(function)(x), function(x), strict=True):
+        assert_same(ours, eager)
+
+
 def test_expansion_to_nothing(compiled, strict, monkeypatch):
     """A dimension of no elements is not one that is repeated, though its stride is 0 too."""
     monkeypatch.setenv("IPEX_VERIFY", "1")
