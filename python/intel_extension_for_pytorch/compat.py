@@ -103,7 +103,7 @@ def _written_arguments(graph: torch.fx.Graph) -> frozenset[torch.fx.Node]:
 
 
 def writes(node: torch.fx.Node) -> bool:
-    """Whether an op changes an argument of its."""
+    """Whether the op changes one of its arguments."""
     return isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
 
 

@@ -127,6 +127,7 @@ def _recipe_of(value: fx.Node, saved: set[fx.Node], cut: compat.Cut) -> _Recipe 
 
 
 def _base_name(node: fx.Node) -> str:
+    """Of an ATen op, without overload. Other libraries stay in their ops' names, which are none of those above."""
     target = node.target
     return target._schema.name.removeprefix("aten::") if isinstance(target, torch._ops.OpOverload) else ""
 
@@ -210,7 +211,6 @@ def _normalise_by_statistics(graph: fx.Graph, norm: fx.Node) -> None:
     wide, narrow = mean.meta["val"].dtype, result.meta["val"].dtype
     of_layer = _base_name(norm) == "native_layer_norm"
     by_channel = [-1, *[1] * (result.meta["val"].dim() - 2)]
-
     seen = None if of_layer else mean.meta["val"].view(by_channel)
 
     def aligned(parameter: fx.Node) -> fx.Node:
