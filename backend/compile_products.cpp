@@ -7,6 +7,7 @@
 #include "backend/measured_products.h"
 #include "backend/step_info.h"
 #include "codegen/loop/simplify.h"
+#include "codegen/product_tile.h"
 
 namespace ipex::graph {
 namespace {
@@ -70,9 +71,9 @@ bool Compiler::multiplies_small(int32_t n) const {
 // Products that our kernels compute as fast as the library does on packed weights, without a second copy of
 // them in memory.
 //
-// Many rows of f32 on AVX2, by block_products. Zen 3, 768 x 3072, GFLOP/s of ours and of the library on
-// packed weights: 16 rows 106 and 116, 32 rows 145 and 143, 96 rows 179 and 161; on weights as they are, 1024
-// rows 185 and 182; where their columns lie side by side, 256 rows 175 and 90, 1024 rows 180 and 183.
+// Many rows of f32, by block_products (blocks_best). On weights as they are, GFLOP/s of ours and of the
+// library: Zen 3, 1024 rows 185 and 182, where their columns lie side by side, 256 rows 175 and 90, 1024 rows
+// 180 and 183; Zen 4, 788 rows 218 and 201, 1024 rows 211 and 209, columns side by side 204 and 178.
 //
 // One row by weights that together no cache holds, as they come at the pace of memory: each thread reads one
 // stream, of which Zen 4 makes twice the bandwidth of the library's several.
@@ -80,7 +81,7 @@ bool Compiler::multiplies_small(int32_t n) const {
 // One row of bf16 by weights whose columns are contiguous, which pair_products multiplies: from caches 1.1 to
 // 1.5 times the library's pace (by weights whose rows are contiguous 0.6).
 bool Compiler::multiplies_best(int32_t n) const {
-  constexpr int64_t kWidth = 32, kLeastRows = 32, kMostRows = 512, kCached = 64 << 20;
+  constexpr int64_t kWidth = 32, kMostRows = 512, kCached = 64 << 20;
   const Node& node = g_.nodes[n];
   if (multiplies_pairs(n)) return true;
   if (node.op != Op::kMatMul) return false;
@@ -94,8 +95,10 @@ bool Compiler::multiplies_best(int32_t n) const {
   const auto steps_by_one = [&](int k, size_t dim) {
     return known(layout_of(node.operands[k]).strides[dim]) == 1;
   };
-  if (options_.target.isa == Isa::kAvx2 && dtype == Dtype::kF32 && known(a[0]) >= kLeastRows)
-    return steps_by_one(0, 1) && (is_static || known(a[0]) < kMostRows || steps_by_one(1, 0));
+  const Isa isa = options_.target.isa;
+  if (dtype == Dtype::kF32 && loop::blocks_best(isa, known(a[0]), known(b[0]), known(b[1])))
+    return steps_by_one(0, 1) &&
+           (isa != Isa::kAvx2 || is_static || known(a[0]) < kMostRows || steps_by_one(1, 0));
   if (!is_static) return false;
   const bool one_row = known(a[0]) == 1, streams = weight_bytes_ > kCached;
   if (dtype == Dtype::kBF16)

@@ -18,6 +18,9 @@ inline constexpr int64_t kPairVectors = 4;  // most of a tile of pairs, which bl
 int64_t tile_rows(const Target& target);
 
 inline constexpr int64_t kGrainTerms = 128 << 10;  // multiply-adds worth waking a thread for
+// Whether block_products is as fast as the library on packed weights, for f32 whose rows lie as it wants
+// them.
+bool blocks_best(Isa isa, int64_t rows, int64_t terms, int64_t columns);
 // Rows that lie so many bytes apart share a few sets of L1 and drive each other out: they are better copied.
 bool rows_crowd_cache(int64_t bytes_apart);
 

@@ -7,6 +7,7 @@
 #include "backend/graph/constants.h"
 #include "backend/passes/passes.h"
 #include "codegen/loop/simplify.h"
+#include "codegen/product_tile.h"
 #include "kernels/library.h"
 
 namespace ipex::graph {
@@ -221,11 +222,12 @@ class LibraryFuser {
 
   // Products that are mostly kernels in the end (Compiler::multiplies_best), where any epilogue is free.
   bool is_for_a_kernel(const Node& fused) const {
-    constexpr int64_t kLeastRows = 32, kLeastTerms = 64;
-    const Type& a = new_.type(fused.operands[0]);
-    return isa_ == Isa::kAvx2 && fused.op == Op::kMatMul && a.dtype == Dtype::kF32 && a.shape.size() == 2 &&
-           as_const_int(a.shape[0]).value_or(0) >= kLeastRows &&
-           as_const_int(a.shape[1]).value_or(0) >= kLeastTerms;
+    constexpr int64_t kLeastTerms = 64;
+    const Type &a = new_.type(fused.operands[0]), &b = new_.type(fused.operands[1]);
+    if (fused.op != Op::kMatMul || a.dtype != Dtype::kF32 || a.shape.size() != 2) return false;
+    const auto known = [](const Dim& dim) { return as_const_int(dim).value_or(0); };
+    return known(a.shape[1]) >= kLeastTerms &&
+           loop::blocks_best(isa_, known(a.shape[0]), known(b.shape[0]), known(b.shape[1]));
   }
 
   // Adds the pointwise op to the library node as a post-op.

@@ -113,6 +113,25 @@ class ProductBlocker {
     std::string sums, packed;
   };
 
+  // The fewest, or more where threads would wait for each other, though each block packs its panels anew.
+  Expr blocks_of_rows(const Product& p, const Sizes& most, int64_t column_blocks) const {
+    constexpr int64_t kPackedRows = 16;  // packing takes as long as so many rows of products
+    const auto count = [](int64_t n, int64_t step) { return (n + step - 1) / step; };
+    const auto rows = extent(p.rows());
+    if (!rows) return simplify(ceildiv(p.rows().end - p.rows().begin, index_const(most.rows)));
+    int64_t others = column_blocks;
+    for (size_t level = 0; level < p.levels.size(); ++level)
+      if (level != p.row && level != p.column) others *= extent(p.levels[level]).value_or(target_.threads);
+    const auto time = [&](int64_t blocks) {
+      return count(blocks * others, target_.threads) * (count(*rows, blocks) + kPackedRows);
+    };
+    int64_t best = count(*rows, most.rows);
+    for (int64_t blocks = best + 1; blocks <= std::min(*rows / most.tile_rows, best * target_.threads);
+         ++blocks)
+      if (time(blocks) < time(best)) best = blocks;
+    return index_const(best);
+  }
+
   static Expr min(Expr a, Expr b) { return make_apply(ScalarOp::min_, {std::move(a), std::move(b)}); }
 
   For blocked(const Product& p) {
@@ -131,7 +150,7 @@ class ProductBlocker {
 
     // Blocks of rows are alike, so that threads that share them out finish together.
     const Expr row_count = simplify(rows.end - rows.begin);
-    const Expr row_blocks = simplify(ceildiv(row_count, index_const(most.rows)));
+    const Expr row_blocks = blocks_of_rows(p, most, column_blocks);
     const Expr tile = index_const(s.tile);
     s.block_rows = simplify(ceildiv(ceildiv(row_count, row_blocks), tile) * tile);
 

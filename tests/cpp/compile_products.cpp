@@ -56,33 +56,36 @@ TEST_P(Products, StreamedWeightsHaveNoCopy) {
   EXPECT_EQ(library_steps(product(GetParam(), "f32", 16, {4096, 8192})), 1) << "several rows";
 }
 
-TEST_P(Products, ManyRowsOfNumbersOnAvx2) {
-  const int there = GetParam() == Isa::kAvx2 ? 0 : 1;
-  const CompiledGraph many = product(GetParam(), "f32", 128, {256, 256});
-  EXPECT_EQ(library_steps(many), there);
-  EXPECT_EQ(hoisted_steps(many), 0);
-  EXPECT_EQ(library_steps(product(GetParam(), "f32", 32, {256, 256})), there);
-  EXPECT_EQ(library_steps(product(GetParam(), "f32", 31, {256, 256})), 1) << "several rows";
+TEST_P(Products, ManyRowsOfNumbers) {
+  const int least = GetParam() == Isa::kAvx2 ? 32 : 128;
+  for (const int rows : {least, 512}) {
+    const CompiledGraph many = product(GetParam(), "f32", rows, {512, 320});
+    EXPECT_EQ(library_steps(many), 0);
+    EXPECT_EQ(hoisted_steps(many), 0);
+  }
+  EXPECT_EQ(library_steps(product(GetParam(), "f32", least - 1, {512, 320})), 1) << "several rows";
+  EXPECT_EQ(library_steps(product(GetParam(), "f32", 128, {512, 256})), least == 128 ? 1 : 0)
+      << "small weights";
 }
 
-// Weights that are no parameters are ours by the thousand rows where their terms lie side by side; rows'
-// terms have to.
-TEST_P(Products, ManyRowsByWeightsThatChangeOnAvx2) {
+// Weights that are no parameters are ours too, on AVX2 by the thousand rows only where their terms lie side
+// by side; rows' terms have to.
+TEST_P(Products, ManyRowsByWeightsThatChange) {
   CompileOptions options;
   options.target = loop::target_for(GetParam());
   const auto steps = [&](const std::string& text) {
     return library_steps(compile(graph::parse(text), options));
   };
-  const std::string transposed = "%t = permute(%w) dims=[1,0] : f32[256,96]\n",
-                    result = " : f32[64,96]\nreturn %0 }", thousand = " : f32[1024,96]\nreturn %0 }";
-  const int there = GetParam() == Isa::kAvx2 ? 0 : 1;
-  EXPECT_EQ(steps("graph main(%x: f32[1024,256], %w: f32[96,256]) {\n" + transposed + "%0 = matmul(%x, %t)" +
+  const std::string transposed = "%t = permute(%w) dims=[1,0] : f32[256,520]\n",
+                    result = " : f32[128,520]\nreturn %0 }", thousand = " : f32[1024,520]\nreturn %0 }";
+  EXPECT_EQ(steps("graph main(%x: f32[1024,256], %w: f32[520,256]) {\n" + transposed + "%0 = matmul(%x, %t)" +
                   thousand),
-            there);
-  EXPECT_EQ(steps("graph main(%x: f32[64,256], %w: f32[256,96]) {\n%0 = matmul(%x, %w)" + result), there);
-  EXPECT_EQ(steps("graph main(%x: f32[1024,256], %w: f32[256,96]) {\n%0 = matmul(%x, %w)" + thousand), 1);
-  EXPECT_EQ(steps("graph main(%x: f32[256,64], %w: f32[96,256]) {\n" + transposed +
-                  "%a = permute(%x) dims=[1,0] : f32[64,256]\n%0 = matmul(%a, %t)" + result),
+            0);
+  EXPECT_EQ(steps("graph main(%x: f32[128,256], %w: f32[256,520]) {\n%0 = matmul(%x, %w)" + result), 0);
+  EXPECT_EQ(steps("graph main(%x: f32[1024,256], %w: f32[256,520]) {\n%0 = matmul(%x, %w)" + thousand),
+            GetParam() == Isa::kAvx2 ? 1 : 0);
+  EXPECT_EQ(steps("graph main(%x: f32[256,128], %w: f32[520,256]) {\n" + transposed +
+                  "%a = permute(%x) dims=[1,0] : f32[128,256]\n%0 = matmul(%a, %t)" + result),
             1);
 }
 
