@@ -33,6 +33,8 @@ namespace ipex::loop {
 
 namespace {
 
+int64_t divided_up(int64_t n, int64_t step) { return (n + step - 1) / step; }
+
 // How far a block, its panels and its tiles reach.
 struct Sizes {
   int64_t tile_rows, tile_vectors;
@@ -70,7 +72,7 @@ class ProductBlocker {
     const auto [rows, vectors] = tile_shape(p);
     const int64_t width = vectors * lanes(p) * itemsize(p.dtype());
     // Terms that lie far apart are copied in four lines at a time, which 16 columns of f32 do not fill.
-    const int64_t panels = !p.pairs && terms_apart(p) ? (4 * kCacheLine + width - 1) / width : 1;
+    const int64_t panels = !p.pairs && terms_apart(p) ? divided_up(4 * kCacheLine, width) : 1;
     return {rows, vectors, panels, target_.l2_bytes / (p.pairs ? 8 : 4) / panels, 512};
   }
 
@@ -91,7 +93,7 @@ class ProductBlocker {
     const auto time = [&](const Candidate& c) {
       const int64_t width = c.vectors * lanes(p);
       const auto waste = [](int64_t n, int64_t step) {
-        return static_cast<double>((n + step - 1) / step * step) / static_cast<double>(n);
+        return static_cast<double>(divided_up(n, step) * step) / static_cast<double>(n);
       };
       constexpr double kNever = 1e9;  // a panel has as many columns
       return width > columns ? kNever : c.time * (rows ? waste(*rows, c.rows) : 1) * waste(columns, width);
@@ -116,16 +118,15 @@ class ProductBlocker {
   // The fewest, or more where threads would wait for each other, though each block packs its panels anew.
   Expr blocks_of_rows(const Product& p, const Sizes& most, int64_t column_blocks) const {
     constexpr int64_t kPackedRows = 16;  // packing takes as long as so many rows of products
-    const auto count = [](int64_t n, int64_t step) { return (n + step - 1) / step; };
     const auto rows = extent(p.rows());
     if (!rows) return simplify(ceildiv(p.rows().end - p.rows().begin, index_const(most.rows)));
     int64_t others = column_blocks;
     for (size_t level = 0; level < p.levels.size(); ++level)
       if (level != p.row && level != p.column) others *= extent(p.levels[level]).value_or(target_.threads);
     const auto time = [&](int64_t blocks) {
-      return count(blocks * others, target_.threads) * (count(*rows, blocks) + kPackedRows);
+      return divided_up(blocks * others, target_.threads) * (divided_up(*rows, blocks) + kPackedRows);
     };
-    int64_t best = count(*rows, most.rows);
+    int64_t best = divided_up(*rows, most.rows);
     for (int64_t blocks = best + 1; blocks <= std::min(*rows / most.tile_rows, best * target_.threads);
          ++blocks)
       if (time(blocks) < time(best)) best = blocks;
@@ -141,12 +142,12 @@ class ProductBlocker {
     Shape s{.width = most.tile_vectors * lanes(p), .tile = most.tile_rows};
     s.columns = *extent(columns);
     const int64_t all_terms = *as_const_int(p.terms.end);
-    s.pieces = (all_terms * s.width * item + most.panel_bytes - 1) / most.panel_bytes;
-    s.terms = (all_terms + s.pieces - 1) / s.pieces;
-    s.pieces = (all_terms + s.terms - 1) / s.terms;
-    const int64_t panels = (s.columns + s.width - 1) / s.width;
+    s.pieces = divided_up(all_terms * s.width * item, most.panel_bytes);
+    s.terms = divided_up(all_terms, s.pieces);
+    s.pieces = divided_up(all_terms, s.terms);
+    const int64_t panels = divided_up(s.columns, s.width);
     s.most_panels = std::min(panels, most.panels);
-    const int64_t column_blocks = (panels + most.panels - 1) / most.panels;
+    const int64_t column_blocks = divided_up(panels, most.panels);
 
     // Blocks of rows are alike, so that threads that share them out finish together.
     const Expr row_count = simplify(rows.end - rows.begin);
@@ -181,7 +182,7 @@ class ProductBlocker {
                panels_left = index_const(panels) - s.column_block * most_panels;
     s.panels =
         panels % s.most_panels == 0 ? most_panels : let(body, "panel_count", min(most_panels, panels_left));
-    const Expr most_rows = index_const((most.rows + s.tile - 1) / s.tile * s.tile);
+    const Expr most_rows = index_const(divided_up(most.rows, s.tile) * s.tile);
     const auto alloc = [&](std::string_view name, const Expr& size) {
       body.push_back(Alloc{names_.fresh(name), p.dtype(), simplify(size)});
       return std::get<Alloc>(body.back()).buffer;
@@ -349,9 +350,9 @@ class ProductBlocker {
     const bool apart = terms_apart(p);
     const int64_t columns = s.width * s.most_panels, terms = s.terms * (p.b.apart ? 2 : 1);
     const int64_t in_line = kCacheLine / itemsize(p.b.dtype), rows = apart ? terms : columns,
-                  lines = ((apart ? columns : terms) + in_line - 1) / in_line;
+                  lines = divided_up(apart ? columns : terms, in_line);
     const int64_t parts = std::clamp(as_const_int(passes).value_or(1) / rows, int64_t{1}, lines);
-    const int64_t part_lines = (lines + parts - 1) / parts;
+    const int64_t part_lines = divided_up(lines, parts);
     const Expr pass_rows = simplify(ceildiv(index_const(rows), passes)), one = index_const(1);
     const auto at = [=, &p, &s](const Expr& line) {
       const Expr part = index_const(parts), of_part = index_const(part_lines);
