@@ -32,6 +32,10 @@ class ValueBuilder {
   // `operand` is the type of the op's data operands (for select: of its two choices).
   llvm::Value* apply(ScalarOp op, Type operand, llvm::ArrayRef<llvm::Value*> args);
   llvm::Value* cast(llvm::Value* x, Type from, Dtype to);
+  // Pairs of registers of f32: from bf16 with each pair's even lanes before its odd ones, and from that to
+  // bf16 in order. Less than a cast and a shuffle, since a word of 32 bits holds a lane of either.
+  llvm::Value* split_bf16(llvm::Value* x, Type bf16);
+  llvm::Value* interleaved_bf16(llvm::Value* x, Type f32);
   llvm::Value* reduce_lanes(ScalarOp op, Type t, llvm::Value* x);
 
   // Lane l is on where l < count - base: the mask of a loop's tail, without 64-bit lane arithmetic.
@@ -53,9 +57,14 @@ class ValueBuilder {
   llvm::Value* scale(Type t, llvm::Value* a, llvm::Value* b);
   llvm::Value* lookup(Type t, llvm::Value* a, llvm::ArrayRef<llvm::Value*> values);
   llvm::Value* dot_bf16(Type t, llvm::Value* a, llvm::Value* b, llvm::Value* c);
+  using Converter = llvm::Value* (ValueBuilder::*)(llvm::Value*, Type);
   llvm::Value* to_bf16(llvm::Value* x, Type f32);
+  llvm::Value* unless_denormal(llvm::Value* x, Type f32, Converter converter, Converter rounder);
   llvm::Value* convert_to_bf16(llvm::Value* x, Type f32);
   llvm::Value* round_to_bf16(llvm::Value* x, Type f32);
+  llvm::Value* rounded_words(llvm::Value* x, Type f32);
+  llvm::Value* convert_interleaved(llvm::Value* x, Type f32);
+  llvm::Value* round_interleaved(llvm::Value* x, Type f32);
   llvm::Value* is_denormal(llvm::Value* x, Type f32);
   llvm::Value* unary(llvm::Intrinsic::ID id, llvm::Value* x);
 

@@ -59,14 +59,18 @@ llvm::Value* ValueBuilder::float_to_int(llvm::Value* x, Type from, Dtype to) {
 // and drops what is computed from it.
 llvm::Value* ValueBuilder::to_bf16(llvm::Value* x, Type f32) {
   if (!target_.native_bf16 || !f32.is_vector()) return round_to_bf16(x, f32);
-  llvm::Value* converted = convert_to_bf16(x, f32);
+  return unless_denormal(x, f32, &ValueBuilder::convert_to_bf16, &ValueBuilder::round_to_bf16);
+}
+
+llvm::Value* ValueBuilder::unless_denormal(llvm::Value* x, Type f32, Converter converter, Converter rounder) {
+  llvm::Value* converted = (this->*converter)(x, f32);
   llvm::Value* any = ir_.CreateOrReduce(is_denormal(x, f32));
   llvm::BasicBlock* block = ir_.GetInsertBlock();
   auto* rare = llvm::BasicBlock::Create(ir_.getContext(), "bf16.denormal", block->getParent());
   auto* after = llvm::BasicBlock::Create(ir_.getContext(), "bf16.end", block->getParent());
   ir_.CreateCondBr(any, rare, after, llvm::MDBuilder(ir_.getContext()).createUnlikelyBranchWeights());
   ir_.SetInsertPoint(rare);
-  llvm::Value* rounded = round_to_bf16(x, f32);
+  llvm::Value* rounded = (this->*rounder)(x, f32);
   ir_.CreateBr(after);
   ir_.SetInsertPoint(after);
   llvm::PHINode* result = ir_.CreatePHI(converted->getType(), 2);
@@ -165,16 +169,57 @@ llvm::Value* ValueBuilder::is_denormal(llvm::Value* x, Type f32) {
   return any;
 }
 
-// Adds half of the last kept bit, plus that bit for ties to even. A NaN keeps its upper bits and is made
-// quiet, since rounding could carry it into an infinity.
 llvm::Value* ValueBuilder::round_to_bf16(llvm::Value* x, Type f32) {
+  return ir_.CreateTrunc(ir_.CreateLShr(rounded_words(x, f32), 16), type(f32.with_dtype(Dtype::kBF16)));
+}
+
+// Adds half of the last kept bit, plus that bit for ties to even; the upper half of the result is the bf16. A
+// NaN keeps its upper bits and is made quiet, since rounding could carry it into an infinity.
+llvm::Value* ValueBuilder::rounded_words(llvm::Value* x, Type f32) {
   const Type word = f32.with_dtype(Dtype::kI32);
   llvm::Value* bits = ir_.CreateBitCast(x, type(word));
   llvm::Value* odd = ir_.CreateAnd(ir_.CreateLShr(bits, 16), integer(word, 1));
   llvm::Value* rounded = ir_.CreateAdd(bits, ir_.CreateAdd(odd, integer(word, 0x7fff)));
   llvm::Value* quiet = ir_.CreateOr(bits, integer(word, 0x400000));
-  llvm::Value* result = ir_.CreateSelect(ir_.CreateFCmpUNO(x, x), quiet, rounded);
-  return ir_.CreateTrunc(ir_.CreateLShr(result, 16), type(f32.with_dtype(Dtype::kBF16)));
+  return ir_.CreateSelect(ir_.CreateFCmpUNO(x, x), quiet, rounded);
+}
+
+llvm::Value* ValueBuilder::split_bf16(llvm::Value* x, Type bf16) {
+  const int lanes = target_.lanes(Dtype::kF32);
+  const Type words{Dtype::kI32, bf16.lanes / 2}, word{Dtype::kI32, lanes};
+  llvm::Value* all = ir_.CreateBitCast(x, type(words));
+  llvm::SmallVector<llvm::Value*, 4> parts;
+  for (int lane = 0; lane < words.lanes; lane += lanes) {
+    llvm::Value* pairs = ir_.CreateShuffleVector(all, llvm::createSequentialMask(lane, lanes, 0));
+    parts.push_back(ir_.CreateShl(pairs, integer(word, 16)));
+    parts.push_back(ir_.CreateAnd(pairs, integer(word, -65536)));
+  }
+  return ir_.CreateBitCast(llvm::concatenateVectors(ir_, parts), type(bf16.with_dtype(Dtype::kF32)));
+}
+
+llvm::Value* ValueBuilder::interleaved_bf16(llvm::Value* x, Type f32) {
+  if (!target_.native_bf16) return round_interleaved(x, f32);
+  return unless_denormal(x, f32, &ValueBuilder::convert_interleaved, &ValueBuilder::round_interleaved);
+}
+
+llvm::Value* ValueBuilder::convert_interleaved(llvm::Value* x, Type f32) {
+  const int block = 2 * target_.lanes(Dtype::kF32);
+  const Type bf16 = f32.with_dtype(Dtype::kBF16);
+  return ir_.CreateShuffleVector(convert_to_bf16(x, f32), interleaving_picks(bf16.lanes, block));
+}
+
+llvm::Value* ValueBuilder::round_interleaved(llvm::Value* x, Type f32) {
+  const int lanes = target_.lanes(Dtype::kF32);
+  const Type word{Dtype::kI32, lanes};
+  llvm::Value* words = rounded_words(x, f32);
+  llvm::SmallVector<llvm::Value*, 2> parts;
+  for (int lane = 0; lane < f32.lanes; lane += 2 * lanes) {
+    llvm::Value* even = ir_.CreateShuffleVector(words, llvm::createSequentialMask(lane, lanes, 0));
+    llvm::Value* odd = ir_.CreateShuffleVector(words, llvm::createSequentialMask(lane + lanes, lanes, 0));
+    parts.push_back(
+        ir_.CreateOr(ir_.CreateLShr(even, integer(word, 16)), ir_.CreateAnd(odd, integer(word, -65536))));
+  }
+  return ir_.CreateBitCast(llvm::concatenateVectors(ir_, parts), type(f32.with_dtype(Dtype::kBF16)));
 }
 
 // One permutation of a register of constants where it has 16 lanes, or 8 and the others repeat them; a tree

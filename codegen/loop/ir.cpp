@@ -197,6 +197,24 @@ Expr make_shuffle(Expr a, Expr b, std::vector<int> picks) {
   return n;
 }
 
+std::vector<int> splitting_picks(int lanes, int block) {
+  std::vector<int> picks(lanes);
+  for (int i = 0; i < lanes; ++i) {
+    const int at = i % block;
+    picks[i] = i - at + (at < block / 2 ? 2 * at : 2 * at - block + 1);
+  }
+  return picks;
+}
+
+std::vector<int> interleaving_picks(int lanes, int block) {
+  std::vector<int> picks(lanes);
+  for (int i = 0; i < lanes; ++i) {
+    const int at = i % block;
+    picks[i] = i - at + at / 2 + at % 2 * (block / 2);
+  }
+  return picks;
+}
+
 Expr operator+(Expr a, Expr b) {
   auto [x, y] = index_values(a, b);
   if (x && y) return index_like(a, b, static_cast<uint64_t>(*x) + static_cast<uint64_t>(*y));

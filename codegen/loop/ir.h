@@ -110,6 +110,9 @@ Expr make_ramp(Expr base, Expr stride, int lanes);                   // base, ba
 Expr make_broadcast(Expr x, int lanes);                              // no node when lanes is 1
 Expr make_reduce_lanes(ScalarOp op, Expr x);                // add, mul, min, max, bitand, bitor, bitxor
 Expr make_shuffle(Expr a, Expr b, std::vector<int> picks);  // of two vectors of one type
+// In each block of lanes the even ones, then the odd ones: 0, 2, 4, .. 1, 3, 5, ..; and back in order.
+std::vector<int> splitting_picks(int lanes, int block);
+std::vector<int> interleaving_picks(int lanes, int block);
 
 // Index arithmetic reads as arithmetic. Constant operands fold at once.
 Expr operator+(Expr a, Expr b);

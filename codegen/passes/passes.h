@@ -110,6 +110,13 @@ Function prefetch_rows(const Function& f, const Target& target);
 //   =>  for r' in 0..N/4 reduce(s0, s1, s2, s3) {..}  let s = ((s0, s1), (s2, s3))
 Function split_chains(const Function& f, const Target& target);
 
+// split_pairs: vectors of bf16 are computed on as their even elements and then their odd ones.
+//   pre: vectorized; post: same values but for the order in which lanes are brought together
+//   y[i] = cast.bf16(f(cast.f32(x[i])))
+//   =>  y[i] = cast.bf16(shuffle(f(shuffle(cast.f32(x[i]), .., [0, 2, .. 1, 3, ..])), .., [0, 32, 1, 33,
+//   ..]))
+Function split_pairs(const Function& f, const Target& target);
+
 // lower_math: Apply ops without an instruction become polynomials; ops left to Sleef stay Apply (the emitter
 // calls them).
 Function lower_math(const Function& f, const Target& target);

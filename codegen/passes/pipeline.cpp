@@ -34,7 +34,7 @@ Function schedule(const Function& f, const Target& target) {
   return apply_schedule(f, choose_schedule(f, target));
 }
 
-constexpr std::array<LoopPass, 18> kPipeline = {{
+constexpr std::array<LoopPass, 19> kPipeline = {{
     {"simplify", each<simplify>},
     {"distribute", each<distribute>},
     {"collapse_loops", each<collapse_loops>},
@@ -50,6 +50,7 @@ constexpr std::array<LoopPass, 18> kPipeline = {{
     {"transpose_loads", each<transpose_loads>},
     {"prefetch_rows", each<prefetch_rows>},
     {"split_chains", each<split_chains>},
+    {"split_pairs", each<split_pairs>},
     {"lower_math", each<lower_math>},
     {"legalize", each<legalize>},
     {"final_simplify", each<simplify>},

@@ -72,6 +72,18 @@ TEST(Assembly, Bf16Conversion) {
   expect_match(vectors("bf16", 16, "cast.f32(a)", "f32"), Isa::kAvx512, "vpslld.*zmm");
 }
 
+// Even and odd elements: nothing moves lanes but what puts a result in order.
+TEST(Assembly, SplitPairs) {
+  const std::string text =
+      "func f(in x: bf16[256], out y: bf16[256]) {\n for i in 0..4 {\n"
+      "  y[ramp(i*64, 1, 64)] = cast.bf16(neg(cast.f32(x[ramp(i*64, 1, 64)])))\n }\n}\n";
+  const auto passes = [&](Isa isa) { return print(split_pairs(parse_function(text), target_for(isa))); };
+  expect_match(text, Isa::kAvx512Bf16, "vpmovzxwd");
+  for (Isa isa : {Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16})
+    expect_no_match(passes(isa), isa, "vpmovzxwd|vpmovdw|vpackusdw");
+  expect_match(passes(Isa::kAvx512Bf16), Isa::kAvx512Bf16, "vpermw.*zmm");
+}
+
 TEST(Assembly, PairsOfBf16) {
   const std::string dot = vectors("f32", 16, "dot_bf16(broadcast(z[i], 16), b, a)");
   expect_match(dot, Isa::kAvx512Bf16, "vdpbf16ps.*zmm");

@@ -353,6 +353,32 @@ TEST(Casts, HalfTypesExhaustively) {
   }
 }
 
+// The same values in the order of split_pairs: even lanes before odd ones, in registers and in parts of them.
+TEST(Casts, PairsExhaustively) {
+  Array bits(Dtype::kBF16, 65536), ties(Dtype::kF32, 65536 * 3);
+  for (int64_t i = 0; i < 65536; ++i) {
+    bits.set_int(i, i);
+    for (int k = 0; k < 3; ++k) {
+      const uint32_t word = (static_cast<uint32_t>(i) << 16) + 0x7fff + k;
+      ties.set_float(i * 3 + k, std::bit_cast<float>(word));
+    }
+  }
+  for (auto [lanes, block] : {std::pair(8, 8), {16, 16}, {32, 16}, {32, 32}, {64, 16}, {64, 32}, {64, 64}}) {
+    expect_same(elementwise("widen", {Dtype::kBF16}, Dtype::kF32, bits.size, lanes,
+                            [lanes, block](const std::vector<Expr>& x) {
+                              const Expr wide = make_cast(Dtype::kF32, x[0]);
+                              return make_shuffle(wide, wide, splitting_picks(lanes, block));
+                            }),
+                {bits, Array(Dtype::kF32, bits.size)});
+    expect_same(elementwise("round", {Dtype::kF32}, Dtype::kBF16, ties.size, lanes,
+                            [lanes, block](const std::vector<Expr>& x) {
+                              return make_cast(Dtype::kBF16,
+                                               make_shuffle(x[0], x[0], interleaving_picks(lanes, block)));
+                            }),
+                {ties, Array(Dtype::kBF16, ties.size)});
+  }
+}
+
 // What a code generator knows of the bits of a rounded value must be true.
 TEST(Casts, SignsSurviveRounding) {
   for (Dtype half : {Dtype::kF16, Dtype::kBF16})
