@@ -241,11 +241,12 @@ class Splitter {
 };
 
 bool is_straight(const For& loop) {
-  return loop.kind != ForKind::kVector &&
-         std::all_of(loop.body->stmts.begin(), loop.body->stmts.end(), [](const Stmt& s) {
-           return std::holds_alternative<Let>(s) || std::holds_alternative<Store>(s) ||
-                  std::holds_alternative<Call>(s);
-         });
+  const auto is_plain = [](const Stmt& stmt) {
+    const auto* call = std::get_if<Call>(&stmt);
+    return std::holds_alternative<Let>(stmt) || std::holds_alternative<Store>(stmt) ||
+           (call && call->function == kPrefetch);
+  };
+  return loop.kind != ForKind::kVector && std::ranges::all_of(loop.body->stmts, is_plain);
 }
 
 // The lanes of the first vector of bf16, or of shared scratch, that the loop touches, where they fill pairs
@@ -268,15 +269,16 @@ int lanes_of(const For& loop, const std::set<std::string>& shared, const Target&
 
 // Scratch of f32 that only straight loops touch, and only whole vectors of it.
 std::set<std::string> scratch_of_straight_loops(const Function& f) {
-  std::set<std::string> scratch;
-  const auto nothing = [](const ExprNode&) {};
+  std::set<std::string> scratch, straight;
   visit(
       f.body,
       [&](const Stmt& stmt) {
         const auto* alloc = std::get_if<Alloc>(&stmt);
         if (alloc && alloc->dtype == Dtype::kF32) scratch.insert(alloc->buffer);
+        const auto* loop = std::get_if<For>(&stmt);
+        if (loop && is_straight(*loop)) straight.insert(loop->var);
       },
-      nothing);
+      nullptr);
   const auto drop = [&](const Block& block, bool vectors_too) {
     visit(
         block,
@@ -289,9 +291,9 @@ std::set<std::string> scratch_of_straight_loops(const Function& f) {
         });
   };
   drop(f.body, false);
-  const Block rest = transform_stmts(f.body, [](Stmt stmt) -> std::vector<Stmt> {
+  const Block rest = transform_stmts(f.body, [&](Stmt stmt) -> std::vector<Stmt> {
     const auto* loop = std::get_if<For>(&stmt);
-    if (loop && is_straight(*loop)) return {};
+    if (loop && straight.contains(loop->var)) return {};
     return {std::move(stmt)};
   });
   drop(rest, true);

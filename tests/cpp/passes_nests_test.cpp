@@ -15,7 +15,7 @@
 namespace ipex::loop {
 namespace {
 
-constexpr int64_t kSizes[] = {1, 2, 3, 7, 16, 17, 33, 64, 100};
+constexpr int64_t kSizes[] = {1, 2, 3, 7, 16, 17, 33, 64, 100, 128};
 
 class Generator {
  public:
@@ -42,7 +42,7 @@ class Generator {
 
  private:
   int pick(int n) { return std::uniform_int_distribution<int>(0, n - 1)(random_); }
-  int64_t size() { return kSizes[pick(9)]; }
+  int64_t size() { return kSizes[pick(10)]; }
   int64_t size_or_empty() { return pick(12) == 0 ? 0 : size(); }
   static std::string str(int64_t n) { return std::to_string(n); }
 
@@ -94,22 +94,32 @@ class Generator {
     return text + std::string(sizes.size(), '}') + "}\n";
   }
 
+  // A dtype to read and write, and how an element of it becomes f32 and comes of it.
+  struct Storage {
+    std::string dtype, from, to;
+  };
+  Storage storage() {
+    return pick(2) == 0 ? Storage{"f32", "(", "("} : Storage{"bf16", "cast.f32(", "cast.bf16("};
+  }
+
   std::string softmax() {
     const int64_t rows = size_or_empty(), columns = size();
     const bool strided = pick(3) == 0, scratch = pick(2) == 0;
+    const auto [dtype, from, to] = storage();
     const auto at = [&](const std::string& c) {
       return strided ? c + "*" + str(rows) + " + r" : "r*" + str(columns) + " + " + c;
     };
+    const auto x = [&, from = from](const std::string& c) { return from + "x[" + at(c) + "])"; };
     const std::string n = str(columns), all = str(rows * columns);
-    std::string text = "func f(in x: f32[" + all + "], out y: f32[" + all + "], out lse: f32[" + str(rows) +
-                       "]) {\nfor r in 0.." + str(rows) + " {\n";
+    std::string text = "func f(in x: " + dtype + "[" + all + "], out y: " + dtype + "[" + all +
+                       "], out lse: f32[" + str(rows) + "]) {\nfor r in 0.." + str(rows) + " {\n";
     if (scratch) text += "alloc t: f32[" + n + "]\n";
-    text += "for c in 0.." + n + " reduce(m: f32 = -inff) {\n} yield(max(m, x[" + at("c") +
-            "])) merge(max(m, m.other))\n";
-    text += "for c1 in 0.." + n + " reduce(s: f32 = 0.0f) {\nlet e: f32 = exp(x[" + at("c1") + "] - m)\n" +
+    text += "for c in 0.." + n + " reduce(m: f32 = -inff) {\n} yield(max(m, " + x("c") +
+            ")) merge(max(m, m.other))\n";
+    text += "for c1 in 0.." + n + " reduce(s: f32 = 0.0f) {\nlet e: f32 = exp(" + x("c1") + " - m)\n" +
             (scratch ? "t[c1] = e\n" : "") + "} yield(s + e) merge(s + s.other)\n";
-    text += "for c2 in 0.." + n + " {\ny[" + at("c2") + "] = " + std::string("div(") +
-            (scratch ? "t[c2]" : "exp(x[" + at("c2") + "] - m)") + ", s)\n}\nlse[r] = m + log(s)\n}\n}\n";
+    text += "for c2 in 0.." + n + " {\ny[" + at("c2") + "] = " + to + "div(" +
+            (scratch ? "t[c2]" : "exp(" + x("c2") + " - m)") + ", s))\n}\nlse[r] = m + log(s)\n}\n}\n";
     return text;
   }
 
@@ -137,12 +147,13 @@ class Generator {
   std::string column_reduction() {
     const int64_t columns = size_or_empty(), a = size() % 20, b = size() % 20;
     const std::string all = str(columns * a * b);
-    return "func f(in x: f32[" + all + "], out y: f32[" + str(columns) + "], out k: b1[" + str(columns) +
-           "]) {\nfor c in 0.." + str(columns) + " {\nfor a in 0.." + str(a) +
+    const auto [dtype, from, to] = storage();
+    return "func f(in x: " + dtype + "[" + all + "], out y: f32[" + str(columns) + "], out k: b1[" +
+           str(columns) + "]) {\nfor c in 0.." + str(columns) + " {\nfor a in 0.." + str(a) +
            " reduce(s: f32 = 0.0f, any: b1 = 0b1) {\nfor b in 0.." + str(b) +
-           " reduce(s1: f32 = s identity(0.0f), any1: b1 = any identity(0b1)) {\nlet v: f32 = x[a*" +
-           str(b * columns) + " + b*" + str(columns) +
-           " + c]\n} yield(s1 + v, bitor(any1, v > 2.0f)) merge(s1 + s1.other, bitor(any1, any1.other))\n" +
+           " reduce(s1: f32 = s identity(0.0f), any1: b1 = any identity(0b1)) {\nlet v: f32 = " + from +
+           "x[a*" + str(b * columns) + " + b*" + str(columns) +
+           " + c])\n} yield(s1 + v, bitor(any1, v > 2.0f)) merge(s1 + s1.other, bitor(any1, any1.other))\n" +
            "} yield(s1, any1) merge(s + s.other, bitor(any, any.other))\ny[c] = s\nk[c] = any\n}\n}\n";
   }
 
