@@ -41,7 +41,7 @@ struct Split {
   std::vector<Stmt> stmts;                // the loop, and what puts its states in order behind it
   std::map<std::string, Expr> reordered;  // those states, as the loop has them
   double saved = 0;                       // a step of two registers
-  bool is_possible = false, uses_shared = false;
+  bool is_possible = false;
 };
 constexpr double kWorthIt = 1;
 
@@ -69,7 +69,6 @@ class Splitter {
     }
     const auto trips = as_const_int(simplify(loop_.end - loop_.begin));
     result.is_possible = possible_;
-    result.uses_shared = uses_shared_;
     result.saved = saved_ - around_ / static_cast<double>(std::max<int64_t>(1, trips.value_or(kManyTrips)));
     result.stmts.insert(result.stmts.begin(), std::move(out));
     return result;
@@ -79,10 +78,6 @@ class Splitter {
   static constexpr int64_t kManyTrips = 16;
 
   void refuse() { possible_ = false; }
-  bool is_whole(const Expr& index) const {
-    return index->is(ExprKind::kRamp) && as_const_int(index->args[1]) == 1 && index->type.lanes == lanes_;
-  }
-
   Expr evens_then_odds(const Expr& e) const { return permuted(e, splitting_picks(lanes_, pair_)); }
   Expr back_in_order(const Expr& e) const { return permuted(e, interleaving_picks(lanes_, pair_)); }
   static Expr permuted(const Expr& e, std::vector<int> picks) {  // of the second vector nothing
@@ -115,10 +110,10 @@ class Splitter {
         out.emplace_back(Let{let->name, value});
       } else if (const auto* store = std::get_if<Store>(&stmt)) {
         out.emplace_back(split_store(*store));
-      } else if (std::holds_alternative<Call>(stmt)) {
-        out.push_back(stmt);  // asks for a line, of which no lane matters
-      } else {
-        refuse();
+      } else {  // a prefetch
+        Call call = std::get<Call>(stmt);
+        for (Expr& arg : call.args) arg = split(arg);
+        out.emplace_back(std::move(call));
       }
       if (!possible_) break;
     }
@@ -127,20 +122,23 @@ class Splitter {
 
   Store split_store(const Store& store) {
     Store out = store;
-    if (store.index->type.is_vector() && (!is_whole(store.index) || store.mask)) refuse();
+    out.index = split_index(store.index);
     out.value = split(store.value);
-    if (stays_split(store.buffer, store.index)) return out;
-    if (!same_in_all_lanes(out.value) && out.value->type.dtype != Dtype::kBF16) {
-      saved_ -= costs_.reorder;
-      out.value = back_in_order(out.value);
+    if (store.mask) {
+      if (store.index->type.is_vector()) refuse();
+      out.mask = split(store.mask);
     }
+    if (stays_split(store.buffer, store.index) || same_in_all_lanes(out.value) ||
+        out.value->type.dtype == Dtype::kBF16)
+      return out;
+    saved_ -= costs_.reorder;
+    out.value = back_in_order(out.value);
     return out;
   }
 
   // Scratch that holds whole pairs of registers as they are computed.
   bool stays_split(const std::string& buffer, const Expr& index) {
     if (!shared_.contains(buffer)) return false;
-    uses_shared_ = true;
     if (!index->is(ExprKind::kRamp) ||
         as_const_int(simplify(floormod(index->args[0], index_const(pair_)))) != 0)
       refuse();
@@ -161,10 +159,11 @@ class Splitter {
       case ExprKind::kVar:
         return split_name(e);
       case ExprKind::kLoad:
-        return e->type.is_vector() ? split_load(e) : e;
+        if (e->type.is_vector()) return split_load(e);
+        break;
       case ExprKind::kCast:
         return split_cast(e);
-      case ExprKind::kRamp:
+      case ExprKind::kRamp:  // of a whole vector's index: split_index
       case ExprKind::kShuffle:
         return refuse(), e;
       case ExprKind::kApply:
@@ -173,27 +172,37 @@ class Splitter {
         break;
     }
     std::vector<Expr> args;
-    for (const Expr& arg : e->args) {
-      args.push_back(split(arg));
-      if (arg->type.is_vector() && arg->type.dtype == Dtype::kBF16) refuse();
-    }
+    for (const Expr& arg : e->args) args.push_back(split(arg));
+    const auto keeps_order = [](const Expr& x) {
+      return x->type.is_vector() && x->type.dtype == Dtype::kBF16;
+    };
+    if (e->is(ExprKind::kApply) && (keeps_order(e) || std::ranges::any_of(args, keeps_order))) refuse();
     return with_args(e, std::move(args));
   }
 
+  // Of a load or a store: one element, or a whole vector side by side in memory.
+  Expr split_index(const Expr& index) {
+    if (!index->type.is_vector()) return split(index);
+    if (!index->is(ExprKind::kRamp) || as_const_int(index->args[1]) != 1 || index->type.lanes != lanes_)
+      return refuse(), index;
+    return make_ramp(split(index->args[0]), index->args[1], lanes_);
+  }
+
   Expr split_load(const Expr& e) {
-    if (!is_whole(e->args[0]) || e->args.size() > 1) return refuse(), e;
-    if (e->type.dtype == Dtype::kBF16 || stays_split(e->name, e->args[0])) return e;
+    if (e->args.size() > 1) return refuse(), e;
+    const Expr load = make_load(e->name, e->type.dtype, split_index(e->args[0]));
+    if (!possible_ || e->type.dtype == Dtype::kBF16 || stays_split(e->name, e->args[0])) return load;
     if (varies(e))
       saved_ -= costs_.reorder;
     else
       around_ += costs_.reorder;
-    return evens_then_odds(e);
+    return evens_then_odds(load);
   }
 
   Expr split_cast(const Expr& e) {
     const Expr x = split(e->args[0]);
     const Expr cast = make_cast(e->type.dtype, x);
-    if (!e->type.is_vector() || same_in_all_lanes(x)) return cast;
+    if (same_in_all_lanes(x)) return cast;
     if (x->type.dtype == Dtype::kBF16) {
       if (e->type.dtype != Dtype::kF32)
         saved_ -= costs_.reorder;
@@ -237,7 +246,7 @@ class Splitter {
   std::vector<Expr> converted_;
   std::unordered_map<Expr, Expr> done_;  // keeps the nodes alive
   double saved_ = 0, around_ = 0;        // a step of two registers, and around the loop
-  bool possible_ = true, uses_shared_ = false;
+  bool possible_ = true;
 };
 
 bool is_straight(const For& loop) {
@@ -267,36 +276,38 @@ int lanes_of(const For& loop, const std::set<std::string>& shared, const Target&
   return lanes % (2 * target.lanes(Dtype::kF32)) == 0 ? lanes : 0;
 }
 
-// Scratch of f32 that only straight loops touch, and only whole vectors of it.
-std::set<std::string> scratch_of_straight_loops(const Function& f) {
-  std::set<std::string> scratch, straight;
+std::set<std::string> buffers_touched(const Block& block, bool vectors_too) {
+  std::set<std::string> touched;
   visit(
-      f.body,
+      block,
       [&](const Stmt& stmt) {
-        const auto* alloc = std::get_if<Alloc>(&stmt);
-        if (alloc && alloc->dtype == Dtype::kF32) scratch.insert(alloc->buffer);
-        const auto* loop = std::get_if<For>(&stmt);
-        if (loop && is_straight(*loop)) straight.insert(loop->var);
+        const auto* store = std::get_if<Store>(&stmt);
+        if (store && (vectors_too || !store->index->type.is_vector())) touched.insert(store->buffer);
       },
-      nullptr);
-  const auto drop = [&](const Block& block, bool vectors_too) {
-    visit(
-        block,
-        [&](const Stmt& stmt) {
-          const auto* store = std::get_if<Store>(&stmt);
-          if (store && (vectors_too || !store->index->type.is_vector())) scratch.erase(store->buffer);
-        },
-        [&](const ExprNode& e) {
-          if (e.is(ExprKind::kLoad) && (vectors_too || !e.type.is_vector())) scratch.erase(e.name);
-        });
+      [&](const ExprNode& e) {
+        if (e.is(ExprKind::kLoad) && (vectors_too || !e.type.is_vector())) touched.insert(e.name);
+      });
+  return touched;
+}
+
+// Scratch of f32 that only the bodies of straight loops touch, and only vectors of it.
+std::set<std::string> scratch_of(const Function& f, const std::vector<const For*>& straight) {
+  std::set<std::string> scratch, loops;
+  for (const For* loop : straight) loops.insert(loop->var);
+  const auto collect = [&](const Stmt& stmt) {
+    const auto* alloc = std::get_if<Alloc>(&stmt);
+    if (alloc && alloc->dtype == Dtype::kF32) scratch.insert(alloc->buffer);
   };
-  drop(f.body, false);
-  const Block rest = transform_stmts(f.body, [&](Stmt stmt) -> std::vector<Stmt> {
-    const auto* loop = std::get_if<For>(&stmt);
-    if (loop && straight.contains(loop->var)) return {};
+  visit(f.body, collect, nullptr);
+  const Block around = transform_stmts(f.body, [&](Stmt stmt) -> std::vector<Stmt> {
+    auto* loop = std::get_if<For>(&stmt);
+    if (!loop || !loops.contains(loop->var)) return {std::move(stmt)};
+    loop->body = make_block({});
+    if (loop->reduction) loop->reduction->yield = loop->reduction->merge = {};
     return {std::move(stmt)};
   });
-  drop(rest, true);
+  for (const std::string& name : buffers_touched(around, true)) scratch.erase(name);
+  for (const std::string& name : buffers_touched(f.body, false)) scratch.erase(name);
   return scratch;
 }
 
@@ -305,14 +316,13 @@ class PairSplitting {
   PairSplitting(const Function& f, const Target& target) : f_(f), target_(target), names_(f) {}
 
   Function run() {
-    shared_ = scratch_of_straight_loops(f_);
-    if (!shared_.empty() && !shared_pays()) shared_.clear();
+    share_scratch();
     std::map<std::string, Expr> reordered;
     Function out = f_;
     out.body = transform_stmts(f_.body, [&](Stmt stmt) -> std::vector<Stmt> {
-      std::optional<Split> split = split_of(stmt);
-      if (!split || !split->is_possible || (split->saved < kWorthIt && !split->uses_shared))
-        return {std::move(stmt)};
+      const auto* loop = std::get_if<For>(&stmt);
+      std::optional<Split> split = loop ? split_of(*loop) : std::nullopt;
+      if (!split || (split->saved < kWorthIt && shared_by(*loop).empty())) return {std::move(stmt)};
       reordered.merge(split->reordered);
       return std::move(split->stmts);
     });
@@ -327,44 +337,46 @@ class PairSplitting {
   }
 
  private:
-  std::optional<Split> split_of(const Stmt& stmt) {
-    const auto* loop = std::get_if<For>(&stmt);
-    const int lanes = loop && is_straight(*loop) ? lanes_of(*loop, shared_, target_) : 0;
+  // Nothing where it is not possible.
+  std::optional<Split> split_of(const For& loop) {
+    const int lanes = is_straight(loop) ? lanes_of(loop, shared_, target_) : 0;
     if (lanes == 0) return std::nullopt;
-    return Splitter(*loop, lanes, shared_, target_, names_).run();
+    Split split = Splitter(loop, lanes, shared_, target_, names_).run();
+    return split.is_possible ? std::optional(std::move(split)) : std::nullopt;
   }
 
-  // All that touch shared scratch are split, or none.
-  bool shared_pays() {
-    bool possible = true;
+  std::set<std::string> shared_by(const For& loop) const {
+    std::set<std::string> out;
+    for (const std::string& name : buffers_touched(make_block({loop}), true))
+      if (shared_.contains(name)) out.insert(name);
+    return out;
+  }
+
+  // Which scratch stays split: all loops that touch it have to be.
+  void share_scratch() {
+    std::vector<const For*> straight;
+    const auto collect = [&](const Stmt& stmt) {
+      const auto* loop = std::get_if<For>(&stmt);
+      if (loop && is_straight(*loop)) straight.push_back(loop);
+    };
+    visit(f_.body, collect, nullptr);
+    shared_ = scratch_of(f_, straight);
     double saved = 0;
-    visit(
-        f_.body,
-        [&](const Stmt& stmt) {
-          const std::optional<Split> split = split_of(stmt);
-          if (split && split->uses_shared) {
-            possible &= split->is_possible;
-            saved += split->saved;
-          } else if (!split) {
-            possible &= !touches_shared(stmt);
-          }
-        },
-        nullptr);
-    return possible && saved >= kWorthIt;
-  }
-
-  // A straight loop of other lanes, or of none.
-  bool touches_shared(const Stmt& stmt) const {
-    const auto* loop = std::get_if<For>(&stmt);
-    if (!loop || !is_straight(*loop)) return false;
-    bool touches = false;
-    visit(
-        make_block({stmt}),
-        [&](const Stmt& s) {
-          if (const auto* store = std::get_if<Store>(&s)) touches |= shared_.contains(store->buffer);
-        },
-        [&](const ExprNode& e) { touches |= e.is(ExprKind::kLoad) && shared_.contains(e.name); });
-    return touches;
+    for (bool stable = false; !stable && !shared_.empty();) {
+      stable = true;
+      saved = 0;
+      for (const For* loop : straight) {
+        const std::set<std::string> touched = shared_by(*loop);
+        if (touched.empty()) continue;
+        const std::optional<Split> split = split_of(*loop);
+        stable &= split.has_value();
+        if (split)
+          saved += split->saved;
+        else
+          for (const std::string& name : touched) shared_.erase(name);
+      }
+    }
+    if (saved < kWorthIt) shared_.clear();
   }
 
   const Function& f_;
