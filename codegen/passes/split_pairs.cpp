@@ -276,6 +276,7 @@ int lanes_of(const For& loop, const std::set<std::string>& shared, const Target&
   return lanes % (2 * target.lanes(Dtype::kF32)) == 0 ? lanes : 0;
 }
 
+// Buffers that are loaded from or stored to: at single places, and as vectors too.
 std::set<std::string> buffers_touched(const Block& block, bool vectors_too) {
   std::set<std::string> touched;
   visit(
@@ -387,6 +388,9 @@ class PairSplitting {
 
 }  // namespace
 
-Function split_pairs(const Function& f, const Target& target) { return PairSplitting(f, target).run(); }
+Function split_pairs(const Function& f, const Target& target) {
+  const auto is_bf16 = [](const Buffer& buffer) { return buffer.dtype == Dtype::kBF16; };
+  return std::ranges::any_of(f.buffers, is_bf16) ? PairSplitting(f, target).run() : f;
+}
 
 }  // namespace ipex::loop
