@@ -87,7 +87,6 @@ class FunctionEmitter {
   llvm::Value* emit(const Expr& e);
   llvm::Value* emit_uncached(const ExprNode& e);
   llvm::Value* emit_apply(const ExprNode& e);
-  bool by_pairs(const ExprNode& shuffle, std::vector<int> (*picks)(int, int)) const;
   IndexRef emit_index(const Expr& e);
   void split_sum(const Expr& e, Expr& base, Expr& rest) const;
   struct Strided {
@@ -503,13 +502,9 @@ llvm::Value* FunctionEmitter::emit_uncached(const ExprNode& e) {
     }
     case ExprKind::kApply:
       return emit_apply(e);
-    case ExprKind::kCast: {
-      const ExprNode& x = *e.args[0];
-      if (e.type.dtype == Dtype::kBF16 && x.type.dtype == Dtype::kF32 && x.is(ExprKind::kShuffle) &&
-          by_pairs(x, interleaving_picks))
-        return values_.interleaved_bf16(emit(x.args[0]), x.type);
-      return values_.cast(emit(e.args[0]), x.type, e.type.dtype);
-    }
+    case ExprKind::kCast:
+      if (joins_bf16(e, target_)) return values_.join_bf16(emit(e.args[0]->args[0]), e.type.lanes);
+      return values_.cast(emit(e.args[0]), e.args[0]->type, e.type.dtype);
     case ExprKind::kRamp: {
       llvm::Value* stride = values_.splat(emit(e.args[1]), e.type.lanes);
       llvm::Value* steps = ir_.CreateMul(values_.iota(e.type.dtype, e.type.lanes), stride);
@@ -519,22 +514,11 @@ llvm::Value* FunctionEmitter::emit_uncached(const ExprNode& e) {
       return values_.splat(emit(e.args[0]), e.type.lanes);
     case ExprKind::kReduceLanes:
       return values_.reduce_lanes(e.op, e.args[0]->type, emit(e.args[0]));
-    case ExprKind::kShuffle: {
-      const ExprNode& x = *e.args[0];
-      if (x.is(ExprKind::kCast) && x.type.dtype == Dtype::kF32 && x.args[0]->type.dtype == Dtype::kBF16 &&
-          by_pairs(e, splitting_picks))
-        return values_.split_bf16(emit(x.args[0]), x.args[0]->type);
-      llvm::Value* first = emit(e.args[0]);
-      return ir_.CreateShuffleVector(first, emit(e.args[1]), e.picks);
-    }
+    case ExprKind::kShuffle:
+      if (splits_bf16(e, target_)) return values_.split_bf16(emit(e.args[0]->args[0]), e.type.lanes);
+      return ir_.CreateShuffleVector(emit(e.args[0]), emit(e.args[1]), e.picks);
   }
   fail("unknown expression kind");
-}
-
-// Whether a shuffle orders the lanes of each pair of registers of f32 in that way.
-bool FunctionEmitter::by_pairs(const ExprNode& shuffle, std::vector<int> (*picks)(int, int)) const {
-  const int lanes = shuffle.args[0]->type.lanes, pair = 2 * target_.lanes(Dtype::kF32);
-  return lanes % pair == 0 && shuffle.picks == picks(lanes, pair);
 }
 
 llvm::Value* FunctionEmitter::emit_apply(const ExprNode& e) {

@@ -184,20 +184,35 @@ llvm::Value* ValueBuilder::rounded_words(llvm::Value* x, Type f32) {
   return ir_.CreateSelect(ir_.CreateFCmpUNO(x, x), quiet, rounded);
 }
 
-llvm::Value* ValueBuilder::split_bf16(llvm::Value* x, Type bf16) {
-  const int lanes = target_.lanes(Dtype::kF32);
-  const Type words{Dtype::kI32, bf16.lanes / 2}, word{Dtype::kI32, lanes};
+bool splits_bf16(const ExprNode& shuffle, const Target& target) {
+  const ExprNode& x = *shuffle.args[0];
+  const int pair = 2 * target.lanes(Dtype::kF32);
+  return x.is(ExprKind::kCast) && x.type.dtype == Dtype::kF32 && x.args[0]->type.dtype == Dtype::kBF16 &&
+         x.type.lanes % pair == 0 && shuffle.picks == splitting_picks(x.type.lanes, pair);
+}
+
+bool joins_bf16(const ExprNode& cast, const Target& target) {
+  const ExprNode& x = *cast.args[0];
+  const int pair = 2 * target.lanes(Dtype::kF32);
+  return cast.type.dtype == Dtype::kBF16 && x.type.dtype == Dtype::kF32 && x.is(ExprKind::kShuffle) &&
+         x.args[0]->type.lanes % pair == 0 && x.picks == interleaving_picks(x.args[0]->type.lanes, pair);
+}
+
+llvm::Value* ValueBuilder::split_bf16(llvm::Value* x, int lanes) {
+  const int width = target_.lanes(Dtype::kF32);
+  const Type words{Dtype::kI32, lanes / 2}, word{Dtype::kI32, width};
   llvm::Value* all = ir_.CreateBitCast(x, type(words));
   llvm::SmallVector<llvm::Value*, 4> parts;
-  for (int lane = 0; lane < words.lanes; lane += lanes) {
-    llvm::Value* pairs = ir_.CreateShuffleVector(all, llvm::createSequentialMask(lane, lanes, 0));
+  for (int lane = 0; lane < words.lanes; lane += width) {
+    llvm::Value* pairs = ir_.CreateShuffleVector(all, llvm::createSequentialMask(lane, width, 0));
     parts.push_back(ir_.CreateShl(pairs, integer(word, 16)));
     parts.push_back(ir_.CreateAnd(pairs, integer(word, -65536)));
   }
-  return ir_.CreateBitCast(llvm::concatenateVectors(ir_, parts), type(bf16.with_dtype(Dtype::kF32)));
+  return ir_.CreateBitCast(llvm::concatenateVectors(ir_, parts), type({Dtype::kF32, lanes}));
 }
 
-llvm::Value* ValueBuilder::interleaved_bf16(llvm::Value* x, Type f32) {
+llvm::Value* ValueBuilder::join_bf16(llvm::Value* x, int lanes) {
+  const Type f32{Dtype::kF32, lanes};
   if (!target_.native_bf16) return round_interleaved(x, f32);
   return unless_denormal(x, f32, &ValueBuilder::convert_interleaved, &ValueBuilder::round_interleaved);
 }
