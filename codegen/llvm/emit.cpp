@@ -86,6 +86,7 @@ class FunctionEmitter {
 
   llvm::Value* emit(const Expr& e);
   llvm::Value* emit_uncached(const ExprNode& e);
+  llvm::Value* emit_wide(const Expr& e, int lanes);
   llvm::Value* emit_apply(const ExprNode& e);
   IndexRef emit_index(const Expr& e);
   void split_sum(const Expr& e, Expr& base, Expr& rest) const;
@@ -180,15 +181,13 @@ void FunctionEmitter::declare_scopes() {
     nodes[b.name] = builder.createAnonymousAliasScope(domain, b.name);
     if (b.access != Access::kIn) outputs.insert(b.name);
   }
-  visit(
-      source_.body,
-      [&](const Stmt& stmt) {
-        const Alloc* alloc = std::get_if<Alloc>(&stmt);
-        if (!alloc) return;
-        nodes[alloc->buffer] = builder.createAnonymousAliasScope(domain, alloc->buffer);
-        scratch.insert(alloc->buffer);
-      },
-      [](const ExprNode&) {});
+  const auto add_scratch = [&](const Stmt& stmt) {
+    const Alloc* alloc = std::get_if<Alloc>(&stmt);
+    if (!alloc) return;
+    nodes[alloc->buffer] = builder.createAnonymousAliasScope(domain, alloc->buffer);
+    scratch.insert(alloc->buffer);
+  };
+  visit(source_.body, add_scratch, nullptr);
   for (const auto& [name, node] : nodes) {
     llvm::SmallVector<llvm::Metadata*, 8> distinct;
     for (const auto& [other, other_node] : nodes) {
@@ -309,14 +308,13 @@ void FunctionEmitter::emit_parallel(const For& loop) {
 
   // The closure: every name and buffer of this frame that the body reads.
   std::set<std::string> used;
-  visit(
-      loop.body,
-      [&](const Stmt& stmt) {
-        if (const auto* store = std::get_if<Store>(&stmt)) used.insert(store->buffer);
-      },
-      [&](const ExprNode& e) {
-        if (e.is(ExprKind::kVar) || e.is(ExprKind::kLoad)) used.insert(e.name);
-      });
+  const auto add_stored = [&](const Stmt& stmt) {
+    if (const auto* store = std::get_if<Store>(&stmt)) used.insert(store->buffer);
+  };
+  const auto add_read = [&](const ExprNode& e) {
+    if (e.is(ExprKind::kVar) || e.is(ExprKind::kLoad)) used.insert(e.name);
+  };
+  visit(loop.body, add_stored, add_read);
   std::vector<std::string> names, buffers;
   std::vector<llvm::Type*> fields;
   for (const auto& [name, value] : frame_.names)
@@ -385,12 +383,7 @@ void FunctionEmitter::emit_if(const If& branch) {
 
 void FunctionEmitter::emit_store(const Store& store) {
   const IndexRef index = emit_index(store.index);
-  llvm::Value* value = emit(store.value);
-  llvm::Value* mask = store.mask ? emit(store.mask) : nullptr;
-  if (index.lanes > 1) {
-    if (!value->getType()->isVectorTy()) value = values_.splat(value, index.lanes);
-    if (mask && !mask->getType()->isVectorTy()) mask = values_.splat(mask, index.lanes);
-  }
+  llvm::Value *value = emit_wide(store.value, index.lanes), *mask = emit_wide(store.mask, index.lanes);
   const BufferRef& to = buffer(store.buffer);
   const bool streams = to.streamed && !mask && fills_lines(store, frame_.innermost);
   frame_.streams |= streams;
@@ -484,6 +477,12 @@ llvm::Value* FunctionEmitter::emit(const Expr& e) {
   return value;
 }
 
+// In so many lanes, where it is one value for all; null stays null.
+llvm::Value* FunctionEmitter::emit_wide(const Expr& e, int lanes) {
+  llvm::Value* value = e ? emit(e) : nullptr;
+  return value && lanes > 1 && !value->getType()->isVectorTy() ? values_.splat(value, lanes) : value;
+}
+
 llvm::Value* FunctionEmitter::emit_uncached(const ExprNode& e) {
   switch (e.kind) {
     case ExprKind::kConst:
@@ -496,8 +495,7 @@ llvm::Value* FunctionEmitter::emit_uncached(const ExprNode& e) {
     }
     case ExprKind::kLoad: {
       const IndexRef index = emit_index(e.args[0]);
-      llvm::Value* mask = e.args.size() > 1 && e.args[1] ? emit(e.args[1]) : nullptr;
-      if (mask && index.lanes > 1 && !mask->getType()->isVectorTy()) mask = values_.splat(mask, index.lanes);
+      llvm::Value* mask = e.args.size() > 1 ? emit_wide(e.args[1], index.lanes) : nullptr;
       return memory_.load(buffer(e.name), index, mask);
     }
     case ExprKind::kApply:
@@ -514,9 +512,11 @@ llvm::Value* FunctionEmitter::emit_uncached(const ExprNode& e) {
       return values_.splat(emit(e.args[0]), e.type.lanes);
     case ExprKind::kReduceLanes:
       return values_.reduce_lanes(e.op, e.args[0]->type, emit(e.args[0]));
-    case ExprKind::kShuffle:
+    case ExprKind::kShuffle: {
       if (splits_bf16(e, target_)) return values_.split_bf16(emit(e.args[0]->args[0]), e.type.lanes);
-      return ir_.CreateShuffleVector(emit(e.args[0]), emit(e.args[1]), e.picks);
+      llvm::Value* first = emit(e.args[0]);
+      return ir_.CreateShuffleVector(first, emit(e.args[1]), e.picks);
+    }
   }
   fail("unknown expression kind");
 }

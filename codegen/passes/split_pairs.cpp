@@ -11,7 +11,6 @@
 // for four that wait for the one that moves lanes. What is computed lane by lane, and what brings all lanes
 // together, does not ask for their order; what is stored is put back, in bf16 by one instruction a register.
 #include <algorithm>
-#include <iterator>
 #include <map>
 #include <unordered_map>
 

@@ -332,20 +332,29 @@ INSTANTIATE_TEST_SUITE_P(Dtypes, Casts,
                                            Dtype::kI64, Dtype::kF16, Dtype::kBF16, Dtype::kF32, Dtype::kF64),
                          [](const auto& info) { return std::string(name(info.param)); });
 
+Array all_values(Dtype half) {
+  Array bits(half, 65536);
+  for (int64_t i = 0; i < bits.size; ++i) bits.set_int(i, i);
+  return bits;
+}
+
+// f32 around each tie of bf16.
+Array all_ties() {
+  Array ties(Dtype::kF32, 65536 * 3);
+  for (int64_t i = 0; i < ties.size; ++i)
+    ties.set_float(i, std::bit_cast<float>((static_cast<uint32_t>(i / 3) << 16) + 0x7fff +
+                                           static_cast<uint32_t>(i % 3)));
+  return ties;
+}
+
 // Every bf16 and f16 value, and the rounding of f32 values around each tie.
 TEST(Casts, HalfTypesExhaustively) {
+  const Array ties = all_ties();
   for (Dtype half : {Dtype::kF16, Dtype::kBF16}) {
-    Array bits(half, 65536);
-    for (int64_t i = 0; i < 65536; ++i) bits.set_int(i, i);
+    const Array bits = all_values(half);
     expect_same(elementwise("widen", {half}, Dtype::kF32, 65536, 16,
                             [](const std::vector<Expr>& x) { return make_cast(Dtype::kF32, x[0]); }),
                 {bits, Array(Dtype::kF32, 65536)});
-    Array ties(Dtype::kF32, 65536 * 3);
-    for (int64_t i = 0; i < 65536; ++i)
-      for (int k = 0; k < 3; ++k) {
-        const uint32_t word = (static_cast<uint32_t>(i) << 16) + 0x7fff + k;
-        ties.set_float(i * 3 + k, std::bit_cast<float>(word));
-      }
     for (int lanes : {1, 16})
       expect_same(elementwise("round", {Dtype::kF32}, half, 65536 * 3, lanes,
                               [&](const std::vector<Expr>& x) { return make_cast(half, x[0]); }),
@@ -355,14 +364,7 @@ TEST(Casts, HalfTypesExhaustively) {
 
 // The same values in the order of split_pairs: even lanes before odd ones, in registers and in parts of them.
 TEST(Casts, PairsExhaustively) {
-  Array bits(Dtype::kBF16, 65536), ties(Dtype::kF32, 65536 * 3);
-  for (int64_t i = 0; i < 65536; ++i) {
-    bits.set_int(i, i);
-    for (int k = 0; k < 3; ++k) {
-      const uint32_t word = (static_cast<uint32_t>(i) << 16) + 0x7fff + k;
-      ties.set_float(i * 3 + k, std::bit_cast<float>(word));
-    }
-  }
+  const Array bits = all_values(Dtype::kBF16), ties = all_ties();
   for (auto [lanes, block] : {std::pair(8, 8), {16, 16}, {32, 16}, {32, 32}, {64, 16}, {64, 32}, {64, 64}}) {
     expect_same(elementwise("widen", {Dtype::kBF16}, Dtype::kF32, bits.size, lanes,
                             [lanes, block](const std::vector<Expr>& x) {
