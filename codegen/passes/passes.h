@@ -117,6 +117,12 @@ Function split_chains(const Function& f, const Target& target);
 //   ..]))
 Function split_pairs(const Function& f, const Target& target);
 
+// cascade_sums: a long sum becomes a sum of short ones, which keeps its digits.
+//   pre: vectorized; post: the values that merging in another order gives
+//   for r in 0..N reduce(s) {..}
+//   =>  for g in 0..N/128 reduce(s) { for r in g*128..g*128 + 128 reduce(p) {..} } yield(s + p)
+Function cascade_sums(const Function& f);
+
 // lower_math: Apply ops without an instruction become polynomials; ops left to Sleef stay Apply (the emitter
 // calls them).
 Function lower_math(const Function& f, const Target& target);

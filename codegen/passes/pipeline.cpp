@@ -34,7 +34,7 @@ Function schedule(const Function& f, const Target& target) {
   return apply_schedule(f, choose_schedule(f, target));
 }
 
-constexpr std::array<LoopPass, 19> kPipeline = {{
+constexpr std::array<LoopPass, 20> kPipeline = {{
     {"simplify", each<simplify>},
     {"distribute", each<distribute>},
     {"collapse_loops", each<collapse_loops>},
@@ -51,6 +51,7 @@ constexpr std::array<LoopPass, 19> kPipeline = {{
     {"prefetch_rows", each<prefetch_rows>},
     {"split_chains", each<split_chains>},
     {"split_pairs", each<split_pairs>},
+    {"cascade_sums", each<cascade_sums>},
     {"lower_math", each<lower_math>},
     {"legalize", each<legalize>},
     {"final_simplify", each<simplify>},

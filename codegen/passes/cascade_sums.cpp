@@ -1,0 +1,115 @@
+// cascade_sums: a long sum becomes a sum of short ones.
+//
+//   for r in 0..N reduce(s = 0) {} yield(s + x[r])
+//     =>  for g in 0..N/128 reduce(s = 0) {
+//           for r in g*128..g*128 + 128 reduce(p = 0) {} yield(p + x[r])
+//         } yield(s + p)
+//
+// Each addition rounds to the digits of the running sum, and where the terms are alike, the errors are as
+// well: 2,048 additions of one number lose 150 times what 32 and then 64 do. Loops of groups that are long
+// themselves are cut again, so that the error grows with the logarithm of N (Higham, The accuracy of floating
+// point summation, 1993; ATen's sums do the same).
+#include <algorithm>
+#include <set>
+
+#include "codegen/loop/rewrite.h"
+#include "codegen/loop/simplify.h"
+#include "codegen/passes/loop_nest.h"
+#include "codegen/passes/passes.h"
+
+namespace ipex::loop {
+
+namespace {
+
+constexpr int64_t kInARow = 128;  // a group's end costs 20 cycles, its steps at least 256
+
+bool adds(const Expr& e) {
+  bool found = false;
+  visit(e, [&](const ExprNode& node) {
+    found |= node.is(ExprKind::kApply) && node.op == ScalarOp::add_ && is_float(node.type.dtype);
+  });
+  return found;
+}
+
+// Does nothing but the next step see what has been summed so far?
+bool only_sums(const For& loop) {
+  std::set<std::string> running;
+  for (const State& state : loop.reduction->states) running.insert(state.name);
+  const auto sees = [&](const Expr& e) {
+    return std::any_of(running.begin(), running.end(),
+                       [&](const std::string& name) { return uses(e, name); });
+  };
+  for (const Stmt& stmt : loop.body->stmts) {
+    if (const auto* let = std::get_if<Let>(&stmt)) {
+      if (sees(let->value)) running.insert(let->name);
+      continue;
+    }
+    bool seen = false;
+    const Block alone = make_block({stmt});
+    const auto look = [&](const ExprNode& e) { seen |= e.is(ExprKind::kVar) && running.contains(e.name); };
+    visit(alone, [](const Stmt&) {}, look);
+    if (seen) return false;
+  }
+  return true;
+}
+
+// How many steps there are at most, where that is known.
+std::optional<int64_t> most_steps(const For& loop) {
+  if (!loop.end->is(ExprKind::kApply) || loop.end->op != ScalarOp::min_)
+    return as_const_int(simplify(loop.end - loop.begin));
+  std::optional<int64_t> most;
+  for (const Expr& end : loop.end->args)
+    if (const auto steps = as_const_int(simplify(end - loop.begin)))
+      most = std::min(most.value_or(*steps), *steps);
+  return most;
+}
+
+bool is_long_sum(const For& loop) {
+  if (loop.kind != ForKind::kSerial || !loop.reduction || most_steps(loop).value_or(INT64_MAX) <= 2 * kInARow)
+    return false;
+  const std::vector<Expr>& merges = loop.reduction->merge;
+  return std::any_of(merges.begin(), merges.end(), adds) && only_sums(loop);
+}
+
+// The loop over groups, with the names of `loop`'s states.
+For in_groups(const For& loop, Names& names) {
+  const Expr steps = simplify(loop.end - loop.begin), row = index_const(kInARow);
+  For groups = loop, group = loop;
+  groups.var = names.fresh(loop.var + "_group");
+  groups.begin = index_const(0);
+  groups.end = simplify(ceildiv(steps, row));
+  group.begin = simplify(loop.begin + make_var(groups.var) * row);
+  group.end = simplify(group.begin + row);
+  if (const auto known = as_const_int(steps); !known || *known % kInARow != 0)
+    group.end = make_apply(ScalarOp::min_, {group.end, loop.end});
+  std::vector<State> partial = loop.reduction->states;
+  std::vector<Expr> own, of_group;
+  for (State& state : partial) {
+    own.push_back(make_var(state.name, state.type));
+    state.name = names.fresh(state.name + "_group");
+    state.init = state.identity;
+    of_group.push_back(make_var(state.name, state.type));
+  }
+  rename_states(group, partial);
+  for (size_t i = 0; i < own.size(); ++i)
+    groups.reduction->yield[i] = merged(*loop.reduction, i, own, of_group);
+  groups.body = make_block({std::move(group)});
+  return groups;
+}
+
+}  // namespace
+
+Function cascade_sums(const Function& f) {
+  Names names(f);
+  Function out = f;
+  out.body = transform_stmts(f.body, [&](Stmt stmt) -> std::vector<Stmt> {
+    auto* loop = std::get_if<For>(&stmt);
+    if (!loop || !is_long_sum(*loop)) return {std::move(stmt)};
+    For cut = in_groups(*loop, names);
+    while (as_const_int(cut.end) && is_long_sum(cut)) cut = in_groups(cut, names);
+    return {std::move(cut)};
+  });
+  return out;
+}
+
+}  // namespace ipex::loop
