@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <set>
 
+#include "codegen/loop/bounds.h"
 #include "codegen/loop/rewrite.h"
 #include "codegen/loop/simplify.h"
 #include "codegen/passes/loop_nest.h"
@@ -53,24 +54,6 @@ bool only_sums(const For& loop) {
   return true;
 }
 
-// How many steps there are at most, where that is known.
-std::optional<int64_t> most_steps(const For& loop) {
-  if (!loop.end->is(ExprKind::kApply) || loop.end->op != ScalarOp::min_)
-    return as_const_int(simplify(loop.end - loop.begin));
-  std::optional<int64_t> most;
-  for (const Expr& end : loop.end->args)
-    if (const auto steps = as_const_int(simplify(end - loop.begin)))
-      most = std::min(most.value_or(*steps), *steps);
-  return most;
-}
-
-bool is_long_sum(const For& loop) {
-  if (loop.kind != ForKind::kSerial || !loop.reduction || most_steps(loop).value_or(INT64_MAX) <= 2 * kInARow)
-    return false;
-  const std::vector<Expr>& merges = loop.reduction->merge;
-  return std::any_of(merges.begin(), merges.end(), adds) && only_sums(loop);
-}
-
 // The loop over groups, with the names of `loop`'s states.
 For in_groups(const For& loop, Names& names) {
   const Expr steps = simplify(loop.end - loop.begin), row = index_const(kInARow);
@@ -97,19 +80,47 @@ For in_groups(const For& loop, Names& names) {
   return groups;
 }
 
+class Cascader {
+ public:
+  explicit Cascader(const Function& f) : f_(f), names_(f) {
+    for (const std::string& symbol : f.symbols) bounds_.set_range(symbol, index_const(1), nullptr);
+    const auto bind = [&](const Stmt& stmt) {
+      if (const auto* loop = std::get_if<For>(&stmt))
+        bounds_.set_range(loop->var, loop->begin, loop->end);
+      else if (const auto* let = std::get_if<Let>(&stmt);
+               let && let->value->type == kIndex && !loads(let->value))
+        bounds_.set_interval(let->name, bounds_.interval(let->value));
+    };
+    visit(f.body, bind, nullptr);
+  }
+
+  Function run() {
+    Function out = f_;
+    out.body = transform_stmts(f_.body, [&](Stmt stmt) -> std::vector<Stmt> {
+      auto* loop = std::get_if<For>(&stmt);
+      while (loop && is_long_sum(*loop)) *loop = in_groups(*loop, names_);
+      return {std::move(stmt)};
+    });
+    return out;
+  }
+
+ private:
+  // Of a length that has no bound when it is compiled most sums are short, and a loop over groups is felt.
+  bool is_long_sum(const For& loop) const {
+    if (loop.kind != ForKind::kSerial || !loop.reduction) return false;
+    const int64_t most = bounds_.interval(simplify(loop.end - loop.begin)).high;
+    const std::vector<Expr>& merges = loop.reduction->merge;
+    return most > 2 * kInARow && most != Interval::kHigh && std::any_of(merges.begin(), merges.end(), adds) &&
+           only_sums(loop);
+  }
+
+  const Function& f_;
+  Names names_;
+  Bounds bounds_;
+};
+
 }  // namespace
 
-Function cascade_sums(const Function& f) {
-  Names names(f);
-  Function out = f;
-  out.body = transform_stmts(f.body, [&](Stmt stmt) -> std::vector<Stmt> {
-    auto* loop = std::get_if<For>(&stmt);
-    if (!loop || !is_long_sum(*loop)) return {std::move(stmt)};
-    For cut = in_groups(*loop, names);
-    while (as_const_int(cut.end) && is_long_sum(cut)) cut = in_groups(cut, names);
-    return {std::move(cut)};
-  });
-  return out;
-}
+Function cascade_sums(const Function& f) { return Cascader(f).run(); }
 
 }  // namespace ipex::loop
