@@ -82,7 +82,7 @@ For in_groups(const For& loop, Names& names) {
 
 class Cascader {
  public:
-  explicit Cascader(const Function& f) : f_(f), names_(f) {
+  Cascader(const Function& f, const Target& target) : f_(f), target_(target), names_(f) {
     for (const std::string& symbol : f.symbols) bounds_.set_range(symbol, index_const(1), nullptr);
     const auto bind = [&](const Stmt& stmt) {
       if (const auto* loop = std::get_if<For>(&stmt))
@@ -111,16 +111,25 @@ class Cascader {
     const int64_t most = bounds_.interval(simplify(loop.end - loop.begin)).high;
     const std::vector<Expr>& merges = loop.reduction->merge;
     return most > 2 * kInARow && most != Interval::kHigh && std::any_of(merges.begin(), merges.end(), adds) &&
-           only_sums(loop);
+           2 * registers(*loop.reduction) <= target_.vector_registers && only_sums(loop);
+  }
+
+  // The tile of a matrix product fills them all: no room for sums of sums.
+  int64_t registers(const Reduction& reduction) const {
+    int64_t count = 0;
+    for (const State& state : reduction.states)
+      count += std::max<int64_t>(1, state.type.lanes * itemsize(state.type.dtype) / target_.vector_bytes);
+    return count;
   }
 
   const Function& f_;
+  const Target& target_;
   Names names_;
   Bounds bounds_;
 };
 
 }  // namespace
 
-Function cascade_sums(const Function& f) { return Cascader(f).run(); }
+Function cascade_sums(const Function& f, const Target& target) { return Cascader(f, target).run(); }
 
 }  // namespace ipex::loop

@@ -121,7 +121,7 @@ Function split_pairs(const Function& f, const Target& target);
 //   pre: vectorized; post: the values that merging in another order gives
 //   for r in 0..N reduce(s) {..}
 //   =>  for g in 0..N/128 reduce(s) { for r in g*128..g*128 + 128 reduce(p) {..} } yield(s + p)
-Function cascade_sums(const Function& f);
+Function cascade_sums(const Function& f, const Target& target);
 
 // lower_math: Apply ops without an instruction become polynomials; ops left to Sleef stay Apply (the emitter
 // calls them).
