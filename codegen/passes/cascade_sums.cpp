@@ -106,20 +106,13 @@ class Cascader {
 
  private:
   // Of a length that has no bound when it is compiled most sums are short, and a loop over groups is felt.
+  // The tile of a matrix product fills the registers: no room for sums of sums.
   bool is_long_sum(const For& loop) const {
     if (loop.kind != ForKind::kSerial || !loop.reduction) return false;
     const int64_t most = bounds_.interval(simplify(loop.end - loop.begin)).high;
     const std::vector<Expr>& merges = loop.reduction->merge;
     return most > 2 * kInARow && most != Interval::kHigh && std::any_of(merges.begin(), merges.end(), adds) &&
-           2 * registers(*loop.reduction) <= target_.vector_registers && only_sums(loop);
-  }
-
-  // The tile of a matrix product fills them all: no room for sums of sums.
-  int64_t registers(const Reduction& reduction) const {
-    int64_t count = 0;
-    for (const State& state : reduction.states)
-      count += std::max<int64_t>(1, state.type.lanes * itemsize(state.type.dtype) / target_.vector_bytes);
-    return count;
+           2 * registers(*loop.reduction, target_) <= target_.vector_registers && only_sums(loop);
   }
 
   const Function& f_;

@@ -83,6 +83,13 @@ Expr merged(const Reduction& reduction, size_t i, const std::vector<Expr>& left,
   return substitute(reduction.merge[i], values);
 }
 
+int64_t registers(const Reduction& reduction, const Target& target) {
+  int64_t count = 0;
+  for (const State& state : reduction.states)
+    count += std::max<int64_t>(1, state.type.lanes * itemsize(state.type.dtype) / target.vector_bytes);
+  return count;
+}
+
 bool inline_let(const Stmt& stmt, Substitution& lets) {
   const auto* let = std::get_if<Let>(&stmt);
   if (let) lets[let->name] = substitute(let->value, lets);

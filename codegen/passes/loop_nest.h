@@ -10,6 +10,7 @@
 #include "codegen/loop/ir.h"
 #include "codegen/loop/rewrite.h"
 #include "codegen/loop/simplify.h"
+#include "codegen/target.h"
 
 namespace ipex::loop {
 
@@ -39,6 +40,9 @@ void rename_states(For& loop, const std::vector<State>& states);
 // merge[i] with the two partial results put in.
 Expr merged(const Reduction& reduction, size_t i, const std::vector<Expr>& left,
             const std::vector<Expr>& right);
+
+// How many vector registers its states take.
+int64_t registers(const Reduction& reduction, const Target& target);
 
 // Adds what a let binds to `lets`, with those inlined; false for any other statement.
 bool inline_let(const Stmt& stmt, Substitution& lets);

@@ -24,13 +24,6 @@ constexpr int64_t kChains = 4;     // registers with results on their way
 constexpr int64_t kFewSteps = 16;  // not worth their merging
 constexpr double kMostWork = 10;   // of a step, in additions; more keeps a core busy anyway
 
-int64_t registers(const Reduction& reduction, const Target& target) {
-  int64_t count = 0;
-  for (const State& state : reduction.states)
-    count += std::max<int64_t>(1, state.type.lanes * itemsize(state.type.dtype) / target.vector_bytes);
-  return count;
-}
-
 double work_of(const For& loop) {
   double work = 0;
   const auto add = [&](const ExprNode& e) {
