@@ -33,8 +33,6 @@ namespace ipex::loop {
 
 namespace {
 
-int64_t divided_up(int64_t n, int64_t step) { return (n + step - 1) / step; }
-
 // How far a block, its panels and its tiles reach.
 struct Sizes {
   int64_t tile_rows, tile_vectors;

@@ -32,8 +32,9 @@ constexpr int64_t kMaxColumnChunks = 64;  // where each leaves a row of partial 
 constexpr int64_t kLongLane =
     4096;  // additions to one partial result: half of them no longer see its last digits
 constexpr double kLongColumn = 2048;  // rows; the merge of the chunks is then a few percent
-constexpr int64_t kChunkRows =
-    64;  // at least, where rows are many results: what is merged is 1/64 of what is read
+// Where rows are many results: what is merged is 1/64 of what is read at most, and no sum has more terms than
+// keep its digits.
+constexpr int64_t kChunkRows = 64, kMostChunkRows = 256;
 constexpr double kKeptBlocks = 16;  // this many vectors of results keep threads busy without splitting
 constexpr double kPassCost = 8;     // finding out that a row is another thread's
 constexpr int64_t kOwnedBytes =
@@ -392,7 +393,7 @@ class Chooser {
       const double each = std::max(costs_.work(r) * around / costs_.trips(r), 1.0);
       int64_t chunk = std::max<int64_t>(1, static_cast<int64_t>(kChunkWork / each));
       if (const auto extent = tree_.extent(r)) chunk = std::max(chunk, (*extent + most - 1) / most);
-      if (around >= kChunkRows) chunk = std::max(chunk, kChunkRows);
+      if (around >= kChunkRows) chunk = std::clamp(chunk, kChunkRows, kMostChunkRows);
       LoopSchedule& s = entry(var(r));
       if (s.kind == ForKind::kVector) {
         const int64_t step = static_cast<int64_t>(s.lanes) * s.accumulators;

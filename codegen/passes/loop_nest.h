@@ -41,6 +41,8 @@ void rename_states(For& loop, const std::vector<State>& states);
 Expr merged(const Reduction& reduction, size_t i, const std::vector<Expr>& left,
             const std::vector<Expr>& right);
 
+inline int64_t divided_up(int64_t n, int64_t step) { return (n + step - 1) / step; }
+
 // How many vector registers its states take.
 int64_t registers(const Reduction& reduction, const Target& target);
 

@@ -117,7 +117,8 @@ Function split_chains(const Function& f, const Target& target);
 //   ..]))
 Function split_pairs(const Function& f, const Target& target);
 
-// cascade_sums: a long sum becomes a sum of short ones, which keeps its digits.
+// cascade_sums: a long sum becomes a sum of short ones, which keeps its digits; once where its length is
+// known only when it runs, not where elements of a tensor tell it.
 //   pre: vectorized; post: the values that merging in another order gives
 //   for r in 0..N reduce(s) {..}
 //   =>  for g in 0..N/128 reduce(s) { for r in g*128..g*128 + 128 reduce(p) {..} } yield(s + p)

@@ -212,8 +212,15 @@ class Vectorizer {
     // States keep theirs.
     const bool narrow = trips.left && !f.reduction;
     const int tail = narrow ? static_cast<int>(std::bit_ceil(static_cast<uint64_t>(*trips.left))) : width;
-    return pass(f, {trips.whole, trips.all, width, tail, !narrow || tail != *trips.left}, std::move(states),
-                out);
+    const Expr last = end_of_tail(f, trips.whole, trips.all, 1);
+    return pass(f, {trips.whole, last, width, tail, !narrow || tail != *trips.left}, std::move(states), out);
+  }
+
+  // `last`, which never is more than `most` behind `first`: said for cascade_sums, which leaves short sums
+  // alone.
+  static Expr end_of_tail(const For& f, const Expr& first, const Expr& last, int64_t most) {
+    if (!f.reduction || as_const_int(last)) return last;
+    return make_apply(ScalarOp::min_, {simplify(first + index_const(most)), last});
   }
 
   std::vector<Expr> whole_steps(const For& f, const Trips& trips, std::vector<Expr> states,
@@ -228,7 +235,8 @@ class Vectorizer {
                                    std::vector<Stmt>& out) {
     const Expr first = simplify(trips.whole * index_const(f.unroll));
     const Expr last = simplify(floordiv(trips.extent + index_const(f.lanes - 1), index_const(f.lanes)));
-    return pass(f, {first, last, f.lanes, f.lanes, true}, std::move(states), out);
+    return pass(f, {first, end_of_tail(f, first, last, f.unroll), f.lanes, f.lanes, true}, std::move(states),
+                out);
   }
 
   // Iterations [first, last) of vectors of `width` elements, `step` elements apart.
