@@ -87,7 +87,7 @@ void Compiler::emit_lstm(int32_t n) {
 void Compiler::add_library(int32_t n, kernels::LibrarySteps steps, int packed_buffer) {
   if (steps.pack) {
     parts_.buffers[packed_buffer].bytes = steps.packed_bytes;
-    if (!g_.nodes[n].source.empty()) steps.pack->info.sources.push_back(g_.nodes[n].source);
+    steps.pack->info.sources = split_sources(g_.nodes[n].source);
     add_step(std::move(steps.pack), true);
   }
   describe(*steps.main, g_, n);

@@ -11,8 +11,8 @@ int64_t elements(const Graph& g, const Shape& shape) { return hint(numel(shape),
 
 void add_source(Step& step, const Node& node) {
   std::vector<std::string>& sources = step.info.sources;
-  if (!node.source.empty() && std::find(sources.begin(), sources.end(), node.source) == sources.end())
-    sources.push_back(node.source);
+  for (std::string& source : split_sources(node.source))
+    if (std::ranges::find(sources, source) == sources.end()) sources.push_back(std::move(source));
 }
 
 // Every output element of the forward convolution meets every weight of its channel.

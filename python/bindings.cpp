@@ -124,11 +124,13 @@ py::dict report_dict(const CompiledGraph& compiled) {
   const CompileReport& report = compiled.report();
   py::list times, steps;
   for (const auto& time : report.times) times.append(py::make_tuple(time.name, time.ms));
-  for (const auto& step : compiled.executable().parts().steps)
-    steps.append(py::dict("kind"_a = name(step->info.kind), "name"_a = step->info.name,
-                          "detail"_a = step->info.detail, "sources"_a = step->info.sources,
-                          "bytes"_a = step->info.bytes, "flops"_a = step->info.flops,
-                          "multiplies"_a = name(step->info.multiplies)));
+  const Executable::Parts& parts = compiled.executable().parts();
+  for (size_t i = 0; i < parts.steps.size(); ++i) {
+    const StepInfo& info = parts.steps[i]->info;
+    steps.append(py::dict("kind"_a = name(info.kind), "name"_a = info.name, "detail"_a = info.detail,
+                          "sources"_a = info.sources, "bytes"_a = info.bytes, "flops"_a = info.flops,
+                          "multiplies"_a = name(info.multiplies), "hoisted"_a = bool(parts.hoisted[i])));
+  }
   return py::dict("kernel_steps"_a = report.kernel_steps, "library_steps"_a = report.library_steps,
                   "extern_steps"_a = report.extern_steps, "extern_ops"_a = report.extern_ops,
                   "measured"_a = report.measured, "arena_bytes"_a = report.arena_bytes,

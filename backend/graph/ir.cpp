@@ -1,6 +1,7 @@
 // What can be asked of a graph without changing it.
 #include "backend/graph/ir.h"
 
+#include <algorithm>
 #include <array>
 
 #include "codegen/loop/eval.h"
@@ -41,6 +42,26 @@ void Graph::end_like(const Graph& old, const std::function<Value(Value)>& mapped
   for (int32_t input : old.inputs) inputs.push_back(mapped({input, 0}).node);
   for (const GraphOutput& output : old.outputs) outputs.push_back({mapped(output.value), output.strides});
   for (const InputMutation& m : old.mutations) mutations.push_back({m.input, mapped(m.value)});
+}
+
+std::vector<std::string> split_sources(std::string_view sources) {
+  constexpr std::string_view kBetween = "; ";
+  std::vector<std::string> parts;
+  for (size_t begin = 0; begin < sources.size();) {
+    const size_t end = std::min(sources.find(kBetween, begin), sources.size());
+    parts.emplace_back(sources.substr(begin, end - begin));
+    begin = end + kBetween.size();
+  }
+  return parts;
+}
+
+void add_sources(std::string& sources, std::string_view more) {
+  std::vector<std::string> known = split_sources(sources);
+  for (const std::string& source : split_sources(more)) {
+    if (std::ranges::find(known, source) != known.end()) continue;
+    known.push_back(source);
+    sources += (sources.empty() ? "" : "; ") + source;
+  }
 }
 
 Strides contiguous_strides(const Shape& shape) {

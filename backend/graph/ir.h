@@ -78,6 +78,10 @@ struct Node {
   bool has_attr(std::string_view key) const { return attrs.find(key) != attrs.end(); }
 };
 
+// Of a node that stands for several, "model.py:12 linear; model.py:13 gelu": each once.
+std::vector<std::string> split_sources(std::string_view sources);
+void add_sources(std::string& sources, std::string_view more);
+
 struct GraphOutput {
   Value value;
   Strides strides;  // layout the caller wants; empty: free to choose (a saved activation)

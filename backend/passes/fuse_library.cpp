@@ -105,7 +105,7 @@ class LibraryFuser {
       return std::nullopt;
     Node wide = node;
     wide.types[0].dtype = Dtype::kF32;
-    if (!cast.source.empty()) wide.source += "; " + cast.source;
+    add_sources(wide.source, cast.source);
     return place(std::move(wide), cast.types[0]);
   }
 
@@ -126,7 +126,7 @@ class LibraryFuser {
         if (node.operands.size() > 1 && kernel_next) continue;
         if (!extend(fused, node, side)) continue;
       }
-      if (!node.source.empty()) fused.source += "; " + node.source;
+      add_sources(fused.source, node.source);
       return place(std::move(fused), node.types[0]);
     }
     return std::nullopt;

@@ -63,8 +63,7 @@ class Match {
     };
     const bool commutes = node.name == "mul" || node.name == "add";
     if (!both(0, 1) && !(commutes && both(1, 0))) return false;
-    if (!node.source.empty() && sources_.find(node.source) == std::string::npos)
-      sources_ += (sources_.empty() ? "" : "; ") + node.source;
+    add_sources(sources_, node.source);
     return true;
   }
 

@@ -105,10 +105,13 @@ def _graph_text(index: int, report: dict[str, Any]) -> str:
     lines[0] += (
         f", {report['kernel_steps']} kernels, {report['library_steps']} library calls, {report['extern_steps']} extern"
     )
+    hoisted = sum(step["hoisted"] for step in report["steps"])
+    if hoisted:
+        lines[0] += f"; {hoisted} of them once, of parameters and buffers alone"
     for step in report["steps"]:
         detail = f"  [{step['detail']}]" if step["detail"] else ""
         work = _quantity(step["bytes"], "B") + (f", {_quantity(step['flops'], 'flop')}" if step["flops"] else "")
-        lines.append(f"  {step['kind']:8} {step['name']}{detail}  {work}")
+        lines.append(f"  {step['kind']:8} {step['name']}{detail}  {'once, ' if step['hoisted'] else ''}{work}")
         sources = list(dict.fromkeys(step["sources"]))
         lines += [f"             {source}" for source in sources[:6]]
         if len(sources) > 6:
