@@ -95,7 +95,7 @@ class Cascader {
     Function out = f_;
     out.body = transform_stmts(f_.body, [&](Stmt stmt) -> std::vector<Stmt> {
       if (auto* loop = std::get_if<For>(&stmt); loop && sums(*loop)) {
-        int64_t most = most_steps(*loop);
+        int64_t most = most_between(loop->begin, loop->end);
         for (; most >= 2 * kInARow; most = most == Interval::kHigh ? 0 : divided_up(most, kInARow))
           *loop = in_groups(*loop, names_);
       }
@@ -115,8 +115,7 @@ class Cascader {
            2 * registers(*loop.reduction, target_) <= target_.vector_registers && only_sums(loop);
   }
 
-  // kHigh: of a length known only when it runs.
-  int64_t most_steps(const For& loop) const { return most_between(loop.begin, loop.end); }
+  // Steps at most; kHigh: of a length known only when it runs.
   int64_t most_between(const Expr& begin, const Expr& end) const {
     const auto is = [](const Expr& e, ScalarOp op) { return e->is(ExprKind::kApply) && e->op == op; };
     if (is(end, ScalarOp::min_))

@@ -222,12 +222,14 @@ ALIKE = {
 def test_sums_of_equal_numbers(name, dynamic, compiled, strict):
     """Every addition to a running sum of 0.693 rounds the same way: a chain of 2,048 of them is off by 9e-6.
 
-    Of sizes known only when it runs a sum is cut once, and may be a chain of as many parts as that leaves.
+    Of sizes known only when it runs a sum is cut once, and may be a chain of as many parts as that leaves. Where
+    rows are summed in memory, a chain has up to 256 terms.
     """
     function, shape = ALIKE[name]
     x = torch.full(shape, 0.693)
     ours, truth = compiled(function, dynamic=dynamic)(x).double(), function(x.double())
-    torch.testing.assert_close(ours, truth, rtol=8e-6 if dynamic else 2.5e-6, atol=0)
+    limit = 8e-6 if dynamic else 2.5e-6 if name in ("wide columns", "middle") else 1.5e-6
+    torch.testing.assert_close(ours, truth, rtol=limit, atol=0)
 
 
 # ---- the same bits ----
