@@ -90,17 +90,6 @@ Interface make_interface(const graph::Graph& graph, const Signature& signature, 
   return interface;
 }
 
-py::dict step_dict(const Step& step) {
-  return py::dict("kind"_a = name(step.info.kind), "name"_a = step.info.name, "detail"_a = step.info.detail,
-                  "sources"_a = step.info.sources, "bytes"_a = step.info.bytes, "flops"_a = step.info.flops);
-}
-
-py::list step_dicts(const Executable& executable) {
-  py::list steps;
-  for (const auto& step : executable.parts().steps) steps.append(step_dict(*step));
-  return steps;
-}
-
 std::vector<Isa> parse_isas(const std::vector<std::string>& names) {
   std::vector<Isa> isas;
   for (const std::string& name : names) isas.push_back(parse_isa(name));
@@ -335,6 +324,18 @@ void pack(const std::string& path, const std::string& weights) {
 }
 
 }  // namespace
+
+py::list step_dicts(const Executable& executable) {
+  const Executable::Parts& parts = executable.parts();
+  py::list steps;
+  for (size_t i = 0; i < parts.steps.size(); ++i) {
+    const StepInfo& info = parts.steps[i]->info;
+    steps.append(py::dict("kind"_a = name(info.kind), "name"_a = info.name, "detail"_a = info.detail,
+                          "sources"_a = info.sources, "bytes"_a = info.bytes, "flops"_a = info.flops,
+                          "multiplies"_a = name(info.multiplies), "hoisted"_a = bool(parts.hoisted[i])));
+  }
+  return steps;
+}
 
 void bind_ahead_of_time(py::module_& m) {
   py::class_<Compilation>(m, "Compilation", "A graph compiled ahead of time; see python/ahead_of_time.cpp.")

@@ -122,15 +122,8 @@ py::tuple evaluate(const GraphBuilder& builder, const std::vector<std::string>& 
 
 py::dict report_dict(const CompiledGraph& compiled) {
   const CompileReport& report = compiled.report();
-  py::list times, steps;
+  py::list times;
   for (const auto& time : report.times) times.append(py::make_tuple(time.name, time.ms));
-  const Executable::Parts& parts = compiled.executable().parts();
-  for (size_t i = 0; i < parts.steps.size(); ++i) {
-    const StepInfo& info = parts.steps[i]->info;
-    steps.append(py::dict("kind"_a = name(info.kind), "name"_a = info.name, "detail"_a = info.detail,
-                          "sources"_a = info.sources, "bytes"_a = info.bytes, "flops"_a = info.flops,
-                          "multiplies"_a = name(info.multiplies), "hoisted"_a = bool(parts.hoisted[i])));
-  }
   return py::dict("kernel_steps"_a = report.kernel_steps, "library_steps"_a = report.library_steps,
                   "extern_steps"_a = report.extern_steps, "extern_ops"_a = report.extern_ops,
                   "measured"_a = report.measured, "arena_bytes"_a = report.arena_bytes,
@@ -138,7 +131,8 @@ py::dict report_dict(const CompiledGraph& compiled) {
                   "times"_a = times, "kernels"_a = report.kernels.kernels,
                   "cache_hits"_a = report.kernels.cache_hits, "loop_passes_ms"_a = report.kernels.passes_ms,
                   "llvm_ms"_a = report.kernels.llvm_ms, "link_ms"_a = report.kernels.link_ms,
-                  "graph"_a = report.graph_text, "loops"_a = report.loop_text, "steps"_a = steps);
+                  "graph"_a = report.graph_text, "loops"_a = report.loop_text,
+                  "steps"_a = step_dicts(compiled.executable()));
 }
 
 // C++ warnings arrive in Python's `ipex` logger, whatever thread they come from.

@@ -28,7 +28,7 @@ constexpr double kGrainWork = 16 << 10;   // the least one thread is woken for
 constexpr double kSplitWork = 256 << 10;  // a reduction worth two stages
 constexpr double kChunkWork = 64 << 10;
 constexpr int64_t kMaxChunks = 1024;      // of a static reduction; bounds the serial merge
-constexpr int64_t kMaxColumnChunks = 64;  // where each leaves a row of partial results
+constexpr int64_t kMaxColumnChunks = 64;  // where each leaves a few partial results
 constexpr int64_t kLongLane =
     4096;  // additions to one partial result: half of them no longer see its last digits
 constexpr double kLongColumn = 2048;  // rows; the merge of the chunks is then a few percent
@@ -392,12 +392,12 @@ class Chooser {
     for (int r : reductions) {
       const double each = std::max(costs_.work(r) * around / costs_.trips(r), 1.0);
       int64_t chunk = std::max<int64_t>(1, static_cast<int64_t>(kChunkWork / each));
-      if (const auto extent = tree_.extent(r)) chunk = std::max(chunk, (*extent + most - 1) / most);
+      if (const auto extent = tree_.extent(r)) chunk = std::max(chunk, divided_up(*extent, most));
       if (around >= kChunkRows) chunk = std::clamp(chunk, kChunkRows, kMostChunkRows);
       LoopSchedule& s = entry(var(r));
       if (s.kind == ForKind::kVector) {
         const int64_t step = static_cast<int64_t>(s.lanes) * s.accumulators;
-        chunk = (chunk + step - 1) / step * step;
+        chunk = divided_up(chunk, step) * step;
       }
       s.tile = chunk;
       LoopSchedule& outer = entry(var(r) + "_tile");

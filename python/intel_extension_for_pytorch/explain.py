@@ -112,7 +112,7 @@ def _graph_text(index: int, report: dict[str, Any]) -> str:
         detail = f"  [{step['detail']}]" if step["detail"] else ""
         work = _quantity(step["bytes"], "B") + (f", {_quantity(step['flops'], 'flop')}" if step["flops"] else "")
         lines.append(f"  {step['kind']:8} {step['name']}{detail}  {'once, ' if step['hoisted'] else ''}{work}")
-        sources = list(dict.fromkeys(step["sources"]))
+        sources = step["sources"]
         lines += [f"             {source}" for source in sources[:6]]
         if len(sources) > 6:
             lines.append(f"             and {len(sources) - 6} more")
