@@ -18,6 +18,7 @@
 #include "python/ahead_of_time.h"
 #include "python/compiled_graph.h"
 #include "python/graph_builder.h"
+#include "python/input_version.h"
 #include "python/saved_graph.h"
 #include "python/signature.h"
 #include "runtime/arena.h"
@@ -197,6 +198,7 @@ void register_errors(py::module_& m) {
 PYBIND11_MODULE(_C, m) {
   register_errors(m);
   set_log_sink(&log_to_python);
+  watch_data_aliases();
 
   m.attr("__version__") = IPEX_VERSION;
   m.def("pointwise_rows", &pointwise_rows, "Rows of the pointwise op table, as dicts.");

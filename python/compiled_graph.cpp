@@ -11,6 +11,7 @@
 #include <torch/csrc/autograd/python_variable.h>
 
 #include "kernels/extern_call.h"
+#include "python/input_version.h"
 #include "python/output_memory.h"
 #include "runtime/error.h"
 
@@ -37,31 +38,6 @@ bool same_layout(const at::Tensor& tensor, const TensorSpec& spec, const int64_t
   for (size_t d = 0; d < spec.strides.size(); ++d)
     if (tensor.size(d) > 1 && tensor.stride(d) != spec.strides[d].eval(symbols)) return tensor.numel() == 0;
   return true;
-}
-
-class WeakStorage final : public StoragePin {
- public:
-  explicit WeakStorage(const void* storage)
-      : weak_(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(
-            static_cast<c10::StorageImpl*>(const_cast<void*>(storage)))) {}
-  bool alive() const override { return !weak_.expired(); }
-
- private:
-  c10::weak_intrusive_ptr<c10::StorageImpl> weak_;
-};
-
-std::shared_ptr<const StoragePin> pin_storage(const void* storage) {
-  return std::make_shared<WeakStorage>(storage);
-}
-
-InputVersion version_of(const at::Tensor& tensor) {
-  InputVersion version;
-  version.storage = tensor.storage().unsafeGetStorageImpl();
-  version.data = tensor.const_data_ptr();
-  version.trackable = !tensor.is_inference();
-  if (version.trackable) version.version = tensor.unsafeGetTensorImpl()->version_counter().current_version();
-  version.pin = &pin_storage;
-  return version;
 }
 
 // Shows steps to torch.profiler as it shows ops; ATen calls are nested in theirs.

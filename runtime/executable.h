@@ -49,8 +49,9 @@ class StoragePin {
 struct InputVersion {
   const void* storage = nullptr;  // identity of the storage object
   const void* data = nullptr;
-  uint64_t version = 0;
-  bool trackable = false;  // false: no version counter; nothing derived from it may be kept
+  uint64_t version = 0;    // of writes that are counted
+  uint64_t contents = 0;   // checksum, where writes are not counted
+  bool trackable = false;  // false: neither is known; nothing derived from it may be kept
   // Makes a weak reference, so that `storage`'s identity is not reused while the result lives; may be null.
   std::shared_ptr<const StoragePin> (*pin)(const void* storage) = nullptr;
   bool operator==(const InputVersion&) const = default;

@@ -1,5 +1,5 @@
-// See hoisting.h. Two levels: the executable's latest set, found again by comparing version counters, which
-// is what every call pays; and below it the process-wide map from keys to values, asked only when one
+// See hoisting.h. Two levels: the executable's latest set, found again by comparing versions of tensors,
+// which is what every call pays; and below it the process-wide map from keys to values, asked only when one
 // changed.
 #include "runtime/hoisting.h"
 
@@ -209,7 +209,8 @@ std::vector<Hoisting::Key> Hoisting::keys(std::span<const InputVersion> versions
       if (info.kind == BufferKind::kInput) {
         const InputVersion version = versions.empty() ? InputVersion{} : versions[info.index];
         known = known && version.trackable;
-        key.insert(key.end(), {kFromInput, bits(version.storage), bits(version.data), version.version});
+        key.insert(key.end(), {kFromInput, bits(version.storage), bits(version.data), version.version,
+                               version.contents});
       } else if (info.kind == BufferKind::kConstant) {
         // A recipe says nothing of constants: only this executable's own value is known to be the same.
         key.insert(key.end(), {kFromConstant, bits(info.constant.get())});

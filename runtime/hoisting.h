@@ -4,7 +4,7 @@
 // weights once).
 //
 // Identity is exact: a value's key is the text of the step that makes it and, for each operand, the storage,
-// address and version counter of the tensor, or the key of the hoisted value it is. A change to one weight
+// address and version of the tensor, or the key of the hoisted value it is. A change to one weight
 // recomputes what was made from that weight and nothing else.
 #pragma once
 
