@@ -1,4 +1,5 @@
-// ipex::bernoulli: the dropout masks of eager PyTorch, bit for bit, from its own generator.
+// ipex::bernoulli: the dropout masks of eager PyTorch, bit for bit, from its own generator. And that
+// generator's state, for random numbers that a backward pass draws again.
 //
 // ATen draws them one by one (14 ns each on a Zen 3) or, on Intel CPUs, with a generator of MKL. Which of the
 // two it does is asked once, of a generator of our own: where the answers differ from ours, ATen draws.
@@ -53,12 +54,30 @@ at::Tensor bernoulli(at::IntArrayRef size, at::IntArrayRef stride, double p) {
   return mask;
 }
 
+// A copy, as torch.get_rng_state() gives it.
+at::Tensor rng_state() {
+  at::Generator generator = at::detail::getDefaultCPUGenerator();
+  const std::lock_guard lock(generator.mutex());
+  return generator.get_state();
+}
+
+// Sets the state and gives the one before.
+at::Tensor exchange_rng_state(const at::Tensor& state) {
+  at::Generator generator = at::detail::getDefaultCPUGenerator();
+  const std::lock_guard lock(generator.mutex());
+  at::Tensor before = generator.get_state();
+  generator.set_state(state);
+  return before;
+}
+
 // Once in a process, although both the Python module and the C++ runtime's library for ATen calls may be in
 // it.
 const auto registered = [] {
   torch::Library library(torch::Library::FRAGMENT, "ipex", std::nullopt, __FILE__, __LINE__);
-  if (!c10::Dispatcher::singleton().findSchema({"ipex::bernoulli", ""}))
-    library.def(torch::schema("bernoulli(int[] size, int[] stride, float p) -> Tensor"), bernoulli);
+  if (c10::Dispatcher::singleton().findSchema({"ipex::bernoulli", ""})) return library;
+  library.def(torch::schema("bernoulli(int[] size, int[] stride, float p) -> Tensor"), bernoulli);
+  library.def(torch::schema("rng_state() -> Tensor"), rng_state);
+  library.def(torch::schema("exchange_rng_state(Tensor state) -> Tensor"), exchange_rng_state);
   return library;
 }();
 

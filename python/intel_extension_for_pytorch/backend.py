@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from . import _C, compat, extern, records, segments, warm_start
+from . import _C, compat, extern, random_state, records, segments, warm_start
 from .decompose import Decompositions
 from .errors import GraphFallback
 from .importer import import_graph
@@ -90,6 +90,7 @@ def _compile_native(
 ) -> CompiledCode | EagerCode:
     static = frozenset(compat.static_input_positions()) if kind == "inference" and options.hoist else frozenset()
     user_outputs = compat.user_output_count(0) if kind == "forward" else None
+    random_state.expand(module)
     if segments.needs_cut(module):
         compile_one = partial(_compile_segment, kind=kind, options=options)
         run, ops = segments.compile_segments(module, static, compile_one, user_outputs)

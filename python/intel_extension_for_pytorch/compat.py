@@ -213,6 +213,31 @@ def report_output_strides(strides: Iterable[tuple[int, ...] | None]) -> None:
         context.output_strides.extend(list(strides)[_effect_tokens() :])
 
 
+def rng_state_wrappers() -> tuple[Any, Any]:
+    """What PyTorch's partitioner wraps random ops in that a backward pass repeats: (saves the state, takes it)."""
+    from torch._prims import rng_prims
+
+    return rng_prims.run_and_save_rng_state, rng_prims.run_with_rng_state
+
+
+def rng_state() -> torch.Tensor:
+    """The state of the CPU's generator, also while PyTorch traces."""
+    from torch._subclasses.fake_tensor import unset_fake_temporarily
+
+    with unset_fake_temporarily():
+        return torch.get_rng_state()
+
+
+def value_of_call(graph: torch.fx.Graph, node: torch.fx.Node) -> Any:
+    """What tracing would have seen of an op's results: meta["val"] of a node without one, from its arguments'."""
+    from torch._guards import detect_fake_mode
+
+    mode = detect_fake_mode([n.meta.get("val") for n in graph.nodes if n.op == "placeholder"])
+    args, kwargs = torch.fx.map_arg((node.args, dict(node.kwargs)), lambda n: n.meta["val"])
+    with mode:
+        return node.target(*args, **kwargs)
+
+
 def without_version_bump(tensors: Iterable[torch.Tensor]) -> Any:
     """A context in which in-place writes to `tensors` leave their version counters alone."""
     return torch.autograd._unsafe_preserve_version_counter(tuple(tensors))

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+import torch.utils.checkpoint
 
 SHAPES = [(1,), (7,), (3, 105), (2, 3, 311), (4, 4, 64, 64)]
 
@@ -63,3 +64,38 @@ def test_in_evaluation(compiled, strict):
     assert torch.equal(compiled(layer)(x), x)
     mine, mask = compiled(lambda x: torch.native_dropout(x, 0.5, False))(x)
     assert torch.equal(mine, x) and mask.all()
+
+
+class Block(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.linear = torch.nn.LayerNorm(32), torch.nn.Linear(32, 32)
+
+    def forward(self, x):
+        x = x + torch.nn.functional.dropout(torch.nn.functional.gelu(self.linear(self.norm(x))), 0.3)
+        return x * torch.rand_like(x)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_checkpoints_draw_the_same_again(dynamic, compiled, strict):
+    """The backward pass computes the blocks again, from the random numbers of the forward pass; what is drawn after
+    either pass is what eager draws."""
+    torch.manual_seed(0)
+    blocks = torch.nn.ModuleList(Block() for _ in range(3))
+
+    def function(x):
+        for block in blocks:
+            x = torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)
+        return x.sum() + torch.randn(())
+
+    def step(call, rows):
+        torch.manual_seed(3)
+        x = torch.linspace(-1, 1, rows * 32).reshape(rows, 32).requires_grad_()
+        loss = call(x)
+        after_forward = torch.get_rng_state()
+        gradients = torch.autograd.grad(loss, [x, *blocks.parameters()])
+        return loss.detach(), *gradients, after_forward, torch.get_rng_state()
+
+    call = compiled(function, dynamic=dynamic)
+    for rows in (8, 11) if dynamic else (8,):
+        torch.testing.assert_close(step(call, rows), step(function, rows))
