@@ -27,6 +27,7 @@ constexpr int64_t kMaxCachedRow = 1 << 16;
 constexpr int64_t kMaxStridedRow = 1 << 10;
 constexpr size_t kMaxSiblingsTried = 8;
 constexpr size_t kMaxRepeated = 3;  // operations that a second kernel computes again
+constexpr size_t kMaxInlined = 4;   // operations that a kernel computes again at another index
 
 // Where a node runs in its group's nest.
 enum class Role : uint8_t {
@@ -217,8 +218,41 @@ class Grouper {
         consumer_role;  // a role for every node of a pointwise unit; nullopt: keep
     if (!spaces_agree(edge, consumer, A, B, &producer_role, &consumer_role)) return;
     if (producer_role == Role::kInlined && !stays_inside(a, b)) return;
+    if (!other_edges_agree(a, b, producer_role, consumer_role)) return;
     if (too_many_operands(a, b) || path_around(a, b, consumer)) return;
     merge(a, b, producer_role, consumer_role);
+  }
+
+  // May the units be merged as one edge between them suggests, for all that the others ask for? What is asked
+  // for at another place than where its own pass computes it is computed again there, with all that it needs
+  // within the kernel. A recurrence that reads its state twice, once elsewhere, would double with every step.
+  bool other_edges_agree(int32_t a, int32_t b, std::optional<Role> producer_role,
+                         std::optional<Role> consumer_role) const {
+    const std::optional<Space>& space = units_[b].space ? units_[b].space : units_[a].space;
+    for (int32_t v : units_[b].nodes)
+      for (const Edge& edge : edges_[v]) {
+        const int32_t p = edge.producer.node;
+        if (unit_of_[p] != a) continue;
+        const Role from = graph_.nodes[p].op == Op::kReduce ? Role::kRow : producer_role.value_or(role_[p]);
+        const Role to = graph_.nodes[v].op == Op::kReduce ? Role::kFull
+                        : role_[v] == Role::kInlined      ? Role::kInlined
+                                                          : consumer_role.value_or(role_[v]);
+        if (edge.relation == Relation::kIdentity && from == to) continue;
+        if (from == Role::kRow && to == Role::kFull && space && matches_rows(edge, *space)) continue;
+        std::set<int32_t> again;
+        if (from != Role::kInlined && !cheap_to_repeat(p, again)) return false;
+      }
+    return true;
+  }
+
+  // Is v, with all that its unit computes for it, no more than a few cheap operations?
+  bool cheap_to_repeat(int32_t v, std::set<int32_t>& chain) const {
+    if (chain.contains(v)) return true;
+    if (!is_cheap(graph_.nodes[v]) || chain.size() == kMaxInlined) return false;
+    chain.insert(v);
+    return std::all_of(edges_[v].begin(), edges_[v].end(), [&](const Edge& edge) {
+      return unit_of_[edge.producer.node] != unit_of_[v] || cheap_to_repeat(edge.producer.node, chain);
+    });
   }
 
   // Does a row's result meet the elements of the row within the unit?
@@ -278,7 +312,7 @@ class Grouper {
   bool cheap_to_inline(const Unit& unit, const Node& consumer) const {
     if (consumer.op == Op::kPool || (consumer.op == Op::kCat && consumer.operands.size() > 4)) return false;
     if (consumer.op == Op::kScatter || consumer.op == Op::kSegment || consumer.op == Op::kScan) return true;
-    if (unit.nodes.size() > 4) return false;
+    if (unit.nodes.size() > kMaxInlined) return false;
     // Two parts side by side are read where they lie, in a loop for each.
     const auto is_pair = [](const Node& node) { return node.op == Op::kCat && node.operands.size() == 2; };
     return std::all_of(unit.nodes.begin(), unit.nodes.end(),

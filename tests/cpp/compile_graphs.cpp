@@ -505,7 +505,7 @@ TEST(Hoisting, StaticWorkRunsOncePerVersion) {
 
   std::vector<HostTensor> inputs = {tensor(ramp(256)), tensor(Floats(4096, 0.0f))};
   std::vector<InputVersion> versions(2);
-  versions[1] = {inputs[1].data(), inputs[1].data(), 1, true};
+  versions[1] = {.storage = inputs[1].data(), .data = inputs[1].data(), .version = 1, .trackable = true};
   const auto sum_of_row = [&](const std::vector<HostTensor>& out) { return values<float>(out[0])[0]; };
   const Floats x = ramp(256);
   const float ones = std::accumulate(x.begin(), x.begin() + 64, 0.0f);

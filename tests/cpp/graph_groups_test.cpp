@@ -259,6 +259,29 @@ TEST(FormGroups, DeadNodesDisappear) {
   EXPECT_EQ(count(graph, Op::kGroup), 1);
 }
 
+// Each step reads the state twice: where its own pass has it, and along another axis for the sum.
+TEST(FormGroups, RecurrencesAreNotComputedAgain) {
+  constexpr int kSteps = 12;
+  std::string text = "graph main(%s0: f32[4,5], %t: f32[5,5], %m: b1[4,5]) {\n";
+  const std::string cube = " : f32[4,5,5]\n", row = " : f32[4,5]\n";
+  text += "  %transition = expand(%t) dims=[1,2]" + cube;
+  for (int i = 0; i < kSteps; ++i) {
+    const std::string n = std::to_string(i), next = std::to_string(i + 1);
+    text += "  %across" + n + " = expand(%s" + n + ") dims=[0,1]" + cube;
+    text += "  %moved" + n + " = pointwise.add(%across" + n + ", %transition)" + cube;
+    text += "  %powers" + n + " = pointwise.exp(%moved" + n + ")" + cube;
+    text += "  %sum" + n + " = reduce.sum(%powers" + n + ") axes=[1] keepdim=false" + row;
+    text += "  %log" + n + " = pointwise.log(%sum" + n + ")" + row;
+    text += "  %s" + next + " = pointwise.where(%m, %log" + n + ", %s" + n + ")" + row;
+  }
+  const Graph graph = grouped(text + "  return %s" + std::to_string(kSteps) + "\n}");
+  EXPECT_EQ(count(graph, Op::kGroup), kSteps);
+  for (const Node& node : graph.nodes) {
+    if (node.op != Op::kGroup) continue;
+    EXPECT_LT(node.body->nodes.size(), 16);
+  }
+}
+
 TEST(FormGroups, LongChainsNeedNoStack) {
   Graph graph;
   Node input;

@@ -514,7 +514,7 @@ TEST(MatMulPacking, RepacksWhenTheWeightChanges) {
   if (!steps.pack) GTEST_SKIP() << "this target reads weights as they are";
   EXPECT_EQ(steps.pack->info.name, "onednn.pack");
   const auto executable = executable_of(std::move(steps), 2);
-  std::vector<InputVersion> versions(2, InputVersion{nullptr, nullptr, 1, true});
+  std::vector<InputVersion> versions(2, InputVersion{.version = 1, .trackable = true});
   run(*executable, c.dst, inputs(c), {}, versions);
   const auto first = c.dst.bytes();
   const auto untouched = c.b.bytes();
@@ -542,7 +542,7 @@ TEST(MatMulPacking, SteadyStateAllocatesNothing) {
   c.pack = true;
   EXPECT_NE(expect_product(c).find("packed b"), std::string::npos);
   const auto executable = executable_of(make_matmul(describe(c), kPacked), 3);
-  const std::vector<InputVersion> versions(3, InputVersion{nullptr, nullptr, 1, true});
+  const std::vector<InputVersion> versions(3, InputVersion{.version = 1, .trackable = true});
   run(*executable, c.dst, inputs(c), {}, versions);
   auto& allocator = CachingAllocator::instance();
   const size_t live = allocator.live_bytes(), cached = allocator.cached_bytes();

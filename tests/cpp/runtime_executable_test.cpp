@@ -76,7 +76,7 @@ int64_t run(const Executable& executable, std::vector<int64_t> inputs, std::vect
   return result;
 }
 
-InputVersion version(uint64_t v, bool trackable = true) { return {nullptr, nullptr, v, trackable}; }
+InputVersion version(uint64_t v, bool trackable = true) { return {.version = v, .trackable = trackable}; }
 
 TEST(ExecutableRun, StepsInOrderOverTemporaries) {
   Builder b;
