@@ -290,12 +290,19 @@ TEST(ExecutableHoisting, ComputedOncePerVersion) {
 TEST(ExecutableHoisting, AnyPartOfAVersionCounts) {
   HoistedTimes100 h;
   int a = 0, b = 0;
-  h.run(0, 1, {version(0), {&a, &a, 1, true}});
-  h.run(0, 1, {version(0), {&b, &a, 1, true}});
-  h.run(0, 1, {version(0), {&b, &b, 1, true}});
-  EXPECT_EQ(h.computed, 3);
-  h.run(0, 1, {version(0), {&b, &b, 1, true}});
-  EXPECT_EQ(h.computed, 3);
+  const auto run = [&](const void* storage, const void* data, uint64_t contents) {
+    InputVersion weight = version(1);
+    weight.storage = storage;
+    weight.data = data;
+    weight.contents = contents;
+    h.run(0, 1, {version(0), weight});
+    return h.computed.load();
+  };
+  EXPECT_EQ(run(&a, &a, 0), 1);
+  EXPECT_EQ(run(&b, &a, 0), 2);
+  EXPECT_EQ(run(&b, &b, 0), 3);
+  EXPECT_EQ(run(&b, &b, 5), 4);
+  EXPECT_EQ(run(&b, &b, 5), 4);
 }
 
 TEST(ExecutableHoisting, UntrackableInputsAreNeverKept) {
@@ -415,7 +422,7 @@ struct SharedHoisting {
 };
 
 InputVersion tensor_version(const int64_t& tensor, uint64_t version) {
-  return {&tensor, &tensor, version, true};
+  return {.storage = &tensor, .data = &tensor, .version = version, .trackable = true};
 }
 
 TEST(ExecutableHoisting, OnlyWhatChangedIsRecomputed) {
