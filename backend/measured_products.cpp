@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <iomanip>
+#include <limits>
 #include <map>
 #include <mutex>
 #include <sstream>
@@ -117,7 +119,9 @@ std::optional<MeasuredProduct> measure(const Graph& product, const CompileOption
 
 std::string written(const std::optional<MeasuredProduct>& m) {
   std::ostringstream out;
-  if (m) out << m->kernel_us << ' ' << m->library_us;
+  if (m)
+    out << std::setprecision(std::numeric_limits<double>::max_digits10) << m->kernel_us << ' '
+        << m->library_us;
   return out.str();
 }
 

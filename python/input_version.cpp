@@ -87,8 +87,10 @@ class DataAliasHooks final : public at::impl::VariableHooksInterface {
   explicit DataAliasHooks(const VariableHooksInterface& next) : next_(next) {}
 
   at::TensorBase variable_data(const at::TensorBase& self) const override {
-    if (self.defined() && self.has_storage())
-      WatchedStorages::instance().note_taken(self.storage().unsafeGetStorageImpl());
+    // Unsafe: wrappers of other tensors forbid asking for theirs.
+    if (self.defined())
+      WatchedStorages::instance().note_taken(
+          self.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl());
     return next_.variable_data(self);
   }
 

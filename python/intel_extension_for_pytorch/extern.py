@@ -94,8 +94,8 @@ def call(im: Any, node: fx.Node, why: str) -> Any:
 
 def random_mask(im: Any, node: fx.Node, mask: torch.Tensor, p: float) -> Any:
     """Booleans like `mask`, true with probability p: those of eager's `mask.bernoulli_(p)`, without its serial loop."""
-    spelled = [[_spell(im, node, v, []) for v in sizes] for sizes in (mask.shape, mask.stride())]
-    return _emit(im, node, "ipex::bernoulli.default", [*spelled, p], [], [], [mask], "eager's random numbers")[0]
+    spelled = [_spell(im, node, v, []) for v in (list(mask.shape), list(mask.stride()), p)]
+    return _emit(im, node, "ipex::bernoulli.default", spelled, [], [], [mask], "eager's random numbers")[0]
 
 
 def check(im: Any, node: fx.Node, condition: Any, message: str | None = None) -> None:
