@@ -508,7 +508,7 @@ class Grouper {
     const std::vector<int64_t>& axes = B.space->axes;
     const bool leading = axes.back() == static_cast<int64_t>(axes.size()) - 1;
     if (!leading || !provably_equal(A.space->total, B.space->total) ||
-        !provably_equal(A.space->rows * B.space->rows, B.space->total))
+        !provably_equal(A.space->rows * B.space->rows, B.space->total) || reads_rows_again(b))
       return false;
     for (int32_t v : B.nodes)
       for (const Edge& edge : edges_[v]) {

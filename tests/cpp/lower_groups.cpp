@@ -119,6 +119,39 @@ TEST(Groups, ColumnSumsReadWhatAnotherNestStored) {
   }
 }
 
+// Two softmaxes of rows, one after the other, that sums down the columns ask for at each row once more: what
+// a loop over such a row keeps is stored above where it is read.
+TEST(Groups, RowsComputedAgainAreKeptBeforeTheyAreRead) {
+  const std::string text = check(R"(graph main(%a: f32[8,8], %b: f32[8,8]) {
+    %e = pointwise.exp(%a) : f32[8,8]
+    %s = reduce.sum(%e) axes=[1] keepdim=true : f32[8,1]
+    %s1 = expand(%s) dims=[0,1] : f32[8,8]
+    %p = pointwise.div(%e, %s1) : f32[8,8]
+    %z = pointwise.add(%p, %b) : f32[8,8]
+    %m = reduce.amax(%z) axes=[1] keepdim=true : f32[8,1]
+    %m1 = expand(%m) dims=[0,1] : f32[8,8]
+    %d = pointwise.sub(%z, %m1) : f32[8,8]
+    %f = pointwise.exp(%d) : f32[8,8]
+    %t = reduce.sum(%f) axes=[1] keepdim=true : f32[8,1]
+    %t1 = expand(%t) dims=[0,1] : f32[8,8]
+    %q = pointwise.div(%f, %t1) : f32[8,8]
+    %x = reduce.amax(%q) axes=[0] keepdim=true : f32[1,8]
+    %x1 = expand(%x) dims=[0,1] : f32[8,8]
+    %y = pointwise.sub(%q, %x1) : f32[8,8]
+    %g = pointwise.exp(%y) : f32[8,8]
+    %c = reduce.sum(%g) axes=[0] keepdim=true : f32[1,8]
+    %c1 = expand(%c) dims=[0,1] : f32[8,8]
+    %r = pointwise.div(%g, %c1) : f32[8,8]
+    return %q, %r
+  })",
+                                 {tensor(ramp(64)), tensor(ramp(64))});
+  for (size_t at = text.find("alloc row"); at != std::string::npos; at = text.find("alloc row", at + 1)) {
+    const std::string name = text.substr(at + 6, text.find(':', at) - at - 6);
+    const size_t first = text.find(name + "[", at), line = text.rfind('\n', first) + 1;
+    EXPECT_EQ(text.find_first_not_of(' ', line), first) << name << " is read first in\n" << text;
+  }
+}
+
 TEST(Groups, SoftmaxOfInfinitiesAndOneColumn) {
   Floats x = ramp(35);
   x[3] = -INFINITY;

@@ -61,3 +61,21 @@ def test_row_sums(function, shape, dtype, monkeypatch):
                 assert_error_within(result, eager, reference)
             else:
                 assert relative_error(result, reference) < max(2e-6, 1.1 * relative_error(eager, reference))
+
+
+@pytest.mark.parametrize("size", [5, 8, 64])
+def test_softmaxes_along_both_axes_in_turn(size, compiled, strict):
+    """The rows of one are the columns of the other, as many and as long."""
+
+    def function(x):
+        for _ in range(3):
+            x = torch.softmax(x, 1) + torch.softmax(x, 0)
+        return x
+
+    x = torch.randn(size, size, requires_grad=True)
+    weight = torch.randn(size, size)
+    results = []
+    for call in (compiled(function), function):
+        y = call(x)
+        results.append((y.detach(), *torch.autograd.grad((y * weight).sum(), x)))
+    torch.testing.assert_close(*results)
