@@ -7,8 +7,15 @@
 //   - memory that somebody can write to at any time without being counted (numpy arrays, shared memory, other
 //     tensors of another counter, tensors of inference mode) is told by a checksum of its contents at each
 //     call.
-// What remains unseen is a write by the bare address: C code that was given `data_ptr()`, or an importer of
-// DLPack that has let the tensor go.
+// What is not noticed:
+//   - a write by the bare address: C code that was given `data_ptr()`, an importer of DLPack, byteswap() of a
+//   storage;
+//   - a write through an alias with a counter of its own that is older than the first call, while another
+//   tensor
+//     (a state_dict, a view) shares the weight's counter;
+//   - a write through a numpy view that is older than the first call, of memory that torch.load or
+//   safetensors
+//     allocated.
 #pragma once
 
 #include <ATen/core/Tensor.h>
