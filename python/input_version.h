@@ -8,14 +8,11 @@
 //     tensors of another counter, tensors of inference mode) is told by a checksum of its contents at each
 //     call.
 // What is not noticed:
-//   - a write by the bare address: C code that was given `data_ptr()`, an importer of DLPack, byteswap() of a
-//   storage;
-//   - a write through an alias with a counter of its own that is older than the first call, while another
-//   tensor
-//     (a state_dict, a view) shares the weight's counter;
+//   - a write by the bare address: C code that was given `data_ptr()`, importers of DLPack, byteswap();
+//   - a write through an alias that is older than the first call and has a counter of its own, while another
+//     tensor (of a state_dict, a view) shares the weight's counter;
 //   - a write through a numpy view that is older than the first call, of memory that torch.load or
-//   safetensors
-//     allocated.
+//     safetensors allocated.
 #pragma once
 
 #include <ATen/core/Tensor.h>
