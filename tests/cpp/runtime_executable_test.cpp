@@ -291,11 +291,7 @@ TEST(ExecutableHoisting, AnyPartOfAVersionCounts) {
   HoistedTimes100 h;
   int a = 0, b = 0;
   const auto run = [&](const void* storage, const void* data, uint64_t contents) {
-    InputVersion weight = version(1);
-    weight.storage = storage;
-    weight.data = data;
-    weight.contents = contents;
-    h.run(0, 1, {version(0), weight});
+    h.run(0, 1, {version(0), {.storage = storage, .data = data, .contents = contents, .trackable = true}});
     return h.computed.load();
   };
   EXPECT_EQ(run(&a, &a, 0), 1);
