@@ -8,6 +8,8 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/library.h>
 
+#include <string>
+
 #include "kernels/mersenne_twister.h"
 #include "runtime/cpu.h"
 
@@ -74,10 +76,13 @@ at::Tensor exchange_rng_state(const at::Tensor& state) {
 // it.
 const auto registered = [] {
   torch::Library library(torch::Library::FRAGMENT, "ipex", std::nullopt, __FILE__, __LINE__);
-  if (c10::Dispatcher::singleton().findSchema({"ipex::bernoulli", ""})) return library;
-  library.def(torch::schema("bernoulli(int[] size, int[] stride, float p) -> Tensor"), bernoulli);
-  library.def(torch::schema("rng_state() -> Tensor"), rng_state);
-  library.def(torch::schema("exchange_rng_state(Tensor state) -> Tensor"), exchange_rng_state);
+  const auto define = [&](const char* name, const char* signature, auto* function) {
+    if (!c10::Dispatcher::singleton().findSchema({std::string("ipex::") + name, ""}))
+      library.def(torch::schema((std::string(name) + signature).c_str()), function);
+  };
+  define("bernoulli", "(int[] size, int[] stride, float p) -> Tensor", &bernoulli);
+  define("rng_state", "() -> Tensor", &rng_state);
+  define("exchange_rng_state", "(Tensor state) -> Tensor", &exchange_rng_state);
   return library;
 }();
 

@@ -12,8 +12,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "kernels/rows.h"
 #include "runtime/crc32.h"
-#include "runtime/parallel.h"
 
 namespace ipex::python {
 namespace {
@@ -65,16 +65,14 @@ class WeakStorage final : public StoragePin {
  public:
   explicit WeakStorage(const void* storage)
       : weak_(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(
-            static_cast<c10::StorageImpl*>(const_cast<void*>(storage)))),
-        storage_(storage) {
-    WatchedStorages::instance().add(storage_);
+            static_cast<c10::StorageImpl*>(const_cast<void*>(storage)))) {
+    WatchedStorages::instance().add(storage);
   }
-  ~WeakStorage() override { WatchedStorages::instance().remove(storage_); }
+  ~WeakStorage() override { WatchedStorages::instance().remove(weak_._unsafe_get_target()); }
   bool alive() const override { return !weak_.expired(); }
 
  private:
   c10::weak_intrusive_ptr<c10::StorageImpl> weak_;
-  const void* storage_;
 };
 
 std::shared_ptr<const StoragePin> pin_storage(const void* storage) {
@@ -168,16 +166,10 @@ uint64_t checksum(const at::Tensor& tensor) {
                                          elements * tensor.element_size());
   constexpr size_t kChunk = size_t{1} << 18;
   std::vector<uint32_t> sums((bytes.size() + kChunk - 1) / kChunk);
-  auto sum_chunks = [&](int64_t begin, int64_t end) {
+  kernels::parallel_rows(static_cast<int64_t>(sums.size()), kChunk, [&](int64_t begin, int64_t end, int64_t) {
     for (int64_t i = begin; i < end; ++i)
       sums[i] = crc32(bytes.subspan(i * kChunk, std::min(kChunk, bytes.size() - i * kChunk)));
-  };
-  parallel_for(
-      0, static_cast<int64_t>(sums.size()), 1,
-      [](void* closure, int64_t begin, int64_t end, int64_t) {
-        (*static_cast<decltype(sum_chunks)*>(closure))(begin, end);
-      },
-      &sum_chunks);
+  });
   uint64_t all = 0;
   for (uint32_t sum : sums) all = (all ^ sum) * 0x100000001b3;  // FNV-1a, by words
   return all;
@@ -200,12 +192,7 @@ InputVersion version_of(const at::Tensor& tensor) {
 }
 
 void watch_data_aliases() {
-  static const DataAliasHooks* hooks = [] {
-    auto* watching = new DataAliasHooks(*at::impl::GetVariableHooks());  // the process keeps it
-    at::impl::SetVariableHooks(watching);
-    return watching;
-  }();
-  (void)hooks;
+  at::impl::SetVariableHooks(new DataAliasHooks(*at::impl::GetVariableHooks()));  // the process keeps it
 }
 
 }  // namespace ipex::python

@@ -184,18 +184,17 @@ void Lowering::reduce_ready(const std::vector<int32_t>& nodes) {
 Expr Lowering::reduce(Value v, const Index& index, const Expr& mask) {
   const ReduceInfo& info = reductions_.at(v.node);
   std::vector<int32_t> together{v.node};
-  const bool here = info.structured && !mask && at_canonical({v.node, 0}, index);
-  // What the row's earlier reductions keep in scratch, this one's loop may read: they run before it begins.
-  if (here)
+  if (info.structured && !mask && at_canonical({v.node, 0}, index)) {
+    // What the row's earlier reductions keep in scratch, this one's loop may read: they run before it begins.
     for (int32_t before : needs_[v.node])
       if (const ReduceInfo& its = reductions_.at(before);
           before != v.node && its.structured && its.rows == info.rows)
         if (std::optional<Index> at = canonical({before, 0})) value({before, 0}, *at);
-  if (here)
     for (const auto& [other, its] : reductions_)
       if (other != v.node && its.structured && its.level == info.level && its.rows == info.rows &&
           its.columns == info.columns)
         together.push_back(other);
+  }
   reduce_together(together, index, mask);
   return value(v, index, mask);  // remembered now
 }

@@ -45,7 +45,8 @@ def _take(graph: fx.Graph, node: fx.Node) -> None:
         before = graph.call_function(exchange, (state,))
         result = graph.call_function(op, tuple(args), node.kwargs)
         after = graph.call_function(exchange, (before,))
-    before.meta = after.meta = {"val": state.meta["val"]}
+    for value in (before, after):
+        value.meta = {"val": state.meta["val"]}
     # The partitioner says nothing of what the op gives.
     result.meta = {**node.meta, "val": compat.value_of_call(graph, result)}
     node.replace_all_uses_with(result)

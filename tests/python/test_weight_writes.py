@@ -1,4 +1,5 @@
-"""What inference keeps of weights (packed, cast, folded) follows every write to them, counted by PyTorch or not."""
+"""What inference keeps of weights (packed, cast, folded) follows writes to them that PyTorch does not count. Those that
+are not noticed either stand in python/input_version.h."""
 
 import multiprocessing
 
