@@ -2,15 +2,20 @@
 // (packed and cast weights) may be kept between calls.
 //
 // PyTorch counts the writes to a tensor, but not those through another tensor over the same memory that has a
-// counter of its own (`weight.data.mul_()`), through numpy, or by another process. Therefore:
-//   - taking `.data` of memory that a kept value was made from counts as a write to it;
+// counter of its own (`weight.data.mul_()`), through numpy, by fused optimizers, collectives or another
+// process. Therefore:
+//   - what passes by is noted (uncounted_writes.h);
 //   - memory that somebody can write to at any time without being counted (numpy arrays, shared memory, other
-//     tensors of another counter, tensors of inference mode) is told by a checksum of its contents at each
-//     call.
+//     tensors of another counter, storages that a variable names, tensors of inference mode) is told by a
+//     checksum of its contents at each call, "ipex::checksum" in torch.profiler.
 // What is not noticed:
-//   - a write by the bare address: C code that was given `data_ptr()`, importers of DLPack, byteswap();
-//   - a write through an alias that is older than the first call and has a counter of its own, while another
-//     tensor (of a state_dict, a view) shares the weight's counter;
+//   - a write by the bare address: C code that was given `data_ptr()`, importers of DLPack;
+//   - a write in passing to a storage (`weight.untyped_storage().copy_()`), or to a tensor made from it;
+//   - a write by an op of another library that neither counts it nor takes `.data`;
+//   - a write through an alias with a counter of its own, if it is older than the first call and a tensor
+//   that
+//     shares the weight's counter, but not its memory any more (the weight's `.data` was replaced since),
+//     lives;
 //   - a write through a numpy view that is older than the first call, of memory that torch.load or
 //     safetensors allocated.
 #pragma once
@@ -23,9 +28,5 @@ namespace ipex::python {
 
 // `tensor`: dense, on the CPU.
 InputVersion version_of(const at::Tensor& tensor);
-
-// From now on the process notes whose `.data` is taken, from Python or C++. Called once, when the module
-// loads.
-void watch_data_aliases();
 
 }  // namespace ipex::python

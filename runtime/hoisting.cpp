@@ -259,6 +259,11 @@ std::shared_ptr<const Hoisting::Set> Hoisting::compute(RunContext& context,
     for (int buffer : parts_.steps[index]->reads) last_reader[buffer] = index;
   for (int buffer : kept_) last_reader[buffer] = -1;
 
+  std::vector<std::shared_ptr<const StoragePin>> pins;
+  for (int input : inputs_)
+    if (!versions.empty() && versions[input].pin)
+      pins.push_back(versions[input].pin(versions[input].storage));
+
   // What was not found again is of no use: its memory serves the new values.
   outdated.reset();
   {
@@ -266,10 +271,6 @@ std::shared_ptr<const Hoisting::Set> Hoisting::compute(RunContext& context,
     latest_.reset();
   }
 
-  std::vector<std::shared_ptr<const StoragePin>> pins;
-  for (int input : inputs_)
-    if (!versions.empty() && versions[input].pin)
-      pins.push_back(versions[input].pin(versions[input].storage));
   std::vector<std::shared_ptr<const void>> constants;
   for (const BufferInfo& buffer : parts_.buffers)
     if (buffer.kind == BufferKind::kConstant) constants.push_back(buffer.constant);

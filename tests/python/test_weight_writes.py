@@ -1,13 +1,14 @@
 """What inference keeps of weights (packed, cast, folded) follows writes to them that PyTorch does not count. Those that
 are not noticed either stand in python/input_version.h."""
 
+import io
 import multiprocessing
 
 import numpy as np
 import pytest
 import torch
 from conftest import BACKEND
-from torch import nn
+from torch import distributed, nn
 from torch.profiler import ProfilerActivity, profile
 
 SIZE = 256
@@ -24,6 +25,14 @@ def nothing(module):
 
 def data_of_all(module):
     return [p.data for p in module.parameters()]
+
+
+def data_of_all_and_state(module):
+    return data_of_all(module), module.state_dict()
+
+
+def a_storage(module):
+    return module[0].weight.untyped_storage()
 
 
 def in_shared_memory(module):
@@ -43,6 +52,13 @@ def of_a_numpy_array(module):
 def in_one_storage(module):
     nn.utils.vector_to_parameters(nn.utils.parameters_to_vector(module.parameters()), module.parameters())
     return torch.empty(0).set_(module[0].weight.untyped_storage())
+
+
+def loaded_by_assignment(module):
+    file = io.BytesIO()
+    torch.save(module.state_dict(), file)
+    file.seek(0)
+    module.load_state_dict(torch.load(file), assign=True)
 
 
 def multiply_data(module, kept):
@@ -75,6 +91,14 @@ def write_kept_data(module, kept):
     kept[0][7] += 0.5
 
 
+def write_kept_data_beside_a_state(module, kept):
+    write_kept_data(module, kept[0])
+
+
+def fill_storage(module, kept):
+    kept[7] += 1
+
+
 def write_kept_array(module, kept):
     kept[1] *= 1.5
 
@@ -85,10 +109,6 @@ def write_fresh_array(module, kept):
 
 def write_state(module, kept):
     kept["0.weight"].mul_(1.1)
-
-
-def write_storage(module, kept):
-    module[0].weight.untyped_storage().copy_(torch.randn(SIZE, SIZE).untyped_storage())
 
 
 def write_vector(module, kept):
@@ -102,6 +122,12 @@ def write_in_inference_mode(module, kept):
 
 def add_in_place(parameter):
     parameter.data[0, 0] += 3
+
+
+def step_fused(module, kept):
+    for p in module.parameters():
+        p.grad = torch.randn_like(p)
+    torch.optim.AdamW(module.parameters(), lr=0.1, fused=True).step()
 
 
 def write_in_another_process(module, kept):
@@ -119,9 +145,12 @@ CASES = [
     (nothing, initialize_data),
     (nothing, multiply_all_data),
     (nothing, write_fresh_array),
-    (nothing, write_storage),
     (nothing, write_in_inference_mode),
+    (nothing, step_fused),
+    (loaded_by_assignment, write_fresh_array),
     (data_of_all, write_kept_data),
+    (data_of_all_and_state, write_kept_data_beside_a_state),
+    (a_storage, fill_storage),
     (nn.Module.state_dict, write_state),
     (nn.Module.state_dict, multiply_data),
     (a_numpy_view, write_kept_array),
@@ -167,6 +196,90 @@ def test_kept_while_nothing_is_written(prepare):
         multiply_data(module, kept)
         fourth = steps_of_a_call(lambda: compiled(x))
     assert len(second) == len(third) < len(first) and len(third) < len(fourth)
+
+
+@pytest.mark.parametrize("optimizer", [torch.optim.Adam, torch.optim.SGD, torch.optim.Adagrad])
+@pytest.mark.parametrize("rate", [0.1, torch.tensor(0.1)], ids=["number", "tensor"])
+def test_fused_optimizers_write(optimizer, rate):
+    module, x = model(), torch.randn(8, SIZE)
+    compiled = torch.compile(module, backend=BACKEND)
+    steps = optimizer(module.parameters(), lr=rate, fused=True)
+    for _ in range(3):
+        compiled(x).sum().backward()
+        steps.step()
+        with torch.no_grad():
+            torch.testing.assert_close(compiled(x), module(x))
+
+
+@pytest.mark.parametrize("norm", [nn.BatchNorm2d, nn.SyncBatchNorm])
+def test_batch_norm_of_eager_mode_writes(norm):
+    """Its running statistics are folded into the convolution."""
+    module, x = nn.Sequential(nn.Conv2d(3, 8, 3), norm(8), nn.ReLU()).eval(), torch.randn(2, 3, 8, 8)
+    compiled = torch.compile(module, backend=BACKEND)
+    with torch.no_grad():
+        for _ in range(3):
+            torch.testing.assert_close(compiled(x), module(x))
+            module.train()
+            module(5 * x)
+            module.eval()
+
+
+@pytest.fixture
+def process_group():
+    distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+    yield
+    distributed.destroy_process_group()
+
+
+@pytest.mark.needs_ipex
+@pytest.mark.parametrize(
+    "collective",
+    [
+        lambda weight: distributed.broadcast(weight, 0),
+        distributed.all_reduce,
+        lambda weight: distributed.reduce(weight, 0),
+        lambda weight: distributed.all_gather([weight], torch.ones(SIZE, SIZE)),
+        lambda weight: distributed.scatter(weight, [torch.ones(SIZE, SIZE)], 0),
+        lambda weight: distributed.all_to_all_single(weight, torch.ones(SIZE, SIZE)),
+    ],
+    ids=["broadcast", "all_reduce", "reduce", "all_gather", "scatter", "all_to_all"],
+)
+def test_collectives_write(process_group, collective):
+    module, x = model(), torch.randn(8, SIZE)
+    compiled = torch.compile(module, backend=BACKEND)
+    with torch.no_grad():
+        compiled(x)
+        kept = steps_of_a_call(lambda: compiled(x))
+        collective(module[0].weight)
+        packed_again = steps_of_a_call(lambda: compiled(x))
+        torch.testing.assert_close(compiled(x), module(x))
+    assert len(kept) < len(packed_again)
+
+
+def a_graph(module):
+    return module(torch.randn(4, SIZE))
+
+
+def a_view(module):
+    return module[0].weight[2:]
+
+
+def storages(module):
+    for p in module.parameters():
+        p.untyped_storage().nbytes()
+
+
+@pytest.mark.needs_ipex
+@pytest.mark.parametrize("prepare", [nothing, loaded_by_assignment, nn.Module.state_dict, a_graph, a_view, storages])
+def test_contents_are_not_read_where_writes_are_counted(prepare):
+    module, x = model(), torch.randn(8, SIZE)
+    kept = prepare(module)
+    compiled = torch.compile(module, backend=BACKEND)
+    with torch.no_grad():
+        for _ in range(3):
+            assert "ipex::checksum" not in steps_of_a_call(lambda: compiled(x))
+        kept = kept, data_of_all(module)
+        assert "ipex::checksum" in steps_of_a_call(lambda: compiled(x))
 
 
 @pytest.mark.needs_ipex
