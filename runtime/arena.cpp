@@ -11,10 +11,12 @@
 #include <array>
 #include <bit>
 #include <cstdlib>
+#include <cstring>
 #include <mutex>
 #include <vector>
 
 #include "runtime/alignment.h"
+#include "runtime/env.h"
 #include "runtime/error.h"
 #include "runtime/page_heap.h"
 
@@ -129,7 +131,10 @@ void* CachingAllocator::allocate(size_t bytes) {
   impl_->live = live;
   impl_->high_water = std::max(impl_->high_water, live);
   *static_cast<Header*>(block) = header;
-  return static_cast<char*>(block) + kHeader;
+  void* memory = static_cast<char*>(block) + kHeader;
+  static const bool poison = env::flag("IPEX_POISON");
+  if (poison) std::memset(memory, 0xff, bytes);  // NaN in every floating point type
+  return memory;
 }
 
 void CachingAllocator::deallocate(void* pointer) noexcept {

@@ -76,6 +76,9 @@ class Lowering {
     std::vector<Axis> columns;
   };
   void analyse_reductions();
+  // The group reduces v and leaves it to others to take v and the results together. Where it does so itself,
+  // v need not be rounded for it, which would cost a conversion in each of its loops.
+  bool is_left_to_others(Value v) const;
   void plan_scratch();
   loop::Expr reduce(Value v, const Index& index, const loop::Expr& mask);
   void reduce_together(const std::vector<int32_t>& nodes, const Index& index, const loop::Expr& mask);
@@ -131,8 +134,10 @@ class Lowering {
       pending_scratch_;  // filled by the loop being written; with its depth
   std::map<int32_t, ReduceInfo> reductions_;
   std::vector<std::set<int32_t>> needs_;  // node: Reduce nodes among its ancestors and itself
-  std::set<Value> keep_;                  // values that get a scratch row
-  std::set<Axis> region_;                 // columns of the reduction being written
+  // Outputs of half types, rounded for their reductions too: the mean of a constant channel is the constant.
+  std::set<Value> rounded_;
+  std::set<Value> keep_;   // values that get a scratch row
+  std::set<Axis> region_;  // columns of the reduction being written
   int region_depth_ = 0;
   std::map<int32_t, int> input_position_;
   std::map<Value, std::pair<std::string, OperandLayout>> materialised_;

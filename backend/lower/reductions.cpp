@@ -59,6 +59,27 @@ void Lowering::analyse_reductions() {
     reductions_[static_cast<int32_t>(n)] = std::move(reduce);
     needs_[n].insert(static_cast<int32_t>(n));
   }
+  for (const GraphOutput& output : body_.outputs)
+    if (is_half(body_.type(output.value).dtype) && is_left_to_others(output.value))
+      rounded_.insert(output.value);
+}
+
+bool Lowering::is_left_to_others(Value v) const {
+  std::vector<bool> reads(body_.nodes.size());  // v, other than through a reduction
+  reads[v.node] = true;
+  bool reduced = false;
+  for (size_t n = v.node + 1; n < body_.nodes.size(); ++n) {
+    const Node& node = body_.nodes[n];
+    const auto any = [&](auto test) { return std::ranges::any_of(node.operands, test); };
+    if (!any([&](Value operand) { return reads[operand.node]; })) continue;
+    if (any([&](Value operand) { return !std::ranges::includes(needs_[v.node], needs_[operand.node]); }))
+      return false;
+    if (node.op == Op::kReduce)
+      reduced = true;
+    else
+      reads[n] = true;
+  }
+  return reduced;
 }
 
 // Regions of a set of rows, in the order they run: each level of reductions, then the stores. A value is kept

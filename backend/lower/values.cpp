@@ -83,6 +83,7 @@ Expr Lowering::value(Value v, const Index& index, const Expr& mask) {
     }
   const Node& node = body_.node(v);
   Expr result = compute(v, index, mask);
+  if (rounded_.count(v) && node.op == Op::kPointwise) result = round_through(node.types[0].dtype, result);
   if (node.op == Op::kInput || node.op == Op::kPointwise || node.op == Op::kGather || node.op == Op::kCat ||
       node.op == Op::kPad)
     result = named(v, result);

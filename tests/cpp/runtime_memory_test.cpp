@@ -3,12 +3,15 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <random>
+#include <span>
 #include <thread>
 
 #include "runtime/abi.h"
 #include "runtime/arena.h"
+#include "runtime/env.h"
 #include "runtime/error.h"
 #include "runtime/executable.h"
 #include "runtime/page_heap.h"
@@ -38,6 +41,16 @@ TEST(Allocator, ReusesWhatIsFreed) {
   EXPECT_GE(allocator().cached_bytes(), 100'000u);
   allocator().trim();
   EXPECT_EQ(allocator().cached_bytes(), 0u);
+}
+
+TEST(Allocator, PoisonsWhatItGives) {
+  if (!env::flag("IPEX_POISON")) GTEST_SKIP() << "needs IPEX_POISON=1, which ctest sets";
+  for (int round = 0; round < 2; ++round) {
+    const CachedBlock block = allocate_block(4000);
+    const std::span<float> numbers(static_cast<float*>(block.get()), 1000);
+    EXPECT_TRUE(std::ranges::all_of(numbers, [](float x) { return std::isnan(x); }));
+    std::ranges::fill(numbers, 0.0f);
+  }
 }
 
 TEST(Allocator, LiveBytesAreExactAtRest) {

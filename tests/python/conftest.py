@@ -11,6 +11,7 @@ from collections import Counter
 
 # Read when libgomp is loaded: several workers share the cores, and threads that spin for each other take them from all.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+os.environ.setdefault("IPEX_POISON", "1")
 
 import pytest
 import torch

@@ -56,6 +56,7 @@ def main():
     parser.add_argument("--json", help="also write the counts to this file")
     arguments = parser.parse_args()
     os.environ.setdefault("IPEX_STRICT", "1")
+    os.environ.setdefault("IPEX_POISON", "1")
     counts, start, seed, failures, shown = Counts(), time.monotonic(), arguments.seed, 0, 0.0
     while counts["evaluations"] < arguments.nodes and time.monotonic() - start < arguments.seconds:
         report = check(seed, counts, arguments.more_inputs)

@@ -1,4 +1,4 @@
-"""Random programs, eager against compiled, for IPEX_FUZZ_SECONDS (60 by default; more in the nightly run).
+"""Random programs, eager against compiled, for IPEX_FUZZ_SECONDS (30 by default; more in the nightly run).
 
 The seed of the run is printed at its start; a failure prints the seed of its program and the program, minimised.
 IPEX_FUZZ_SEED=n runs the program of seed n first. `fuzz.py` is the same as a command, for as many nodes as wanted.
@@ -14,7 +14,7 @@ from program_generator import Generator, random_program
 from program_minimiser import minimised
 from random_programs import Engine, Extent, Program, Ref, Step, mismatch
 
-SECONDS = float(os.environ.get("IPEX_FUZZ_SECONDS", "60"))
+SECONDS = float(os.environ.get("IPEX_FUZZ_SECONDS", "30"))
 aten = torch.ops.aten
 
 
@@ -39,7 +39,7 @@ def test_random_programs(capsys, record_property, strict):
 @pytest.mark.nightly
 @pytest.mark.timeout(3600)
 def test_random_programs_long(capsys, record_property, strict):
-    fuzz(20 * SECONDS, capsys, record_property)
+    fuzz(40 * SECONDS, capsys, record_property)
 
 
 def test_generation_is_reproducible():

@@ -170,7 +170,7 @@ def test_compiled_models_are_freed(compiled):
         torch._dynamo.reset()
         gc.collect()
 
-    assert growth_over(12, step) < 6 << 20
+    assert growth_over(8, step) < 4 << 20
     assert not [weight for weight in alive if weight() is not None]
 
 

@@ -331,6 +331,23 @@ def test_variances_of_merged_rows(name, dtype, compiled, target, strict):
         assert relative_error(o, t) <= max(1.1 * relative_error(e, t), 2 * EPS)
 
 
+def constant_channels(x):
+    return F.instance_norm(torch.exp(x) * 1.1)
+
+
+def variance_of_all(x):
+    return (torch.exp(x) * 1.1).flatten(1)[:, :1].var()
+
+
+@pytest.mark.parametrize("function", [constant_channels, variance_of_all], ids=lambda f: f.__name__)
+def test_a_mean_is_of_what_is_stored(function, compiled, target, strict):
+    """Numbers that the bf16 values next to them are not: nothing of the difference may be left of equal ones."""
+    x = torch.randn(8, 16, 1, 1).expand(8, 16, 8, 8).bfloat16()
+    if function is variance_of_all:
+        x = torch.full_like(x, 0.3)
+    torch.testing.assert_close(compiled(function)(x), function(x))
+
+
 PRODUCTS = {
     "one row": (torch.nn.Linear(64, 48), (1, 64)),
     "one row of an odd number": (torch.nn.Linear(67, 48), (1, 67)),

@@ -211,17 +211,19 @@ def test_fused_optimizers_write(optimizer, rate):
             torch.testing.assert_close(compiled(x), module(x))
 
 
+@pytest.mark.parametrize("grad", [False, True], ids=["no_grad", "grad"])
 @pytest.mark.parametrize("norm", [nn.BatchNorm2d, nn.SyncBatchNorm])
-def test_batch_norm_of_eager_mode_writes(norm):
+def test_batch_norm_of_eager_mode_writes(norm, grad):
     """Its running statistics are folded into the convolution."""
     module, x = nn.Sequential(nn.Conv2d(3, 8, 3), norm(8), nn.ReLU()).eval(), torch.randn(2, 3, 8, 8)
     compiled = torch.compile(module, backend=BACKEND)
-    with torch.no_grad():
-        for _ in range(3):
+    for _ in range(3):
+        with torch.no_grad():
             torch.testing.assert_close(compiled(x), module(x))
-            module.train()
+        module.train()
+        with torch.set_grad_enabled(grad):
             module(5 * x)
-            module.eval()
+        module.eval()
 
 
 @pytest.fixture
