@@ -5,6 +5,7 @@
 #include <ATen/core/stack.h>
 #include <torch/library.h>
 
+#include <optional>
 #include <vector>
 
 namespace ipex::python {
@@ -115,12 +116,14 @@ class DataAliasHooks final : public at::impl::VariableHooksInterface {
   const VariableHooksInterface& next_;
 };
 
-// An op that writes to the arguments that its schema names, and to these.
+// An op that writes to the arguments that its schema names, and to these; when it is training, if it asks.
 template <size_t... kWritten>
 void run_noted(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   const std::vector<c10::Argument>& arguments = op.schema().arguments();
+  const std::optional<int> training = op.schema().argumentIndexWithName("training");
+  const bool writes = !training || torch::jit::peek(*stack, *training, arguments.size()).toBool();
   std::vector<c10::IValue> written;
-  for (size_t i = 0; i < arguments.size(); ++i) {
+  for (size_t i = 0; writes && i < arguments.size(); ++i) {
     const c10::AliasInfo* alias = arguments[i].alias_info();
     if ((alias && alias->isWrite()) || (... || (i == kWritten)))
       written.push_back(torch::jit::peek(*stack, i, arguments.size()));

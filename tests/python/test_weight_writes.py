@@ -226,6 +226,17 @@ def test_batch_norm_of_eager_mode_writes(norm, grad):
         module.eval()
 
 
+@pytest.mark.needs_ipex
+def test_eager_evaluation_writes_nothing():
+    module, x = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU()).eval(), torch.randn(2, 3, 8, 8)
+    compiled = torch.compile(module, backend=BACKEND)
+    with torch.no_grad():
+        compiled(x)
+        kept = steps_of_a_call(lambda: compiled(x))
+        module(x)
+        assert steps_of_a_call(lambda: compiled(x)) == kept
+
+
 @pytest.fixture
 def process_group():
     distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
