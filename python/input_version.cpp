@@ -68,13 +68,12 @@ template struct CounterAccess<&c10::VariableVersion::version_counter_>;
 
 bool written_uncounted(const at::Tensor& tensor) {
   if (tensor.is_inference()) return true;
-  const c10::Storage& storage = tensor.storage();
-  size_t holders = storage.use_count();
+  const c10::StorageImpl& memory = *tensor.storage().unsafeGetStorageImpl();
+  size_t holders = tensor.storage().use_count();
   // Once asked for, the Python object of a storage lives and holds it for as long as the storage does.
-  const PyObject* object = storage.unsafeGetStorageImpl()->pyobj_slot()->load_pyobj();
+  const PyObject* object = memory.pyobj_slot()->load_pyobj();
   if (object && Py_REFCNT(object) == 1) --holders;
   if (holders > sharers(tensor.unsafeGetTensorImpl()->version_counter())) return true;
-  const c10::StorageImpl& memory = *storage.unsafeGetStorageImpl();
   return is_foreign(memory) || (memory.allocator() && !memory.resizable());
 }
 

@@ -12,10 +12,8 @@
 //   - a write by the bare address: C code that was given `data_ptr()`, importers of DLPack;
 //   - a write in passing to a storage (`weight.untyped_storage().copy_()`), or to a tensor made from it;
 //   - a write by an op of another library that neither counts it nor takes `.data`;
-//   - a write through an alias with a counter of its own, if it is older than the first call and a tensor
-//   that
-//     shares the weight's counter, but not its memory any more (the weight's `.data` was replaced since),
-//     lives;
+//   - a write through an alias with a counter of its own that is older than the first call, while a tensor
+//     lives that shares the weight's counter, but no longer its memory (the weight's `.data` was replaced);
 //   - a write through a numpy view that is older than the first call, of memory that torch.load or
 //     safetensors allocated.
 #pragma once

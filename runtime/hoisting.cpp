@@ -259,6 +259,7 @@ std::shared_ptr<const Hoisting::Set> Hoisting::compute(RunContext& context,
     for (int buffer : parts_.steps[index]->reads) last_reader[buffer] = index;
   for (int buffer : kept_) last_reader[buffer] = -1;
 
+  // Before the old values go, and with them the last pins: what is known of a pinned storage is so kept.
   std::vector<std::shared_ptr<const StoragePin>> pins;
   for (int input : inputs_)
     if (!versions.empty() && versions[input].pin)
