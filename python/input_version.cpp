@@ -66,7 +66,7 @@ struct CounterAccess {
 size_t sharers(const c10::VariableVersion& version);
 template struct CounterAccess<&c10::VariableVersion::version_counter_>;
 
-bool written_uncounted(const at::Tensor& tensor) {
+bool is_exposed(const at::Tensor& tensor) {
   if (tensor.is_inference()) return true;
   const c10::StorageImpl& memory = *tensor.storage().unsafeGetStorageImpl();
   size_t holders = tensor.storage().use_count();
@@ -77,15 +77,10 @@ bool written_uncounted(const at::Tensor& tensor) {
   return is_foreign(memory) || (memory.allocator() && !memory.resizable());
 }
 
-// Of the memory from the tensor's first element to its last.
-uint64_t checksum(const at::Tensor& tensor) {
+uint64_t checksum(const void* data, size_t size) {
   at::RecordFunction record(at::RecordScope::FUNCTION);
   if (record.isActive()) record.before("ipex::checksum");
-  if (tensor.numel() == 0) return 0;
-  int64_t elements = 1;
-  for (int64_t d = 0; d < tensor.dim(); ++d) elements += (tensor.size(d) - 1) * tensor.stride(d);
-  const std::span<const std::byte> bytes(static_cast<const std::byte*>(tensor.const_data_ptr()),
-                                         elements * tensor.element_size());
+  const std::span bytes(static_cast<const std::byte*>(data), size);
   constexpr size_t kChunk = size_t{1} << 18;
   std::vector<uint32_t> sums((bytes.size() + kChunk - 1) / kChunk);
   kernels::parallel_rows(static_cast<int64_t>(sums.size()), kChunk, [&](int64_t begin, int64_t end, int64_t) {
@@ -94,7 +89,7 @@ uint64_t checksum(const at::Tensor& tensor) {
   });
   uint64_t all = 0;
   for (uint32_t sum : sums) all = (all ^ sum) * 0x100000001b3;  // FNV-1a, by words
-  return all;
+  return std::max<uint64_t>(all, 1);
 }
 
 }  // namespace
@@ -105,11 +100,11 @@ InputVersion version_of(const at::Tensor& tensor) {
   version.data = tensor.const_data_ptr();
   version.pin = &pin_storage;
   version.trackable = true;
-  const uint32_t written = WatchedStorages::instance().written(version.storage);
-  const uint32_t counted =
-      tensor.is_inference() ? 0 : tensor.unsafeGetTensorImpl()->version_counter().current_version();
-  version.version = uint64_t{written} << 32 | counted;
-  if (written_uncounted(tensor)) version.contents = checksum(tensor);
+  if (!tensor.is_inference())
+    version.version = tensor.unsafeGetTensorImpl()->version_counter().current_version();
+  version.written = WatchedStorages::instance().written(version.storage);
+  version.exposed = is_exposed(tensor);
+  version.contents = &checksum;
   return version;
 }
 

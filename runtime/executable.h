@@ -44,17 +44,19 @@ class StoragePin {
   virtual bool alive() const = 0;  // somebody still holds the contents
 };
 
-// The version of one static input (a parameter or buffer): changes when its storage or contents may have
-// changed.
+// The version of one static input (a parameter or buffer). Its contents have changed if `storage`, `data` or
+// `version` has; they may have if `written` has, and at any time while `exposed`: then they are compared.
 struct InputVersion {
   const void* storage = nullptr;  // identity of the storage object
   const void* data = nullptr;
   uint64_t version = 0;    // of writes that are counted
-  uint64_t contents = 0;   // checksum, where writes are not counted
-  bool trackable = false;  // false: neither is known; nothing derived from it may be kept
+  uint32_t written = 0;    // another number after what may have been a write that is not counted; 0: none yet
+  bool exposed = false;    // somebody may write to it without being counted
+  bool trackable = false;  // false: nothing is known, and nothing derived from it may be kept
+  // A checksum of memory, never 0. Null: nobody writes without being counted.
+  uint64_t (*contents)(const void* data, size_t bytes) = nullptr;
   // Makes a weak reference, so that `storage`'s identity is not reused while the result lives; may be null.
   std::shared_ptr<const StoragePin> (*pin)(const void* storage) = nullptr;
-  bool operator==(const InputVersion&) const = default;
 };
 
 class Executable;

@@ -70,6 +70,7 @@ std::shared_ptr<const Hoisting::Recipe> Hoisting::intern(const std::string& text
 
 struct Hoisting::Set {
   std::vector<InputVersion> versions;                       // of inputs_, in order
+  std::vector<uint64_t> contents;                           // their checksums; 0: not known
   std::vector<std::shared_ptr<const HoistedValue>> values;  // of kept_, in order
 
   bool outlived() const {
@@ -78,6 +79,75 @@ struct Hoisting::Set {
                          [](const auto& pin) { return !pin->alive(); });
     });
   }
+};
+
+// The inputs of hoisted steps as one call has them, numbered as in inputs_.
+class Hoisting::Call {
+ public:
+  Call(const Hoisting& hoisting, std::span<const InputVersion> all, const int64_t* symbols)
+      : hoisting_(hoisting), all_(all), symbols_(symbols) {}
+
+  const InputVersion& version(size_t i) const {
+    static const InputVersion kUnknown;
+    return all_.empty() ? kUnknown : all_[hoisting_.inputs_[i]];
+  }
+  std::vector<InputVersion> versions() const {
+    std::vector<InputVersion> versions;
+    for (size_t i = 0; i < hoisting_.inputs_.size(); ++i) versions.push_back(version(i));
+    return versions;
+  }
+
+  // Read once, and only if somebody asks.
+  uint64_t contents(size_t i) {
+    contents_.resize(hoisting_.inputs_.size());
+    if (contents_[i]) return contents_[i];
+    const InputVersion& v = version(i);
+    IPEX_CHECK(v.contents, "who may be written to uncounted is told by its contents");
+    return contents_[i] = v.contents(v.data, span_bytes(hoisting_.parts_.inputs[hoisting_.inputs_[i]]));
+  }
+  uint64_t known_contents(size_t i) const { return contents_.empty() ? 0 : contents_[i]; }
+
+  bool finds_current(const Set& set) {
+    for (size_t i = 0; i < hoisting_.inputs_.size(); ++i) {
+      const InputVersion &now = version(i), &then = set.versions[i];
+      if (!now.trackable || now.storage != then.storage || now.data != then.data ||
+          now.version != then.version)
+        return false;
+      // What was exposed then may have been written to before it was no longer.
+      const bool unwritten = now.written == then.written && !now.exposed && !then.exposed;
+      if (!unwritten && (!set.contents[i] || contents(i) != set.contents[i])) return false;
+    }
+    return true;
+  }
+
+  // The set as of this call, which finds it current: what is no longer exposed need not be compared again.
+  std::shared_ptr<const Set> as_of_now(std::shared_ptr<const Set> set) const {
+    for (size_t i = 0; i < hoisting_.inputs_.size(); ++i) {
+      const InputVersion &now = version(i), &then = set->versions[i];
+      if (now.written == then.written && now.exposed == then.exposed) continue;
+      auto renewed = std::make_shared<Set>(*set);
+      renewed->versions = versions();
+      return renewed;
+    }
+    return set;
+  }
+
+ private:
+  // From the first element to the last.
+  size_t span_bytes(const TensorSpec& spec) const {
+    int64_t elements = 1;
+    for (size_t d = 0; d < spec.sizes.size(); ++d) {
+      const int64_t size = spec.sizes[d].eval(symbols_);
+      if (size == 0) return 0;
+      elements += (size - 1) * spec.strides[d].eval(symbols_);
+    }
+    return static_cast<size_t>(elements) * itemsize(spec.dtype);
+  }
+
+  const Hoisting& hoisting_;
+  const std::span<const InputVersion> all_;
+  const int64_t* const symbols_;
+  std::vector<uint64_t> contents_;
 };
 
 // Every Hoisting of the process.
@@ -142,12 +212,6 @@ bool Hoisting::keeps(int buffer) const {
   });
 }
 
-std::vector<InputVersion> Hoisting::read_versions(std::span<const InputVersion> all) const {
-  std::vector<InputVersion> versions;
-  for (int input : inputs_) versions.push_back(all.empty() ? InputVersion{} : all[input]);
-  return versions;
-}
-
 std::vector<const void*> Hoisting::values() {
   std::lock_guard lock(mutex_);
   std::vector<const void*> data;
@@ -160,7 +224,8 @@ void Hoisting::adopt(std::span<const void* const> values, const std::shared_ptr<
                      std::span<const InputVersion> versions) {
   IPEX_CHECK(values.size() == kept_.size(), "a value for each kept buffer");
   auto set = std::make_shared<Set>();
-  set->versions = read_versions(versions);
+  set->versions = Call(*this, versions, nullptr).versions();
+  set->contents.resize(inputs_.size());
   for (const void* data : values) {
     auto value = std::make_shared<HoistedValue>();
     value->data = const_cast<void*>(data);  // later steps only read it
@@ -172,23 +237,27 @@ void Hoisting::adopt(std::span<const void* const> values, const std::shared_ptr<
 }
 
 std::shared_ptr<const void> Hoisting::bind(RunContext& context, const std::function<void(int)>& run_step) {
-  const std::span<const InputVersion> all = context.versions_;
-  auto current = [&](const std::shared_ptr<const Set>& set) {
-    if (!set || all.empty()) return false;
-    for (size_t i = 0; i < inputs_.size(); ++i)
-      if (const InputVersion& v = all[inputs_[i]]; !v.trackable || v != set->versions[i]) return false;
-    return true;
+  Call call(*this, context.versions_, context.symbols_);
+  // The latest set if it is still right, as of this call.
+  const auto current = [&](std::shared_ptr<const Set>& latest) -> std::shared_ptr<const Set> {
+    {
+      std::lock_guard lock(mutex_);
+      latest = latest_;
+    }
+    if (!latest || !call.finds_current(*latest)) return nullptr;
+    std::shared_ptr<const Set> set = call.as_of_now(latest);
+    if (set != latest) {
+      std::lock_guard lock(mutex_);
+      if (latest_ == latest) latest_ = set;
+    }
+    return set;
   };
-  auto latest = [&] {
-    std::lock_guard lock(mutex_);
-    return latest_;
-  };
-  std::shared_ptr<const Set> set = latest();
-  if (!current(set)) {
+  std::shared_ptr<const Set> latest, set = current(latest);
+  if (!set) {
     std::lock_guard computing(computing_);
-    set = latest();
-    if (!current(set)) {
-      set = compute(context, run_step, std::move(set));
+    set = current(latest);
+    if (!set) {
+      set = compute(context, run_step, call, std::move(latest));
       std::lock_guard lock(mutex_);
       latest_ = set;
     }
@@ -198,7 +267,7 @@ std::shared_ptr<const void> Hoisting::bind(RunContext& context, const std::funct
 }
 
 // By buffer; empty: no key, because an operand cannot be told from its other versions.
-std::vector<Hoisting::Key> Hoisting::keys(std::span<const InputVersion> versions) const {
+std::vector<Hoisting::Key> Hoisting::keys(const Call& call) const {
   std::vector<Key> keys(parts_.buffers.size());
   for (const Maker& maker : makers_) {
     const Step& step = *parts_.steps[maker.step];
@@ -207,10 +276,11 @@ std::vector<Hoisting::Key> Hoisting::keys(std::span<const InputVersion> versions
     for (int buffer : step.reads) {
       const BufferInfo& info = parts_.buffers[buffer];
       if (info.kind == BufferKind::kInput) {
-        const InputVersion version = versions.empty() ? InputVersion{} : versions[info.index];
+        const size_t input = std::find(inputs_.begin(), inputs_.end(), info.index) - inputs_.begin();
+        const InputVersion& version = call.version(input);
         known = known && version.trackable;
         key.insert(key.end(), {kFromInput, bits(version.storage), bits(version.data), version.version,
-                               version.contents});
+                               call.known_contents(input)});
       } else if (info.kind == BufferKind::kConstant) {
         // A recipe says nothing of constants: only this executable's own value is known to be the same.
         key.insert(key.end(), {kFromConstant, bits(info.constant.get())});
@@ -229,11 +299,14 @@ std::vector<Hoisting::Key> Hoisting::keys(std::span<const InputVersion> versions
 }
 
 std::shared_ptr<const Hoisting::Set> Hoisting::compute(RunContext& context,
-                                                       const std::function<void(int)>& run_step,
+                                                       const std::function<void(int)>& run_step, Call& call,
                                                        std::shared_ptr<const Set> outdated) {
-  const std::span<const InputVersion> versions = context.versions_;
   release_dead();
-  const std::vector<Key> keys = this->keys(versions);
+  for (size_t i = 0; i < inputs_.size(); ++i) {
+    const InputVersion& version = call.version(i);
+    if (version.exposed || version.written || (outdated && outdated->versions[i].exposed)) call.contents(i);
+  }
+  const std::vector<Key> keys = this->keys(call);
   std::vector<std::shared_ptr<const HoistedValue>> found(parts_.buffers.size());
   std::vector<bool> needed(parts_.buffers.size(), false);
   for (int buffer : kept_) needed[buffer] = true;
@@ -261,9 +334,8 @@ std::shared_ptr<const Hoisting::Set> Hoisting::compute(RunContext& context,
 
   // Before the old values go, and with them the last pins: what is known of a pinned storage is so kept.
   std::vector<std::shared_ptr<const StoragePin>> pins;
-  for (int input : inputs_)
-    if (!versions.empty() && versions[input].pin)
-      pins.push_back(versions[input].pin(versions[input].storage));
+  for (const InputVersion& version : call.versions())
+    if (version.pin) pins.push_back(version.pin(version.storage));
 
   // What was not found again is of no use: its memory serves the new values.
   outdated.reset();
@@ -306,7 +378,8 @@ std::shared_ptr<const Hoisting::Set> Hoisting::compute(RunContext& context,
   }
 
   auto set = std::make_shared<Set>();
-  set->versions = read_versions(versions);
+  set->versions = call.versions();
+  for (size_t i = 0; i < inputs_.size(); ++i) set->contents.push_back(call.known_contents(i));
   for (int buffer : kept_) {
     IPEX_CHECK(found[buffer] != nullptr, "a hoisted buffer has a step that makes it");
     set->values.push_back(found[buffer]);

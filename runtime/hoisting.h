@@ -3,9 +3,10 @@
 // process that compute the same thing from the same tensors (a model compiled for two batch sizes packs its
 // weights once).
 //
-// Identity is exact: a value's key is the text of the step that makes it and, for each operand, the storage,
-// address and version of the tensor, or the key of the hoisted value it is. A change to one weight
-// recomputes what was made from that weight and nothing else.
+// A value's key is the text of the step that makes it and, for each operand, the storage, address and version
+// of the tensor, or the key of the hoisted value it is. A change to one weight recomputes what was made from
+// that weight and nothing else. Identity is exact where writes are counted; where they may have passed
+// uncounted, a checksum of the contents is a part of the key, and nothing is made again while it stays.
 #pragma once
 
 #include <functional>
@@ -50,6 +51,7 @@ class Hoisting {
 
  private:
   struct Set;
+  class Call;
   class Registry;
   struct Recipe;
   struct Maker {  // a hoisted step
@@ -61,9 +63,8 @@ class Hoisting {
   static std::shared_ptr<const Recipe> intern(const std::string& text);
   // `outdated`: the set to replace, dropped as soon as what it still holds of use was found.
   std::shared_ptr<const Set> compute(RunContext& context, const std::function<void(int)>& run_step,
-                                     std::shared_ptr<const Set> outdated);
-  std::vector<InputVersion> read_versions(std::span<const InputVersion> all) const;  // of inputs_
-  std::vector<Key> keys(std::span<const InputVersion> versions) const;
+                                     Call& call, std::shared_ptr<const Set> outdated);
+  std::vector<Key> keys(const Call& call) const;
 
   const Executable::Parts& parts_;
   std::vector<Maker> makers_;  // in order

@@ -198,6 +198,51 @@ def test_kept_while_nothing_is_written(prepare):
     assert len(second) == len(third) < len(first) and len(third) < len(fourth)
 
 
+def look_at_data(module):
+    module[0].weight.data.norm()
+
+
+alive = []
+
+
+def look_through_an_alias(module):
+    """That lives during a call and is gone at the next."""
+    if alive:
+        alive.clear()
+    else:
+        alive.append(module[0].weight.data)
+
+
+@pytest.mark.needs_ipex
+@pytest.mark.parametrize("look", [look_at_data, look_through_an_alias], ids=lambda function: function.__name__)
+def test_looking_is_not_writing(look):
+    """Who could have written and did not costs a checksum; only the first may cost more, as none was kept before."""
+    module, x = model(), torch.randn(8, SIZE)
+    compiled = torch.compile(lambda x: module[2](module[0](x).relu()), backend=BACKEND)
+    with torch.no_grad():
+        compiled(x)
+        kept = steps_of_a_call(lambda: compiled(x))
+        look(module)
+        compiled(x)
+        for _ in range(6):
+            look(module)
+            steps = steps_of_a_call(lambda: compiled(x))
+            assert [step for step in steps if step != "ipex::checksum"] == kept and steps != kept
+        assert steps_of_a_call(lambda: compiled(x)) in (kept, steps)
+
+
+def test_written_through_an_alias_that_goes():
+    module, x = model(), torch.randn(8, SIZE)
+    compiled = torch.compile(module, backend=BACKEND)
+    with torch.no_grad():
+        for _ in range(3):
+            alias = module[0].weight.data
+            compiled(x)
+            alias.mul_(-1.5)
+            del alias
+            torch.testing.assert_close(compiled(x), module(x))
+
+
 @pytest.mark.parametrize("optimizer", [torch.optim.Adam, torch.optim.SGD, torch.optim.Adagrad])
 @pytest.mark.parametrize("rate", [0.1, torch.tensor(0.1)], ids=["number", "tensor"])
 def test_fused_optimizers_write(optimizer, rate):
