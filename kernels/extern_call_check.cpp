@@ -1,6 +1,6 @@
 // ipex::check: aten::_assert_async with a result, as every node of a graph has one. The result is empty.
-#include <ATen/ATen.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/ops/empty.h>
 #include <torch/library.h>
 
 namespace ipex::kernels {

@@ -3,9 +3,10 @@
 //
 // ATen draws them one by one (14 ns each on a Zen 3) or, on Intel CPUs, with a generator of MKL. Which of the
 // two it does is asked once, of a generator of our own: where the answers differ from ours, ATen draws.
-#include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_strided.h>
 #include <torch/library.h>
 
 #include <string>

@@ -1,10 +1,9 @@
 // See ahead_of_time.h and aot.py.
 #include "python/ahead_of_time.h"
 
-#include <ATen/ATen.h>
+#include <ATen/ops/from_blob.h>
 #include <c10/util/SmallVector.h>
 #include <pybind11/stl.h>
-#include <torch/csrc/autograd/python_variable.h>
 
 #include "backend/ahead_of_time.h"
 #include "kernels/extern_call.h"
@@ -12,6 +11,7 @@
 #include "python/graph_builder.h"
 #include "python/output_memory.h"
 #include "python/signature.h"
+#include "python/tensor_objects.h"
 #include "runtime/error.h"
 #include "runtime/loaded_model.h"
 #include "runtime/packed_values.h"
@@ -183,15 +183,15 @@ class PythonModel {
     for (py::handle item : list) {
       const std::string what =
           views.size() < model_.arguments().size() ? model_.argument_name(views.size()) : "after the last";
-      if (!THPVariable_Check(item.ptr())) throw UserError("input " + what + " is not a tensor");
-      const at::Tensor& tensor = THPVariable_Unpack(item.ptr());
+      if (!is_tensor(item)) throw UserError("input " + what + " is not a tensor");
+      const at::Tensor& tensor = tensor_of(item);
       tensors.push_back(tensor.is_neg() ? tensor.resolve_neg() : tensor);
       views.push_back(view_of(tensors.back(), what));
     }
     const std::vector<int64_t> symbols = model_.bind(views);
     for (size_t i = 0; i < views.size(); ++i) {
       if (!model_.interface().inputs[model_.arguments()[i]].written) continue;
-      const at::Tensor& tensor = THPVariable_Unpack(list[i].ptr());
+      const at::Tensor& tensor = tensor_of(list[i]);
       if (tensor.is_neg())
         throw UserError("input " + model_.argument_name(i) +
                         ", which the model writes, is a negated view: call resolve_neg() on it");
@@ -223,8 +223,7 @@ class PythonModel {
       const TensorView view = self->model_.state_view(input);
       const auto options = at::TensorOptions().dtype(kernels::scalar_type(view.dtype));
       at::Tensor tensor = at::from_blob(view.data, view.sizes, view.strides, [self](void*) {}, options);
-      tensors[py::str(self->model_.interface().inputs[input].name)] =
-          py::reinterpret_steal<py::object>(THPVariable_Wrap(std::move(tensor)));
+      tensors[py::str(self->model_.interface().inputs[input].name)] = object_of(std::move(tensor));
     }
     return tensors;
   }
@@ -299,7 +298,7 @@ class PythonModel {
           tensor = make_alias(tensor, kernels::scalar_type(view.dtype), view.sizes, view.strides,
                               result.dim.eval(symbols.data()));
         }
-        return py::reinterpret_steal<py::object>(THPVariable_Wrap(std::move(tensor)));
+        return object_of(std::move(tensor));
       }
     }
     return py::none();

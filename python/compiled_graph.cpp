@@ -3,16 +3,16 @@
 // costs a copy.
 #include "python/compiled_graph.h"
 
-#include <ATen/ATen.h>
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/record_function.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/util/SmallVector.h>
 #include <pybind11/stl.h>
-#include <torch/csrc/autograd/python_variable.h>
 
 #include "kernels/extern_call.h"
 #include "python/input_version.h"
 #include "python/output_memory.h"
+#include "python/tensor_objects.h"
 #include "runtime/error.h"
 
 namespace ipex::python {
@@ -162,10 +162,9 @@ py::list CompiledGraph::run(py::list list) const {
   PyList_SetSlice(list.ptr(), 0, static_cast<Py_ssize_t>(count), nullptr);
 
   auto tensor_at = [&](int position) -> const at::Tensor& {
-    PyObject* object = call.arguments[position].ptr();
-    if (!THPVariable_Check(object))
-      throw UserError("argument " + std::to_string(position) + " is not a tensor");
-    return THPVariable_Unpack(object);
+    const py::object& object = call.arguments[position];
+    if (!is_tensor(object)) throw UserError("argument " + std::to_string(position) + " is not a tensor");
+    return tensor_of(object);
   };
   for (const auto& source : signature_.symbols) {
     if (source.what == Signature::SymbolSource::kValue) {
@@ -221,15 +220,15 @@ py::list CompiledGraph::run(py::list list) const {
         if (result.restrided)
           tensor.unsafeGetTensorImpl()->set_sizes_and_strides(evaluate(result.sizes, symbols),
                                                               evaluate(result.strides, symbols));
-        results[i] = py::reinterpret_steal<py::object>(THPVariable_Wrap(std::move(tensor)));
+        results[i] = object_of(std::move(tensor));
         break;
       }
       case Signature::Result::kAlias:
       case Signature::Result::kArgumentView:
-        results[i] = py::reinterpret_steal<py::object>(THPVariable_Wrap(make_alias(
+        results[i] = object_of(make_alias(
             result.kind == Signature::Result::kAlias ? call.outputs[result.index] : tensor_at(result.index),
             kernels::scalar_type(result.dtype), evaluate(result.sizes, symbols),
-            evaluate(result.strides, symbols), result.dim.eval(symbols))));
+            evaluate(result.strides, symbols), result.dim.eval(symbols)));
         break;
     }
   }

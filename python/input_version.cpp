@@ -6,13 +6,12 @@
 #include <c10/core/Allocator.h>
 
 #include <algorithm>
-#include <cstddef>
-#include <span>
+#include <string_view>
 #include <vector>
 
+#include "codegen/llvm/object_cache.h"
 #include "kernels/rows.h"
 #include "python/uncounted_writes.h"
-#include "runtime/crc32.h"
 
 namespace ipex::python {
 namespace {
@@ -53,10 +52,6 @@ class WeakStorage final : public StoragePin {
   c10::weak_intrusive_ptr<c10::StorageImpl> weak_;
 };
 
-std::shared_ptr<const StoragePin> pin_storage(const void* storage) {
-  return std::make_shared<WeakStorage>(storage);
-}
-
 // How many tensors share a counter of writes, which PyTorch keeps to itself: an explicit instantiation may
 // name private members ([temp.spec.general], 6).
 template <auto kCounter>
@@ -77,20 +72,30 @@ bool is_exposed(const at::Tensor& tensor) {
   return is_foreign(memory) || (memory.allocator() && !memory.resizable());
 }
 
-uint64_t checksum(const void* data, size_t size) {
-  at::RecordFunction record(at::RecordScope::FUNCTION);
-  if (record.isActive()) record.before("ipex::checksum");
-  const std::span bytes(static_cast<const std::byte*>(data), size);
-  constexpr size_t kChunk = size_t{1} << 18;
-  std::vector<uint32_t> sums((bytes.size() + kChunk - 1) / kChunk);
-  kernels::parallel_rows(static_cast<int64_t>(sums.size()), kChunk, [&](int64_t begin, int64_t end, int64_t) {
-    for (int64_t i = begin; i < end; ++i)
-      sums[i] = crc32(bytes.subspan(i * kChunk, std::min(kChunk, bytes.size() - i * kChunk)));
-  });
-  uint64_t all = 0;
-  for (uint32_t sum : sums) all = (all ^ sum) * 0x100000001b3;  // FNV-1a, by words
-  return std::max<uint64_t>(all, 1);
-}
+class TensorMemory final : public InputMemory {
+ public:
+  std::shared_ptr<const StoragePin> pin(const void* storage) const override {
+    return std::make_shared<WeakStorage>(storage);
+  }
+  uint64_t checksum(const void* data, size_t bytes) const override {
+    at::RecordFunction record(at::RecordScope::FUNCTION);
+    if (record.isActive()) record.before("ipex::checksum");
+    const std::string_view all(static_cast<const char*>(data), bytes);
+    constexpr size_t kChunk = size_t{1} << 18;
+    std::vector<uint64_t> sums((bytes + kChunk - 1) / kChunk);
+    kernels::parallel_rows(static_cast<int64_t>(sums.size()), kChunk,
+                           [&](int64_t begin, int64_t end, int64_t) {
+                             for (int64_t i = begin; i < end; ++i)
+                               sums[i] = loop::checksum(all.substr(i * kChunk, kChunk));
+                           });
+    return std::max<uint64_t>(
+        1, loop::checksum({reinterpret_cast<const char*>(sums.data()), sums.size() * sizeof(sums[0])}));
+  }
+  uint32_t written(const void* storage) const override {
+    return WatchedStorages::instance().written(storage);
+  }
+};
+const TensorMemory kTensorMemory;
 
 }  // namespace
 
@@ -98,13 +103,12 @@ InputVersion version_of(const at::Tensor& tensor) {
   InputVersion version;
   version.storage = tensor.storage().unsafeGetStorageImpl();
   version.data = tensor.const_data_ptr();
-  version.pin = &pin_storage;
+  version.memory = &kTensorMemory;
   version.trackable = true;
   if (!tensor.is_inference())
     version.version = tensor.unsafeGetTensorImpl()->version_counter().current_version();
-  version.written = WatchedStorages::instance().written(version.storage);
+  version.written = kTensorMemory.written(version.storage);
   version.exposed = is_exposed(tensor);
-  version.contents = &checksum;
   return version;
 }
 

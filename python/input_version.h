@@ -11,6 +11,7 @@
 // What is not noticed:
 //   - a write by the bare address: C code that was given `data_ptr()`, importers of DLPack;
 //   - a write in passing to a storage (`weight.untyped_storage().copy_()`), or to a tensor made from it;
+//   - a collective's write (`async_op=True`) that ends after a call that ran beside it;
 //   - a write by an op of another library that neither counts it nor takes `.data`;
 //   - a write through an alias with a counter of its own that is older than the first call, while a tensor
 //     lives that shares the weight's counter, but no longer its memory (the weight's `.data` was replaced);

@@ -44,6 +44,16 @@ class StoragePin {
   virtual bool alive() const = 0;  // somebody still holds the contents
 };
 
+// Memory of static inputs, as those who own it know it.
+class InputMemory {
+ public:
+  virtual ~InputMemory() = default;
+  // `storage`'s identity is not used again while the result lives.
+  virtual std::shared_ptr<const StoragePin> pin(const void* storage) const = 0;
+  virtual uint64_t checksum(const void* data, size_t bytes) const = 0;  // never 0
+  virtual uint32_t written(const void* storage) const = 0;              // InputVersion's, as of now
+};
+
 // The version of one static input (a parameter or buffer). Its contents have changed if `storage`, `data` or
 // `version` has; they may have if `written` has, and at any time while `exposed`: then they are compared.
 struct InputVersion {
@@ -53,10 +63,7 @@ struct InputVersion {
   uint32_t written = 0;    // another number after what may have been a write that is not counted; 0: none yet
   bool exposed = false;    // somebody may write to it without being counted
   bool trackable = false;  // false: nothing is known, and nothing derived from it may be kept
-  // A checksum of memory, never 0. Null: nobody writes without being counted.
-  uint64_t (*contents)(const void* data, size_t bytes) = nullptr;
-  // Makes a weak reference, so that `storage`'s identity is not reused while the result lives; may be null.
-  std::shared_ptr<const StoragePin> (*pin)(const void* storage) = nullptr;
+  const InputMemory* memory = nullptr;  // null: it outlives every run, and nobody writes to it uncounted
 };
 
 class Executable;

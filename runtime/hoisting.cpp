@@ -1,6 +1,6 @@
-// See hoisting.h. Two levels: the executable's latest set, found again by comparing versions of tensors,
-// which is what every call pays; and below it the process-wide map from keys to values, asked only when one
-// changed.
+// See hoisting.h. Two levels: the executable's latest set, found again by comparing versions of tensors (and
+// contents, where those do not tell), which is what every call pays; and below it the process-wide map from
+// keys to values, asked only when something changed.
 #include "runtime/hoisting.h"
 
 #include <algorithm>
@@ -30,7 +30,7 @@ class SharedValues {
     const auto it = values_.find(key);
     return it == values_.end() ? nullptr : it->second.lock();
   }
-  void insert(const std::vector<uint64_t>& key, const std::shared_ptr<const HoistedValue>& value) {
+  void insert(const std::vector<uint64_t>& key, const std::weak_ptr<const HoistedValue>& value) {
     std::lock_guard lock(mutex_);
     values_[key] = value;
     if (values_.size() < sweep_at_) return;
@@ -87,42 +87,48 @@ class Hoisting::Call {
   Call(const Hoisting& hoisting, std::span<const InputVersion> all, const int64_t* symbols)
       : hoisting_(hoisting), all_(all), symbols_(symbols) {}
 
+  size_t count() const { return hoisting_.inputs_.size(); }
   const InputVersion& version(size_t i) const {
     static const InputVersion kUnknown;
     return all_.empty() ? kUnknown : all_[hoisting_.inputs_[i]];
   }
   std::vector<InputVersion> versions() const {
     std::vector<InputVersion> versions;
-    for (size_t i = 0; i < hoisting_.inputs_.size(); ++i) versions.push_back(version(i));
+    for (size_t i = 0; i < count(); ++i) versions.push_back(version(i));
     return versions;
   }
 
-  // Read once, and only if somebody asks.
+  // A checksum, read once and only if somebody asks; 0: of memory that nobody writes to uncounted.
   uint64_t contents(size_t i) {
-    contents_.resize(hoisting_.inputs_.size());
-    if (contents_[i]) return contents_[i];
+    contents_.resize(count());
     const InputVersion& v = version(i);
-    IPEX_CHECK(v.contents, "who may be written to uncounted is told by its contents");
-    return contents_[i] = v.contents(v.data, span_bytes(hoisting_.parts_.inputs[hoisting_.inputs_[i]]));
+    if (!contents_[i] && v.memory)
+      contents_[i] = v.memory->checksum(v.data, span_bytes(hoisting_.parts_.inputs[hoisting_.inputs_[i]]));
+    return contents_[i];
   }
-  uint64_t known_contents(size_t i) const { return contents_.empty() ? 0 : contents_[i]; }
+  void forget_contents() { contents_.clear(); }
 
   bool finds_current(const Set& set) {
-    for (size_t i = 0; i < hoisting_.inputs_.size(); ++i) {
-      const InputVersion &now = version(i), &then = set.versions[i];
-      if (!now.trackable || now.storage != then.storage || now.data != then.data ||
-          now.version != then.version)
-        return false;
-      // What was exposed then may have been written to before it was no longer.
-      const bool unwritten = now.written == then.written && !now.exposed && !then.exposed;
-      if (!unwritten && (!set.contents[i] || contents(i) != set.contents[i])) return false;
+    for (size_t i = 0; i < count(); ++i) {
+      if (!is_same_tensor(version(i), set.versions[i])) return false;
+      if (is_unwritten(version(i), set.versions[i])) continue;
+      if (!set.contents[i] || contents(i) != set.contents[i]) return false;
     }
     return true;
   }
 
+  // What `outdated`, which may be null, knows of contents that cannot have changed need not be read again.
+  void take_contents(const Set* outdated) {
+    contents_.resize(count());
+    for (size_t i = 0; outdated && i < count(); ++i)
+      if (is_same_tensor(version(i), outdated->versions[i]) &&
+          is_unwritten(version(i), outdated->versions[i]))
+        contents_[i] = outdated->contents[i];
+  }
+
   // The set as of this call, which finds it current: what is no longer exposed need not be compared again.
-  std::shared_ptr<const Set> as_of_now(std::shared_ptr<const Set> set) const {
-    for (size_t i = 0; i < hoisting_.inputs_.size(); ++i) {
+  std::shared_ptr<const Set> as_of_now(const std::shared_ptr<const Set>& set) const {
+    for (size_t i = 0; i < count(); ++i) {
       const InputVersion &now = version(i), &then = set->versions[i];
       if (now.written == then.written && now.exposed == then.exposed) continue;
       auto renewed = std::make_shared<Set>(*set);
@@ -133,6 +139,15 @@ class Hoisting::Call {
   }
 
  private:
+  static bool is_same_tensor(const InputVersion& now, const InputVersion& then) {
+    return now.trackable && then.trackable && now.storage == then.storage && now.data == then.data &&
+           now.version == then.version;
+  }
+  // What was exposed then may have been written to before it no longer was.
+  static bool is_unwritten(const InputVersion& now, const InputVersion& then) {
+    return now.written == then.written && !now.exposed && !then.exposed;
+  }
+
   // From the first element to the last.
   size_t span_bytes(const TensorSpec& spec) const {
     int64_t elements = 1;
@@ -238,26 +253,28 @@ void Hoisting::adopt(std::span<const void* const> values, const std::shared_ptr<
 
 std::shared_ptr<const void> Hoisting::bind(RunContext& context, const std::function<void(int)>& run_step) {
   Call call(*this, context.versions_, context.symbols_);
-  // The latest set if it is still right, as of this call.
-  const auto current = [&](std::shared_ptr<const Set>& latest) -> std::shared_ptr<const Set> {
-    {
-      std::lock_guard lock(mutex_);
-      latest = latest_;
-    }
-    if (!latest || !call.finds_current(*latest)) return nullptr;
-    std::shared_ptr<const Set> set = call.as_of_now(latest);
-    if (set != latest) {
-      std::lock_guard lock(mutex_);
-      if (latest_ == latest) latest_ = set;
-    }
-    return set;
+  const auto latest = [&] {
+    std::lock_guard lock(mutex_);
+    return latest_;
   };
-  std::shared_ptr<const Set> latest, set = current(latest);
+  // As of this call; null: not what it needs.
+  const auto current = [&](const std::shared_ptr<const Set>& set) -> std::shared_ptr<const Set> {
+    if (!set || !call.finds_current(*set)) return nullptr;
+    std::shared_ptr<const Set> renewed = call.as_of_now(set);
+    if (renewed != set) {
+      std::lock_guard lock(mutex_);
+      if (latest_ == set) latest_ = renewed;
+    }
+    return renewed;
+  };
+  std::shared_ptr<const Set> set = current(latest());
   if (!set) {
     std::lock_guard computing(computing_);
-    set = current(latest);
+    call.forget_contents();  // the wait may have been long
+    std::shared_ptr<const Set> outdated = latest();
+    set = current(outdated);
     if (!set) {
-      set = compute(context, run_step, call, std::move(latest));
+      set = compute(context, run_step, call, std::move(outdated));
       std::lock_guard lock(mutex_);
       latest_ = set;
     }
@@ -267,7 +284,7 @@ std::shared_ptr<const void> Hoisting::bind(RunContext& context, const std::funct
 }
 
 // By buffer; empty: no key, because an operand cannot be told from its other versions.
-std::vector<Hoisting::Key> Hoisting::keys(const Call& call) const {
+std::vector<Hoisting::Key> Hoisting::keys(Call& call) const {
   std::vector<Key> keys(parts_.buffers.size());
   for (const Maker& maker : makers_) {
     const Step& step = *parts_.steps[maker.step];
@@ -280,7 +297,7 @@ std::vector<Hoisting::Key> Hoisting::keys(const Call& call) const {
         const InputVersion& version = call.version(input);
         known = known && version.trackable;
         key.insert(key.end(), {kFromInput, bits(version.storage), bits(version.data), version.version,
-                               call.known_contents(input)});
+                               call.contents(input)});
       } else if (info.kind == BufferKind::kConstant) {
         // A recipe says nothing of constants: only this executable's own value is known to be the same.
         key.insert(key.end(), {kFromConstant, bits(info.constant.get())});
@@ -302,10 +319,12 @@ std::shared_ptr<const Hoisting::Set> Hoisting::compute(RunContext& context,
                                                        const std::function<void(int)>& run_step, Call& call,
                                                        std::shared_ptr<const Set> outdated) {
   release_dead();
-  for (size_t i = 0; i < inputs_.size(); ++i) {
-    const InputVersion& version = call.version(i);
-    if (version.exposed || version.written || (outdated && outdated->versions[i].exposed)) call.contents(i);
-  }
+  // Before contents are read, so that later writes are noticed, and before the old values go, and with them
+  // the last pins: what is known of a pinned storage is so kept.
+  std::vector<std::shared_ptr<const StoragePin>> pins;
+  for (const InputVersion& version : call.versions())
+    if (version.memory) pins.push_back(version.memory->pin(version.storage));
+  call.take_contents(outdated.get());
   const std::vector<Key> keys = this->keys(call);
   std::vector<std::shared_ptr<const HoistedValue>> found(parts_.buffers.size());
   std::vector<bool> needed(parts_.buffers.size(), false);
@@ -332,11 +351,6 @@ std::shared_ptr<const Hoisting::Set> Hoisting::compute(RunContext& context,
     for (int buffer : parts_.steps[index]->reads) last_reader[buffer] = index;
   for (int buffer : kept_) last_reader[buffer] = -1;
 
-  // Before the old values go, and with them the last pins: what is known of a pinned storage is so kept.
-  std::vector<std::shared_ptr<const StoragePin>> pins;
-  for (const InputVersion& version : call.versions())
-    if (version.pin) pins.push_back(version.pin(version.storage));
-
   // What was not found again is of no use: its memory serves the new values.
   outdated.reset();
   {
@@ -350,6 +364,7 @@ std::shared_ptr<const Hoisting::Set> Hoisting::compute(RunContext& context,
 
   for (size_t buffer = 0; buffer < found.size(); ++buffer)
     if (found[buffer]) context.buffers_[buffer] = found[buffer]->data;
+  std::vector<std::pair<int, std::weak_ptr<const HoistedValue>>> made;  // by buffer
   for (int index : due) {
     const Step& step = *parts_.steps[index];
     std::vector<std::shared_ptr<HoistedValue>> values;
@@ -370,7 +385,7 @@ std::shared_ptr<const Hoisting::Set> Hoisting::compute(RunContext& context,
         values[w]->data = context.buffers_[buffer];
         values[w]->owner = std::move(context.owners_[buffer]);
       }
-      if (!keys[buffer].empty()) SharedValues::instance().insert(keys[buffer], values[w]);
+      if (!keys[buffer].empty()) made.emplace_back(buffer, values[w]);
       found[buffer] = std::move(values[w]);
     }
     for (int buffer : step.reads)
@@ -379,7 +394,16 @@ std::shared_ptr<const Hoisting::Set> Hoisting::compute(RunContext& context,
 
   auto set = std::make_shared<Set>();
   set->versions = call.versions();
-  for (size_t i = 0; i < inputs_.size(); ++i) set->contents.push_back(call.known_contents(i));
+  bool disturbed = false;
+  for (size_t i = 0; i < call.count(); ++i) {
+    const InputVersion& version = call.version(i);
+    // Written to meanwhile: nobody knows from what the values were made.
+    const bool written = version.memory && version.memory->written(version.storage) != version.written;
+    set->contents.push_back(written ? 0 : call.contents(i));
+    disturbed = disturbed || written;
+  }
+  for (const auto& [buffer, value] : made)
+    if (!disturbed) SharedValues::instance().insert(keys[buffer], value);
   for (int buffer : kept_) {
     IPEX_CHECK(found[buffer] != nullptr, "a hoisted buffer has a step that makes it");
     set->values.push_back(found[buffer]);

@@ -5,8 +5,8 @@
 //
 // A value's key is the text of the step that makes it and, for each operand, the storage, address and version
 // of the tensor, or the key of the hoisted value it is. A change to one weight recomputes what was made from
-// that weight and nothing else. Identity is exact where writes are counted; where they may have passed
-// uncounted, a checksum of the contents is a part of the key, and nothing is made again while it stays.
+// that weight and nothing else. Identity is exact where writes are counted. Where they may have passed
+// uncounted a checksum of the contents decides, which is a part of every key.
 #pragma once
 
 #include <functional>
@@ -64,7 +64,7 @@ class Hoisting {
   // `outdated`: the set to replace, dropped as soon as what it still holds of use was found.
   std::shared_ptr<const Set> compute(RunContext& context, const std::function<void(int)>& run_step,
                                      Call& call, std::shared_ptr<const Set> outdated);
-  std::vector<Key> keys(const Call& call) const;
+  std::vector<Key> keys(Call& call) const;
 
   const Executable::Parts& parts_;
   std::vector<Maker> makers_;  // in order

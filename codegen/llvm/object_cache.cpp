@@ -40,8 +40,6 @@ struct Header {
 };
 static_assert(sizeof(Header) == 96);
 
-uint64_t checksum(std::string_view object) { return llvm::xxh3_64bits(llvm::StringRef(object)); }
-
 // A broken directory would otherwise be reported once a kernel.
 void warn_once(const std::string& subject, const std::string& message) {
   static std::mutex mutex;
@@ -89,6 +87,8 @@ std::string cache_key(std::string_view content) {
   const auto digest = llvm::SHA256::hash(llvm::arrayRefFromStringRef(llvm::StringRef(content)));
   return llvm::toHex(digest, /*LowerCase=*/true);
 }
+
+uint64_t checksum(std::string_view bytes) { return llvm::xxh3_64bits(llvm::StringRef(bytes)); }
 
 ObjectCache::ObjectCache(std::string directory)
     : directory_(std::move(directory)), limit_(directory_.empty() ? 0 : cache_size_limit()) {

@@ -12,6 +12,9 @@ namespace ipex::loop {
 // SHA-256 of what determines an object, as hexadecimal.
 std::string cache_key(std::string_view content);
 
+// XXH3 of 64 bits: tells damage and change, not malice.
+uint64_t checksum(std::string_view bytes);
+
 class ObjectCache {
  public:
   // "" and a directory that others can write to: every load misses, every store is dropped.

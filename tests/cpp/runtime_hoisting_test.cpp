@@ -62,107 +62,116 @@ TEST(ExecutableHoisting, AnyPartOfAVersionCounts) {
   EXPECT_EQ(run(&b, &b, 5), 4);
 }
 
-// A weight that is told by its contents where writes to it may pass uncounted.
-struct ToldByContents {
-  static inline int read = 0;  // times that contents were
-  int64_t weight = 1;
-  InputVersion of_weight = {
-      .storage = &weight, .data = &weight, .trackable = true, .contents = [](const void* data, size_t bytes) {
-        ++read;
-        EXPECT_EQ(bytes, sizeof(int64_t));
-        return static_cast<uint64_t>(*static_cast<const int64_t*>(data));
-      }};
-  HoistedTimes100 h;
-
-  ToldByContents() { read = 0; }
-  int64_t run() { return h.run(0, weight, {version(0), of_weight}); }
-};
-
-TEST(ExecutableHoisting, NothingIsMadeAgainWhileContentsStay) {
-  ToldByContents t;
-  EXPECT_EQ(t.run(), 100);
-  EXPECT_EQ(t.run(), 100);
-  EXPECT_EQ(t.read, 0) << "nobody could have written";
-  t.of_weight.written = 1;
-  EXPECT_EQ(t.run(), 100);
-  EXPECT_EQ(t.h.computed, 2) << "what the first was made from was never read";
-  for (uint32_t written = 2; written < 5; ++written) {
-    t.of_weight.written = written;
-    EXPECT_EQ(t.run(), 100);
-    EXPECT_EQ(t.run(), 100);
-    EXPECT_EQ(t.read, written) << "once after each time that somebody may have written";
-  }
-  for (const bool exposed : {true, true, false, true, false, false, false}) {
-    t.of_weight.exposed = exposed;
-    EXPECT_EQ(t.run(), 100);
-  }
-  EXPECT_EQ(t.read, 9) << "while exposed, and once after it";
-  EXPECT_EQ(t.h.computed, 2);
-}
-
-TEST(ExecutableHoisting, ContentsThatChangedUncountedAreSeen) {
-  ToldByContents t;
-  t.of_weight.exposed = true;
-  EXPECT_EQ(t.run(), 100);
-  t.weight = 2;
-  EXPECT_EQ(t.run(), 200);
-  t.weight = 3;
-  t.of_weight.exposed = false;  // written before its last holder let go
-  EXPECT_EQ(t.run(), 300);
-  t.weight = 4;
-  t.of_weight.written = 1;
-  EXPECT_EQ(t.run(), 400);
-  t.of_weight.version = 1;  // counted: whatever the contents say
-  EXPECT_EQ(t.run(), 400);
-  EXPECT_EQ(t.h.computed, 5);
-}
-
 TEST(ExecutableHoisting, UntrackableInputsAreNeverKept) {
   HoistedTimes100 h;
+  EXPECT_EQ(h.run(0, 4, {version(0), version(7, false)}), 400);
+  EXPECT_EQ(h.run(0, 5, {version(0), version(7)}), 500) << "nor taken for a tensor that is tracked";
+  h.computed = 0;
   for (int64_t w = 1; w <= 3; ++w) EXPECT_EQ(h.run(0, w, {version(0), version(7, false)}), 100 * w);
   EXPECT_EQ(h.computed, 3);
   for (int64_t w = 1; w <= 3; ++w) EXPECT_EQ(h.run(0, w), 100 * w);
   EXPECT_EQ(h.computed, 6);
 }
 
-std::atomic<int> pins{0};
-std::atomic<bool> storage_alive{true};
+// Memory of an int64, whose contents are its value.
+struct TestMemory final : InputMemory {
+  struct Pin final : StoragePin {
+    explicit Pin(const TestMemory& memory) : memory(memory) { ++memory.pins; }
+    ~Pin() override { --memory.pins; }
+    bool alive() const override { return memory.alive; }
+    const TestMemory& memory;
+  };
 
-struct CountedPin final : StoragePin {
-  CountedPin() { ++pins; }
-  ~CountedPin() override { --pins; }
-  bool alive() const override { return storage_alive; }
+  std::shared_ptr<const StoragePin> pin(const void*) const override { return std::make_shared<Pin>(*this); }
+  uint64_t checksum(const void* data, size_t bytes) const override {
+    EXPECT_EQ(bytes, sizeof(int64_t));
+    ++read;
+    return static_cast<uint64_t>(*static_cast<const int64_t*>(data));
+  }
+  uint32_t written(const void*) const override { return stamp; }
+
+  mutable int pins = 0, read = 0;
+  bool alive = true;
+  uint32_t stamp = 0;
+};
+
+struct Weight {
+  int64_t value = 1;
+  TestMemory memory;
+  uint64_t version = 0;
+  bool exposed = false;
+  InputVersion now() const {
+    return {.storage = &value,
+            .data = &value,
+            .version = version,
+            .written = memory.stamp,
+            .exposed = exposed,
+            .trackable = true,
+            .memory = &memory};
+  }
+};
+
+struct HoistedWeight : Weight {
+  HoistedTimes100 h;
+  int64_t run() { return h.run(0, value, {testing::version(0), now()}); }
 };
 
 TEST(ExecutableHoisting, PinsLiveAsLongAsTheValue) {
-  HoistedTimes100 h;
-  InputVersion pinned = version(1);
-  pinned.pin = [](const void*) -> std::shared_ptr<const StoragePin> {
-    return std::make_shared<CountedPin>();
-  };
-  h.run(0, 1, {version(0), pinned});
-  EXPECT_EQ(pins, 1);
-  pinned.version = 2;
-  h.run(0, 1, {version(0), pinned});
-  EXPECT_EQ(pins, 1);
-  h.executable.reset();
-  EXPECT_EQ(pins, 0);
+  HoistedWeight w;
+  w.run();
+  EXPECT_EQ(w.memory.pins, 1);
+  w.version = 2;
+  w.run();
+  EXPECT_EQ(w.memory.pins, 1);
+  w.h.executable.reset();
+  EXPECT_EQ(w.memory.pins, 0);
 }
 
 TEST(ExecutableHoisting, FreedOnceTheWeightIsGone) {
-  HoistedTimes100 h;
-  InputVersion pinned = version(1);
-  pinned.pin = [](const void*) -> std::shared_ptr<const StoragePin> {
-    return std::make_shared<CountedPin>();
-  };
-  h.run(0, 1, {version(0), pinned});
+  HoistedWeight w;
+  w.run();
   Hoisting::release_dead();
-  EXPECT_EQ(pins, 1);
-  storage_alive = false;
+  EXPECT_EQ(w.memory.pins, 1);
+  w.memory.alive = false;
   Hoisting::release_dead();
-  EXPECT_EQ(pins, 0);
-  storage_alive = true;
-  EXPECT_EQ(h.run(0, 1, {version(0), pinned}), 100) << "and made again if it comes back";
+  EXPECT_EQ(w.memory.pins, 0);
+  w.memory.alive = true;
+  EXPECT_EQ(w.run(), 100) << "and made again if it comes back";
+}
+
+TEST(ExecutableHoisting, NothingIsMadeAgainWhileContentsStay) {
+  HoistedWeight w;
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(w.run(), 100);
+  EXPECT_EQ(w.memory.read, 1) << "beside the making; after it nobody could have written";
+  for (int i = 0; i < 3; ++i) {
+    ++w.memory.stamp;
+    EXPECT_EQ(w.run(), 100);
+    EXPECT_EQ(w.run(), 100);
+    EXPECT_EQ(w.memory.read, 2 + i) << "once after each time that somebody may have written";
+  }
+  for (const bool exposed : {true, true, false, true, false, false, false}) {
+    w.exposed = exposed;
+    EXPECT_EQ(w.run(), 100);
+  }
+  EXPECT_EQ(w.memory.read, 9) << "while exposed, and once after it";
+  EXPECT_EQ(w.h.computed, 1);
+}
+
+TEST(ExecutableHoisting, ContentsThatChangedUncountedAreSeen) {
+  HoistedWeight w;
+  w.exposed = true;
+  EXPECT_EQ(w.run(), 100);
+  w.value = 2;
+  EXPECT_EQ(w.run(), 200);
+  w.value = 3;
+  w.exposed = false;  // written before its last holder let go
+  EXPECT_EQ(w.run(), 300);
+  w.value = 4;
+  ++w.memory.stamp;
+  EXPECT_EQ(w.run(), 400);
+  w.version = 1;  // counted: whatever the contents say
+  EXPECT_EQ(w.run(), 400);
+  EXPECT_EQ(w.h.computed, 5);
 }
 
 TEST(ExecutableHoisting, AFailedComputationIsNotKept) {
@@ -266,16 +275,53 @@ TEST(ExecutableHoisting, ExecutablesShareEqualWork) {
 }
 
 TEST(ExecutableHoisting, ContentsTellWhatExecutablesShare) {
-  const int64_t w = 0, v = 0;
+  Weight w, v;
   SharedHoisting first("told"), second("told");
-  InputVersion exposed = tensor_version(w, 1);
-  exposed.exposed = true;
-  exposed.contents = [](const void* data, size_t) {
-    return static_cast<uint64_t>(*static_cast<const int64_t*>(data)) + 7;
-  };
-  EXPECT_EQ(first.run(0, 2, exposed, tensor_version(v, 1)), 40);
-  EXPECT_EQ(second.run(0, 2, exposed, tensor_version(v, 1)), 40);
-  EXPECT_EQ(second.added, 0);
+  const auto run = [&](SharedHoisting& h) { return h.run(w.value, v.value, w.now(), v.now()); };
+  w.exposed = true;
+  EXPECT_EQ(run(first), 40);
+  w.exposed = false;
+  EXPECT_EQ(run(second), 40);
+  EXPECT_EQ(second.added, 0) << "exposed or not, the contents are the same";
+  w.exposed = true;
+  w.value = 2;
+  EXPECT_EQ(run(first), 50);
+  w.exposed = false;
+  ++v.version;
+  EXPECT_EQ(run(first), 50) << "not what the second still keeps of before the write";
+}
+
+TEST(ExecutableHoisting, OneWriteReadsNoOtherContents) {
+  Weight w, v;
+  SharedHoisting h("others");
+  w.memory.stamp = v.memory.stamp = 1;
+  h.run(w.value, v.value, w.now(), v.now());
+  for (int i = 0; i < 3; ++i) {
+    ++v.version;
+    h.run(w.value, v.value, w.now(), v.now());
+  }
+  EXPECT_EQ(w.memory.read, 1);
+  EXPECT_EQ(v.memory.read, 4);
+}
+
+TEST(ExecutableHoisting, ValuesMadeBesideAWriteAreNotTrusted) {
+  Builder b;
+  const int w = b.input(true), y = b.output(), h = b.buffer(BufferKind::kHoisted);
+  Weight weight;
+  bool disturb = true;
+  b.step(
+      {w}, {h},
+      [=, &weight, &disturb](RunContext& c) {
+        number(c, h) = disturb ? 77 : number(c, w);  // another thread wrote, and takes it back
+        if (disturb) weight.memory.stamp += 2;
+      },
+      true);
+  b.parts.steps.back()->recipe = "disturbed";
+  b.step({h}, {y}, [=](RunContext& c) { number(c, y) = number(c, h); });
+  const Executable executable = b.build();
+  EXPECT_EQ(testing::run(executable, {1}, {}, {weight.now()}), 77);
+  disturb = false;
+  EXPECT_EQ(testing::run(executable, {1}, {}, {weight.now()}), 1) << "though the contents are the first's";
 }
 
 TEST(ExecutableHoisting, ValuesOnTheWayAreFreed) {

@@ -216,19 +216,17 @@ def look_through_an_alias(module):
 @pytest.mark.needs_ipex
 @pytest.mark.parametrize("look", [look_at_data, look_through_an_alias], ids=lambda function: function.__name__)
 def test_looking_is_not_writing(look):
-    """Who could have written and did not costs a checksum; only the first may cost more, as none was kept before."""
+    """Who could have written and did not costs a checksum, as long as they can."""
     module, x = model(), torch.randn(8, SIZE)
     compiled = torch.compile(lambda x: module[2](module[0](x).relu()), backend=BACKEND)
     with torch.no_grad():
         compiled(x)
         kept = steps_of_a_call(lambda: compiled(x))
-        look(module)
-        compiled(x)
         for _ in range(6):
             look(module)
             steps = steps_of_a_call(lambda: compiled(x))
             assert [step for step in steps if step != "ipex::checksum"] == kept and steps != kept
-        assert steps_of_a_call(lambda: compiled(x)) in (kept, steps)
+        assert steps_of_a_call(lambda: compiled(x)) == kept
 
 
 def test_written_through_an_alias_that_goes():
@@ -334,6 +332,7 @@ def test_contents_are_not_read_where_writes_are_counted(prepare):
     kept = prepare(module)
     compiled = torch.compile(module, backend=BACKEND)
     with torch.no_grad():
+        compiled(x)
         for _ in range(3):
             assert "ipex::checksum" not in steps_of_a_call(lambda: compiled(x))
         kept = kept, data_of_all(module)
