@@ -47,7 +47,7 @@ NIGHTLY = {
     "inference_autocast": VARIATIONS | HEAVY | {"bart", "albert", "swin", "t5"},
     "training_fp32": VARIATIONS | {"gpt_neox", "mobilenet_v2", "segformer", "bart", "whisper", "distilbert", "opt"},
     "training_bf16": VARIATIONS | HEAVY | {"t5", "bart", "swin", "wav2vec2"},
-    "dynamic": set(FAMILIES) - {"bert", "llama", "resnet", "vit"},
+    "dynamic": set(FAMILIES) - {"llama"},
 }
 
 

@@ -94,7 +94,7 @@ def trained(model, run, x, gradient):
     [
         pytest.param(False, "fp32", id="static-fp32"),
         pytest.param(False, "bf16", id="static-bf16"),
-        pytest.param(True, "fp32", id="dynamic-fp32"),
+        pytest.param(True, "fp32", id="dynamic-fp32", marks=pytest.mark.nightly),
         pytest.param(True, "bf16", id="dynamic-bf16", marks=pytest.mark.nightly),
     ],
 )
