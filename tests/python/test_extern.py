@@ -1,6 +1,5 @@
 """Calls into ATen and custom operators: results that are missing or share memory, operands that are read by pointer."""
 
-
 import pytest
 import torch
 import torch.nn.functional as F
