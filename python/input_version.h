@@ -4,10 +4,12 @@
 // PyTorch counts the writes to a tensor, but not those through another tensor over the same memory that has a
 // counter of its own (`weight.data.mul_()`), through numpy, by fused optimizers, collectives or another
 // process. Therefore:
-//   - what passes by is noted (uncounted_writes.h);
+//   - what may be such a write and passes by is noted (uncounted_writes.h), and contents are compared at the
+//     next call;
 //   - memory that somebody can write to at any time without being counted (numpy arrays, shared memory, other
-//     tensors of another counter, storages that a variable names, tensors of inference mode) is told by a
-//     checksum of its contents at each call, "ipex::checksum" in torch.profiler.
+//     tensors of another counter, storages that a variable names, tensors of inference mode) is compared at
+//     each call.
+// Contents are compared by a checksum of 64 bits, "ipex::checksum" in torch.profiler.
 // What is not noticed:
 //   - a write by the bare address: C code that was given `data_ptr()`, importers of DLPack;
 //   - a write in passing to a storage (`weight.untyped_storage().copy_()`), or to a tensor made from it;
