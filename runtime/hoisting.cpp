@@ -150,13 +150,10 @@ class Hoisting::Call {
 
   // From the first element to the last.
   size_t span_bytes(const TensorSpec& spec) const {
-    int64_t elements = 1;
-    for (size_t d = 0; d < spec.sizes.size(); ++d) {
-      const int64_t size = spec.sizes[d].eval(symbols_);
-      if (size == 0) return 0;
-      elements += (size - 1) * spec.strides[d].eval(symbols_);
-    }
-    return static_cast<size_t>(elements) * itemsize(spec.dtype);
+    TensorView view;
+    for (const SizeExpr& size : spec.sizes) view.sizes.push_back(size.eval(symbols_));
+    for (const SizeExpr& stride : spec.strides) view.strides.push_back(stride.eval(symbols_));
+    return static_cast<size_t>(view.extent()) * itemsize(spec.dtype);
   }
 
   const Hoisting& hoisting_;
