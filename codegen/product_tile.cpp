@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "codegen/loop/simplify.h"
+
 namespace ipex::loop {
 
 int64_t tile_rows(const Target& target) {
@@ -55,6 +57,32 @@ std::vector<Expr> multiply(const ProductTile& tile, Names& names, std::vector<St
   }
   term.body = make_block(std::move(body));
   out.emplace_back(std::move(term));
+  return sums;
+}
+
+std::vector<Expr> multiply_in_runs(ProductTile tile, const LinesAhead& ahead, Names& names,
+                                   std::vector<Stmt>& out) {
+  const Expr step = index_const(16), terms = tile.term.end, runs = simplify(ceildiv(terms, step)),
+             of_run = simplify(ceildiv(ahead.lines, runs));
+  const auto least = [](const Expr& a, const Expr& b) { return make_apply(ScalarOp::min_, {a, b}); };
+  const auto loop = [&](std::string_view name, const Expr& end) {
+    return For{.var = names.fresh(name), .begin = index_const(0), .end = simplify(end)};
+  };
+  For run = loop("run", runs);
+  const Expr first = make_var(run.var) * of_run;
+  For fetch = loop("fetch", least(of_run, ahead.lines - first));
+  const Expr line = ahead.at(simplify(first + make_var(fetch.var)));
+  fetch.body = make_block({Call{std::string(kPrefetch), {line}}});
+  std::vector<Stmt> body{std::move(fetch)};
+
+  tile.term.begin = simplify(make_var(run.var) * step);
+  tile.term.end = simplify(tile.term.begin + step);
+  if (as_const_int(simplify(floormod(terms, step))) != 0) tile.term.end = least(tile.term.end, terms);
+  const std::vector<Expr> sums = add_sums(tile, run, "total", names);
+  tile.start = sums;
+  run.reduction->yield = multiply(tile, names, body);
+  run.body = make_block(std::move(body));
+  out.emplace_back(std::move(run));
   return sums;
 }
 

@@ -2,6 +2,7 @@
 // stay in registers while one loop runs over the terms.
 #pragma once
 
+#include <functional>
 #include <string_view>
 #include <vector>
 
@@ -40,5 +41,18 @@ std::vector<Expr> add_sums(const ProductTile& tile, For& loop, std::string_view 
 //
 // appended to `out`. Returns the sums, row by row.
 std::vector<Expr> multiply(const ProductTile& tile, Names& names, std::vector<Stmt>& out);
+
+// Lines of memory that are asked for during one pass of a tile over its terms, by their number.
+struct LinesAhead {
+  Expr lines;
+  std::function<Expr(const Expr& line)> at;  // a load from one
+};
+// The tile's terms, a run after the other. Before each run a few of the lines `ahead` are asked for: weights
+// come from memory, and what needs them next would wait for them as long as a tenth of the products of 128
+// rows take. All at once they would keep this panel's own lines from L1.
+//
+//   for run reduce(sums) { prefetch(..)  for term in run reduce(sums) {..} } yield(sums)
+std::vector<Expr> multiply_in_runs(ProductTile tile, const LinesAhead& ahead, Names& names,
+                                   std::vector<Stmt>& out);
 
 }  // namespace ipex::loop

@@ -184,6 +184,22 @@ class NodeVerifier {
   }
 
   // Extents that a window of `kernel` has over `in`.
+  void winograd() const {
+    require(node_.operands.size() >= (node_.attr_or("bias", false) ? 3u : 2u), "has x, u and its bias");
+    one_result();
+    for (size_t i = 0; i < node_.operands.size(); ++i) require(operand(i).dtype == Dtype::kF32, "is of f32");
+    const Shape &x = operand(0).shape, &u = operand(1).shape, &y = result().shape;
+    require(x.size() == 4 && u.size() == 4 && y.size() == 4, "has batch, channels and two spatial dims");
+    const auto padding = node_.attr<std::vector<int64_t>>("padding");
+    require(padding.size() == 2 && padding[0] >= 0 && padding[1] >= 0, "has a padding a spatial dim");
+    require(may_equal(x[0], y[0]), "keeps the batch");
+    require(may_equal(x[1], u[2]) && may_equal(y[1], u[1] * u[3]), "channels are those of u");
+    for (size_t d : {0, 1})
+      require(loop::as_const_int(x[d + 2]) &&
+                  may_equal(x[d + 2] + loop::index_const(2 * padding[d] - 2), y[d + 2]),
+              "spatial dims follow from the window");
+  }
+
   void convolution(const Shape& x, const Shape& w, const Shape& y) const {
     const size_t n = x.size();
     require(n >= 3 && n <= 5 && w.size() == n && y.size() == n, "is 1-d to 3-d, with batch and channels");
@@ -487,8 +503,9 @@ class NodeVerifier {
                   "result types match");
         for (const Node& inner : node_.body->nodes)
           require(inner.op != Op::kMatMul && inner.op != Op::kConv && inner.op != Op::kConvBackward &&
-                      inner.op != Op::kLstm && inner.op != Op::kAttention &&
-                      inner.op != Op::kAttentionBackward && inner.op != Op::kExtern && inner.op != Op::kGroup,
+                      inner.op != Op::kWinograd && inner.op != Op::kWinogradFilter && inner.op != Op::kLstm &&
+                      inner.op != Op::kAttention && inner.op != Op::kAttentionBackward &&
+                      inner.op != Op::kExtern && inner.op != Op::kGroup,
                   "holds what one kernel computes");
         verify(*node_.body);
         return;
@@ -506,6 +523,22 @@ class NodeVerifier {
         require(equal(result().shape, operand(which == "data" ? 1 : 2).shape),
                 "gives the shape of x or of w");
         return convolution(operand(1).shape, operand(2).shape, operand(0).shape);
+      }
+      case Op::kWinograd:
+        return winograd();
+      case Op::kWinogradFilter: {
+        operands(1);
+        one_result();
+        const Shape &w = operand(0).shape, &u = result().shape;
+        const bool gradient = node_.attr<bool>("gradient");
+        require(operand(0).dtype == Dtype::kF32 && result().dtype == Dtype::kF32, "is of f32");
+        require(w.size() == 4 && is_static(w) && u.size() == 4 && is_static(u), "has 4 known dims");
+        require(loop::as_const_int(w[2]) == 3 && loop::as_const_int(w[3]) == 3,
+                "transforms windows of 3 x 3");
+        require(loop::as_const_int(u[0]) == 16 && may_equal(u[1] * u[3], w[gradient ? 1 : 0]) &&
+                    may_equal(u[2], w[gradient ? 0 : 1]),
+                "gives 16 planes of panels of terms by columns");
+        return;
       }
       case Op::kLstm:
         return lstm();

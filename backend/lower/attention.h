@@ -14,29 +14,19 @@
 #include <vector>
 
 #include "backend/lower/lower.h"
-#include "codegen/loop/rewrite.h"
-#include "codegen/product_tile.h"
+#include "backend/lower/nest_builder.h"
 
 namespace ipex::graph {
 
-class AttentionBuilder {
- public:
-  using Body = std::vector<loop::Stmt>;
-  using Each = std::function<void(const loop::Expr& var, Body& body)>;
-
+class AttentionBuilder : protected NestBuilder {
+ protected:
   // `pairs`: multiply pairs of bf16 where the CPU and the layouts allow it.
   AttentionBuilder(const Graph& body, const std::vector<OperandLayout>& inputs,
                    const std::vector<OperandLayout>& outputs, const loop::Target& target, bool pairs);
 
- protected:
-  // An operand or a result: [batch, heads, rows, columns], of logsumexp without columns. With pairs_, a
-  // column of a bf16 tensor is a pair.
-  struct Tensor {
-    std::string buffer;
-    Dtype dtype;
-    Shape shape;
-    OperandLayout layout;
-  };
+  // Tensors are [batch, heads, rows, columns], that of logsumexp without columns. With pairs_, a column of
+  // one of bf16 is a pair.
+
   // Rows of one head, columns side by side: of an operand, or of scratch.
   struct Matrix {
     std::string buffer;
@@ -44,37 +34,17 @@ class AttentionBuilder {
     loop::Expr origin, row_stride;
   };
 
-  loop::Function function(const std::string& name, Body body) const;
-
-  // ---- statements ----
-
-  loop::Expr let(Body& out, std::string_view base, const loop::Expr& value);
-  std::string alloc(Body& out, std::string_view base, const loop::Expr& extent);  // of the type computed in
-  void store(Body& out, const std::string& buffer, const loop::Expr& index, const loop::Expr& value) const;
-  loop::Expr load(const std::string& buffer, const loop::Expr& index) const;  // from such scratch
-  void clear(Body& out, const std::string& buffer, const loop::Expr& extent);
-  void serial(Body& out, std::string_view base, const loop::Expr& begin, const loop::Expr& end,
-              const Each& each);
-  void vectors(Body& out, std::string_view base, const loop::Expr& end, const Each& each, int unroll = 1);
-  // s = op(s, each(..)) over [0, end), serial or in vectors; returns what s is at the end.
-  loop::Expr reduce(Body& out, std::string_view base, const loop::Expr& end, loop::ScalarOp op,
-                    const loop::Expr& init,
-                    const std::function<loop::Expr(const loop::Expr& var, Body& body)>& each,
-                    bool in_vectors = false);
   // for parallel over `heads` of each batch and `blocks` of each head; sets batch_ and head_.
   void parallel(Body& out, const Dim& heads, const loop::Expr& blocks, const loop::Expr& cost_of_block,
-                const std::function<void(const loop::Expr& block, Body& body)>& each);
+                const Each& each);
 
   // ---- tensors ----
 
-  loop::Expr number(double value) const { return loop::make_const({dtype_}, value); }
   // e^x of x <= 0, as accurate as the result's type can tell.
   loop::Expr exp_nonpositive(loop::Expr x) const {
     return loop::make_apply(loop::ScalarOp::exp_nonpositive_,
                             {std::move(x), number(is_half(outputs_[0].dtype) ? 17 : 24)});
   }
-  loop::Expr lowest() const;
-  loop::Expr apply(loop::ScalarOp op, loop::Expr a, loop::Expr b) const;
   loop::Expr position(const Tensor& x, const loop::Expr& row, const loop::Expr& column) const;
   loop::Expr element(const Tensor& x, const loop::Expr& row, const loop::Expr& column) const;  // as dtype_
   loop::Expr head_of(const Tensor& x) const;  // x's, for the queries' head_: heads of keys may serve several
@@ -140,17 +110,9 @@ class AttentionBuilder {
   static bool holds_pairs(const OperandLayout& layout, const Shape& shape);
   void multiply_tile(Body& out, const Product& p, const loop::Expr& first, int64_t rows, bool clamped);
 
-  int64_t lanes() const { return target_.lanes(dtype_); }
-  int64_t panel() const { return loop::kTileVectors * lanes(); }
   int64_t in_panels(const Tensor& x) const;  // columns, not pairs of them, rounded up
   int64_t in_tiles(int64_t rows) const;      // rounded up
 
-  const Graph& graph_;
-  const Node& node_;
-  loop::Target target_;
-  Dtype dtype_;  // of arithmetic
-  loop::Names names_;
-  std::vector<Tensor> inputs_, outputs_;
   const Tensor* mask_ = nullptr;
   bool causal_ = false, pairs_ = false;
   double scale_ = 1;

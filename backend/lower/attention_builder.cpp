@@ -30,45 +30,31 @@ constexpr int64_t kMostQueries = 64,
                   kMostKeys = 128;      // of a block: scores of 32 KB, beside keys and values in L2
 constexpr int64_t kPairedScores = 256;  // fewer are not worth the rounding of probabilities to bf16
 
-Expr least(const Expr& a, const Expr& b) { return simplify(make_apply(ScalarOp::min_, {a, b})); }
-
 }  // namespace
 
 AttentionBuilder::AttentionBuilder(const Graph& body, const std::vector<OperandLayout>& inputs,
                                    const std::vector<OperandLayout>& outputs, const loop::Target& target,
                                    bool pairs)
-    : graph_(body), node_(body.nodes.back()), target_(target) {
+    : NestBuilder(body, inputs, outputs, target) {
   const size_t mask = node_.op == Op::kAttention ? 3 : 6;  // its place among the inputs
-  std::vector<Type> types;
-  std::vector<OperandLayout> layouts = inputs;
-  layouts.insert(layouts.end(), outputs.begin(), outputs.end());
-  for (int32_t input : body.inputs) types.push_back(body.nodes[input].types[0]);
-  for (const GraphOutput& output : body.outputs) types.push_back(body.type(output.value));
-  const auto is_matrix = [&](size_t k) {
-    return types[k].shape.size() == 4 && (k != mask || k >= inputs.size());
-  };
-  const Expr scores = node_.types[0].shape[2] * types[node_.op == Op::kAttention ? 1 : 2].shape[2];
+  std::vector<Tensor*> matrices;
+  for (size_t k = 0; k < inputs_.size(); ++k)
+    if (inputs_[k].shape.size() == 4 && k != mask) matrices.push_back(&inputs_[k]);
+  for (Tensor& x : outputs_)
+    if (x.shape.size() == 4) matrices.push_back(&x);
+  const Expr scores = node_.types[0].shape[2] * inputs_[node_.op == Op::kAttention ? 1 : 2].shape[2];
   pairs_ = pairs && target.native_bf16 && node_.types[0].dtype == Dtype::kBF16 &&
            hint(scores, body) >= kPairedScores;
-  for (size_t k = 0; k < types.size(); ++k)
-    pairs_ = pairs_ && (!is_matrix(k) || holds_pairs(layouts[k], types[k].shape));
-  for (size_t k = 0; k < types.size(); ++k) {
-    const bool is_input = k < inputs.size();
-    const std::string name = is_input ? "in" + std::to_string(k) : "out" + std::to_string(k - inputs.size());
-    Tensor x{name, types[k].dtype, types[k].shape, layouts[k]};
-    if (pairs_ && is_matrix(k)) {
-      const auto halve = [](Expr& e) { e = simplify(floordiv(e, index_const(2))); };
-      x.dtype = Dtype::kF32;
-      halve(x.shape[3]);
-      for (size_t d = 0; d < 3; ++d) halve(x.layout.strides[d]);
-      halve(x.layout.offset);
-      halve(x.layout.extent);
-    }
-    names_.reserve(name);
-    (is_input ? inputs_ : outputs_).push_back(std::move(x));
+  for (const Tensor* x : matrices) pairs_ = pairs_ && holds_pairs(x->layout, x->shape);
+  const auto halve = [](Expr& e) { e = simplify(floordiv(e, index_const(2))); };
+  for (Tensor* x : matrices) {
+    if (!pairs_) continue;
+    x->dtype = Dtype::kF32;
+    halve(x->shape[3]);
+    for (size_t d = 0; d < 3; ++d) halve(x->layout.strides[d]);
+    halve(x->layout.offset);
+    halve(x->layout.extent);
   }
-  for (const std::string& symbol : body.symbols) names_.reserve(symbol);
-  dtype_ = opmath(outputs_[0].dtype);
   causal_ = node_.attr<bool>("causal");
   scale_ = node_.attr<double>("scale");
 }
@@ -81,107 +67,18 @@ bool AttentionBuilder::holds_pairs(const OperandLayout& layout, const Shape& sha
          provably_even(layout.offset) && provably_even(layout.extent);
 }
 
-loop::Function AttentionBuilder::function(const std::string& name, Body body) const {
-  loop::Function f;
-  f.name = name;
-  f.symbols = graph_.symbols;
-  f.symbol_lows = graph_.symbol_lows;
-  for (const Tensor& x : inputs_)
-    f.buffers.push_back({x.buffer, x.dtype, loop::Access::kIn, x.layout.extent});
-  for (const Tensor& x : outputs_)
-    f.buffers.push_back({x.buffer, x.dtype, loop::Access::kOut, x.layout.extent});
-  f.body = make_block(std::move(body));
-  return f;
-}
-
-// ---- statements ----
-
-Expr AttentionBuilder::let(Body& out, std::string_view base, const Expr& value) {
-  const Expr simple = simplify(value);
-  if (simple->is(loop::ExprKind::kConst) || simple->is(loop::ExprKind::kVar)) return simple;
-  out.push_back(Let{names_.fresh(base), simple});
-  return make_var(std::get<Let>(out.back()).name, simple->type);
-}
-
-std::string AttentionBuilder::alloc(Body& out, std::string_view base, const Expr& extent) {
-  out.push_back(loop::Alloc{names_.fresh(base), dtype_, simplify(extent)});
-  return std::get<loop::Alloc>(out.back()).buffer;
-}
-
-void AttentionBuilder::store(Body& out, const std::string& buffer, const Expr& index,
-                             const Expr& value) const {
-  out.push_back(Store{buffer, simplify(index), value, nullptr});
-}
-
-Expr AttentionBuilder::load(const std::string& buffer, const Expr& index) const {
-  return make_load(buffer, dtype_, simplify(index));
-}
-
-void AttentionBuilder::clear(Body& out, const std::string& buffer, const Expr& extent) {
-  vectors(out, "cleared", extent, [&](const Expr& at, Body& body) { store(body, buffer, at, number(0)); });
-}
-
-void AttentionBuilder::serial(Body& out, std::string_view base, const Expr& begin, const Expr& end,
-                              const Each& each) {
-  For loop{.var = names_.fresh(base), .begin = begin, .end = simplify(end)};
-  Body body;
-  each(make_var(loop.var), body);
-  loop.body = make_block(std::move(body));
-  out.emplace_back(std::move(loop));
-}
-
-void AttentionBuilder::vectors(Body& out, std::string_view base, const Expr& end, const Each& each,
-                               int unroll) {
-  serial(out, base, index_const(0), end, each);
-  auto& loop = std::get<For>(out.back());
-  loop.kind = ForKind::kVector;
-  loop.lanes = static_cast<int>(lanes());
-  loop.unroll = unroll;
-}
-
-Expr AttentionBuilder::reduce(Body& out, std::string_view base, const Expr& end, ScalarOp op,
-                              const Expr& init, const std::function<Expr(const Expr& var, Body& body)>& each,
-                              bool in_vectors) {
-  const std::string name = names_.fresh(op == ScalarOp::max_ ? "most" : "sum");
-  const loop::Type type{dtype_};
-  const Expr state = make_var(name, type), identity = op == ScalarOp::max_ ? lowest() : number(0);
-  Expr next;
-  const Each body = [&](const Expr& var, Body& inner) { next = apply(op, state, each(var, inner)); };
-  if (in_vectors)
-    vectors(out, base, end, body);
-  else
-    serial(out, base, index_const(0), end, body);
-  auto& loop = std::get<For>(out.back());
-  loop.reduction.emplace();
-  loop.reduction->states = {{name, type, init, identity}};
-  loop.reduction->yield = {next};
-  loop.reduction->merge = {apply(op, state, make_var(name + ".other", type))};
-  return state;
-}
-
 void AttentionBuilder::parallel(Body& out, const Dim& heads, const Expr& blocks, const Expr& cost_of_block,
-                                const std::function<void(const Expr& block, Body& body)>& each) {
-  For loop{.var = names_.fresh("part"), .kind = ForKind::kParallel};
-  loop.begin = index_const(0);
-  loop.end = simplify(outputs_[0].shape[0] * heads * blocks);
-  loop.grain = std::max<int64_t>(loop::kGrainTerms / std::max<int64_t>(hint(cost_of_block, graph_), 1), 1);
-  Body body;
-  const Expr part = make_var(loop.var);
-  const Expr left = let(body, "left", floordiv(part, blocks));
-  batch_ = let(body, "batch", floordiv(left, heads));
-  head_ = let(body, "head", floormod(left, heads));
-  each(let(body, "block", floormod(part, blocks)), body);
-  loop.body = make_block(std::move(body));
-  out.emplace_back(std::move(loop));
+                                const Each& each) {
+  NestBuilder::parallel(out, outputs_[0].shape[0] * heads * blocks, cost_of_block,
+                        [&](const Expr& part, Body& body) {
+                          const Expr left = let(body, "left", floordiv(part, blocks));
+                          batch_ = let(body, "batch", floordiv(left, heads));
+                          head_ = let(body, "head", floormod(left, heads));
+                          each(let(body, "block", floormod(part, blocks)), body);
+                        });
 }
 
 // ---- tensors ----
-
-Expr AttentionBuilder::lowest() const { return number(-std::numeric_limits<double>::infinity()); }
-
-Expr AttentionBuilder::apply(ScalarOp op, Expr a, Expr b) const {
-  return make_apply(op, {std::move(a), std::move(b)});
-}
 
 Expr AttentionBuilder::head_of(const Tensor& x) const {
   const Shape& q = outputs_[0].shape;

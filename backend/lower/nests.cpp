@@ -7,6 +7,7 @@
 
 #include "backend/lower/attention.h"
 #include "backend/lower/lowering.h"
+#include "backend/lower/winograd.h"
 
 namespace ipex::graph {
 
@@ -358,6 +359,10 @@ loop::Function lower(const Graph& body, const std::vector<OperandLayout>& inputs
       return lower_attention(body, inputs, outputs, name, target);
     case Op::kAttentionBackward:
       return lower_attention_backward(body, inputs, outputs, name, target);
+    case Op::kWinograd:
+      return lower_winograd(body, inputs, outputs, name, target);
+    case Op::kWinogradFilter:
+      return lower_winograd_filter(body, inputs, outputs, name, target);
     default:
       return lower_group(body, inputs, outputs, name);
   }

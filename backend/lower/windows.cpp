@@ -4,8 +4,8 @@
 #include <algorithm>
 
 #include "backend/lower/lowering.h"
+#include "backend/lower/post_ops.h"
 #include "codegen/loop/simplify.h"
-#include "kernels/library.h"
 
 namespace ipex::graph {
 
@@ -278,27 +278,9 @@ Expr Lowering::epilogue(const Node& node, Expr x, size_t operand, const Index& i
     x = x + (node.op == Op::kConv ? loop::make_cast(x->type.dtype, value(bias, {index[1]}, mask))
                                   : broadcast(bias));
   }
-  for (const std::string& text : node.attr_or<std::vector<std::string>>("post", {})) {
-    const kernels::PostOp post = kernels::parse_post_op(text);
-    const auto rows = kernels::post_op_rows();
-    const auto& row =
-        *std::find_if(rows.begin(), rows.end(), [&](const auto& r) { return r.name == post.name; });
-    Exprs args{emitter_.let("acc", x)};
-    if (row.takes_operand) args.push_back(broadcast(node.operands[operand++]));
-    const loop::Type type = x->type;
-    if (row.parameters > 0) args.push_back(loop::make_const(type, post.alpha));
-    if (row.parameters > 1) args.push_back(loop::make_const(type, post.beta));
-    if (row.pointwise.empty()) {
-      x = args[0] + args[1];
-      continue;
-    }
-    const ops::PointwiseRow* pointwise = ops::find_pointwise(row.pointwise);
-    IPEX_CHECK(pointwise, "post-op " + post.name + " names no row of pointwise.def");
-    while (static_cast<int>(args.size()) < pointwise->arity)
-      args.push_back(loop::make_const(type, 1));  // elu's scales
-    x = pointwise->body(args);
-  }
-  return x;
+  return with_post_ops(
+      node, x, operand, [&](size_t k) { return broadcast(node.operands[k]); },
+      [&](const Expr& value) { return emitter_.let("acc", value); });
 }
 
 Expr Lowering::matmul(const Node& node, int32_t id, const Index& index, const Expr& mask) {

@@ -19,7 +19,7 @@ Graph on_any(Graph graph, const loop::Target&) {
   return pass(std::move(graph));
 }
 
-constexpr std::array<GraphPass, 12> kPipeline = {{
+constexpr std::array<GraphPass, 13> kPipeline = {{
     {"canonicalize", on_any<canonicalize>, false},
     {"name_formulas", on_any<name_formulas>, true},
     {"fold_constants", on_any<fold_constants>, true},
@@ -28,6 +28,7 @@ constexpr std::array<GraphPass, 12> kPipeline = {{
     {"widen_library", widen_library, true},
     {"gather_early", on_any<gather_early>, true},
     {"plan_layouts", on_any<plan_layouts>, true},
+    {"use_winograd", use_winograd, true},
     {"split_variance", on_any<split_variance>, true},
     {"prove_indices", on_any<prove_indices>, true},
     {"form_groups", on_any<form_groups>, false},

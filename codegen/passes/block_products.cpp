@@ -21,7 +21,6 @@
 //
 // Of bf16 a term is a pair (product_nest.h), multiplied by dot_bf16.
 #include <algorithm>
-#include <functional>
 #include <span>
 
 #include "codegen/passes/loop_nest.h"
@@ -289,7 +288,7 @@ class ProductBlocker {
     if (packs_again) {
       const Expr passes = simplify(ceildiv(s.block_rows, tile_size) * index_const(s.most_panels)),
                  pass = make_var(tile.var) * index_const(s.most_panels) + make_var(panel.var);
-      sums = multiply_in_runs(std::move(product), packed_next(p, s, piece, pass, passes), body);
+      sums = multiply_in_runs(std::move(product), packed_next(p, s, piece, pass, passes), names_, body);
     } else {
       sums = loop::multiply(product, names_, body);
     }
@@ -305,46 +304,14 @@ class ProductBlocker {
     return tile;
   }
 
-  // Lines of memory that are asked for during one pass of a tile over a panel, by their number.
-  struct Ahead {
-    Expr lines;
-    std::function<Expr(const Expr& line)> at;  // a load from one
-  };
-
-  // The tile's terms, a run after the other. Before each run a few of the lines `ahead` are asked for:
-  // weights come from memory, and packing would wait for them as long as a tenth of the products of 128 rows
-  // take. All at once they would keep this panel's own lines from L1.
-  //
-  //   for run reduce(sums) { prefetch(..)  for term in run reduce(sums) {..} } yield(sums)
-  std::vector<Expr> multiply_in_runs(ProductTile product, const Ahead& ahead, std::vector<Stmt>& out) {
-    const Expr step = index_const(16), terms = product.term.end, runs = simplify(ceildiv(terms, step)),
-               of_run = simplify(ceildiv(ahead.lines, runs));
-    For run = loop("run", runs);
-    const Expr first = make_var(run.var) * of_run;
-    For fetch = loop("fetch", min(of_run, ahead.lines - first));
-    const Expr line = ahead.at(simplify(first + make_var(fetch.var)));
-    fetch.body = make_block({Call{std::string(kPrefetch), {line}}});
-    std::vector<Stmt> body{std::move(fetch)};
-
-    product.term.begin = simplify(make_var(run.var) * step);
-    product.term.end = simplify(product.term.begin + step);
-    if (as_const_int(simplify(floormod(terms, step))) != 0) product.term.end = min(product.term.end, terms);
-    const std::vector<Expr> sums = loop::add_sums(product, run, "total", names_);
-    product.start = sums;
-    run.reduction->yield = loop::multiply(product, names_, body);
-    run.body = make_block(std::move(body));
-    out.emplace_back(std::move(run));
-    return sums;
-  }
-
   // A panel lies in memory as its columns of terms side by side, or as its terms of columns side by side.
   static bool terms_apart(const Product& p) { return LoopTree::constant_stride(p.b.index, p.terms.var) != 1; }
 
   // A share of the next piece of the block's panels, or of the next block's first: rows of lines that lie
   // side by side, one or more for each of the `passes` or, where there are more passes than rows, a part of
   // one. Beyond the last row is the last one.
-  Ahead packed_next(const Product& p, const Shape& s, const Expr& piece, const Expr& pass,
-                    const Expr& passes) const {
+  LinesAhead packed_next(const Product& p, const Shape& s, const Expr& piece, const Expr& pass,
+                         const Expr& passes) const {
     const bool apart = terms_apart(p);
     const int64_t columns = s.width * s.most_panels, terms = s.terms * (p.b.apart ? 2 : 1);
     const int64_t in_line = kCacheLine / itemsize(p.b.dtype), rows = apart ? terms : columns,

@@ -1,0 +1,48 @@
+// Convolutions of windows of 3 x 3 by Winograd's minimal filtering, F(2 x 2, 3 x 3): four results of a tile
+// are found by 16 products of transformed numbers, where their windows hold 36.
+//
+// Winograd, Arithmetic complexity of computations, 1980; Lavin and Gray, Fast algorithms for convolutional
+// neural networks, CVPR 2016. With tiles this small the transforms add and halve only, and the error is that
+// of the sum over windows.
+#pragma once
+
+#include <optional>
+
+#include "backend/lower/lower.h"
+
+namespace ipex::graph {
+
+inline constexpr int64_t kWinogradTile = 4, kWinogradOutputs = 2;  // along a dim
+inline constexpr int64_t kWinogradPlanes = kWinogradTile * kWinogradTile;
+
+// A convolution by this method: x[batch, terms, ..], result [batch, columns, height, width].
+struct WinogradShape {
+  int64_t terms, columns;  // channels
+  int64_t height, width;   // of the result
+  int64_t batch;           // expected, where it is not known
+
+  int64_t tiles_of_image() const;
+};
+
+// A part of the work: so many tiles by one of `column_blocks` blocks of columns.
+struct WinogradBlocks {
+  int64_t tiles, column_blocks;
+  double cycles;  // expected of the slowest thread, for all of the convolution
+};
+// nullopt: the channels fill no vectors, or no panels of so many columns.
+std::optional<WinogradBlocks> winograd_blocks(const WinogradShape& shape, int64_t panel,
+                                              const loop::Target& target);
+// Whether it takes less time than the library's sum over windows; `weights_stay`: their transform is computed
+// once.
+bool winograd_best(const WinogradShape& shape, bool weights_stay, const loop::Target& target);
+
+// The weights' transform: [16, columns / panel, terms, panel], a panel as wide as the micro-kernel.
+Shape winograd_filter_shape(const WinogradShape& shape, const loop::Target& target);
+loop::Function lower_winograd_filter(const Graph& body, const std::vector<OperandLayout>& inputs,
+                                     const std::vector<OperandLayout>& outputs, const std::string& name,
+                                     const loop::Target& target);
+loop::Function lower_winograd(const Graph& body, const std::vector<OperandLayout>& inputs,
+                              const std::vector<OperandLayout>& outputs, const std::string& name,
+                              const loop::Target& target);
+
+}  // namespace ipex::graph
