@@ -26,11 +26,13 @@ int64_t conv_flops(const Graph& g, const Node& node) {
   return 2 * elements(g, positions) * elements(g, w) / std::max<int64_t>(1, hint(w[0], g));
 }
 
-// Sixteen planes of tiles by terms, times terms by columns; the transforms are small beside them.
+// In sixteen planes every tile's terms meet its columns; the transforms are small beside them.
 int64_t winograd_flops(const Graph& g, const Node& node) {
-  const Shape &u = g.type(node.operands[1]).shape, &y = node.types[0].shape;
+  const bool gradient = node.op == Op::kWinogradGradient;
+  const Shape& y = gradient ? g.type(node.operands[0]).shape : node.types[0].shape;
+  const Shape& x = g.type(node.operands[gradient ? 1 : 0]).shape;
   const int64_t tiles = hint(y[0], g) * ((hint(y[2], g) + 1) / 2) * ((hint(y[3], g) + 1) / 2);
-  return 2 * tiles * elements(g, u);
+  return 2 * 16 * tiles * hint(x[1], g) * hint(y[1], g);
 }
 
 // Every row of every step meets both weights.
@@ -91,7 +93,7 @@ void describe(Step& step, const Graph& g, int32_t n) {
     step.info.bytes += bytes_hint(g, {n, static_cast<int32_t>(r)});
   if (node.op == Op::kMatMul) step.info.flops = product_flops(g, node);
   if (node.op == Op::kConv || node.op == Op::kConvBackward) step.info.flops = conv_flops(g, node);
-  if (node.op == Op::kWinograd) step.info.flops = winograd_flops(g, node);
+  if (node.op == Op::kWinograd || node.op == Op::kWinogradGradient) step.info.flops = winograd_flops(g, node);
   if (node.op == Op::kAttention) step.info.flops = attention_flops(g, node, 0, 2);
   if (node.op == Op::kAttentionBackward) step.info.flops = attention_flops(g, node, 1, 5);
   if (node.op == Op::kLstm) step.info.flops = lstm_flops(g, node);

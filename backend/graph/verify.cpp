@@ -184,20 +184,19 @@ class NodeVerifier {
   }
 
   // Extents that a window of `kernel` has over `in`.
-  void winograd() const {
-    require(node_.operands.size() >= (node_.attr_or("bias", false) ? 3u : 2u), "has x, u and its bias");
-    one_result();
+  // Windows of 3 x 3, stride 1, from x with `terms` channels to y with `columns`.
+  void winograd(const Shape& x, const Dim& terms, const Dim& columns, const Shape& y) const {
     for (size_t i = 0; i < node_.operands.size(); ++i) require(operand(i).dtype == Dtype::kF32, "is of f32");
-    const Shape &x = operand(0).shape, &u = operand(1).shape, &y = result().shape;
-    require(x.size() == 4 && u.size() == 4 && y.size() == 4, "has batch, channels and two spatial dims");
-    const auto padding = node_.attr<std::vector<int64_t>>("padding");
+    require(x.size() == 4 && y.size() == 4, "has batch, channels and two spatial dims");
+    const auto& padding = node_.attr<std::vector<int64_t>>("padding");
     require(padding.size() == 2 && padding[0] >= 0 && padding[1] >= 0, "has a padding a spatial dim");
     require(may_equal(x[0], y[0]), "keeps the batch");
-    require(may_equal(x[1], u[2]) && may_equal(y[1], u[1] * u[3]), "channels are those of u");
-    for (size_t d : {0, 1})
-      require(loop::as_const_int(x[d + 2]) &&
-                  may_equal(x[d + 2] + loop::index_const(2 * padding[d] - 2), y[d + 2]),
+    require(may_equal(x[1], terms) && may_equal(y[1], columns), "channels are those of the weights");
+    for (size_t d : {0, 1}) {
+      const Dim extent = x[d + 2] + loop::index_const(2 * padding[d] - 2);
+      require(loop::as_const_int(x[d + 2]) && may_equal(extent, y[d + 2]),
               "spatial dims follow from the window");
+    }
   }
 
   void convolution(const Shape& x, const Shape& w, const Shape& y) const {
@@ -503,7 +502,8 @@ class NodeVerifier {
                   "result types match");
         for (const Node& inner : node_.body->nodes)
           require(inner.op != Op::kMatMul && inner.op != Op::kConv && inner.op != Op::kConvBackward &&
-                      inner.op != Op::kWinograd && inner.op != Op::kWinogradFilter && inner.op != Op::kLstm &&
+                      inner.op != Op::kWinograd && inner.op != Op::kWinogradFilter &&
+                      inner.op != Op::kWinogradGradient && inner.op != Op::kLstm &&
                       inner.op != Op::kAttention && inner.op != Op::kAttentionBackward &&
                       inner.op != Op::kExtern && inner.op != Op::kGroup,
                   "holds what one kernel computes");
@@ -524,8 +524,21 @@ class NodeVerifier {
                 "gives the shape of x or of w");
         return convolution(operand(1).shape, operand(2).shape, operand(0).shape);
       }
-      case Op::kWinograd:
-        return winograd();
+      case Op::kWinograd: {
+        require(node_.operands.size() >= (node_.attr_or("bias", false) ? 3u : 2u), "has x, u and its bias");
+        one_result();
+        const Shape& u = operand(1).shape;
+        require(u.size() == 4, "has u of 4 dims");
+        return winograd(operand(0).shape, u[2], u[1] * u[3], result().shape);
+      }
+      case Op::kWinogradGradient: {
+        operands(2);
+        one_result();
+        const Shape &w = result().shape, &grad = operand(0).shape, &x = operand(1).shape;
+        require(result().dtype == Dtype::kF32 && is_static(w) && w.size() == 4, "gives f32 in 4 known dims");
+        require(loop::as_const_int(w[2]) == 3 && loop::as_const_int(w[3]) == 3, "is of windows of 3 x 3");
+        return winograd(x, w[1], w[0], grad);
+      }
       case Op::kWinogradFilter: {
         operands(1);
         one_result();

@@ -36,6 +36,13 @@ std::optional<WinogradBlocks> winograd_blocks(const WinogradShape& shape, int64_
 // once.
 bool winograd_best(const WinogradShape& shape, bool weights_stay, const loop::Target& target);
 
+// The gradient of the weights: tiles that are transformed before they are multiplied, and whether it takes
+// less time than the library's sum.
+int64_t winograd_chunk(const WinogradShape& shape, const loop::Target& target);
+bool winograd_gradient_best(const WinogradShape& shape, const loop::Target& target);
+
+int64_t winograd_panel(const loop::Target& target);  // columns of the micro-kernel
+
 // The weights' transform: [16, columns / panel, terms, panel], a panel as wide as the micro-kernel.
 Shape winograd_filter_shape(const WinogradShape& shape, const loop::Target& target);
 loop::Function lower_winograd_filter(const Graph& body, const std::vector<OperandLayout>& inputs,
@@ -44,5 +51,8 @@ loop::Function lower_winograd_filter(const Graph& body, const std::vector<Operan
 loop::Function lower_winograd(const Graph& body, const std::vector<OperandLayout>& inputs,
                               const std::vector<OperandLayout>& outputs, const std::string& name,
                               const loop::Target& target);
+loop::Function lower_winograd_gradient(const Graph& body, const std::vector<OperandLayout>& inputs,
+                                       const std::vector<OperandLayout>& outputs, const std::string& name,
+                                       const loop::Target& target);
 
 }  // namespace ipex::graph

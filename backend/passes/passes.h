@@ -69,8 +69,8 @@ Graph gather_early(Graph graph);
 // the edges that need one; row-major operands for an lstm.
 Graph plan_layouts(Graph graph);
 
-// use_winograd: convolutions of 3 x 3 windows in f32, and the gradients of their data, by Winograd's method
-// where its costs are lower.
+// use_winograd: convolutions of 3 x 3 windows in f32, and their gradients, by Winograd's method where its
+// costs are lower.
 //   %2 = conv(%x, %w) padding=[1,1] : f32[1,64,56,56]   =>
 //   %2 = winograd_filter(%w) : f32[16,4,64,16]; %3 = winograd(%x, %2) padding=[1,1] : f32[1,64,56,56]
 Graph use_winograd(Graph graph, const loop::Target& target);

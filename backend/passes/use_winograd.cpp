@@ -1,9 +1,10 @@
 // Convolutions of 3 x 3 windows by Winograd's method where it takes less time than the sum over windows. Both
 // the transform of the weights and the convolution are kernels of ours; the transform of a parameter is
 // computed once. The gradient of a convolution's data is the convolution of the result's gradient by the
-// window turned around.
+// window turned around; that of its weights has a kernel of its own.
 #include <algorithm>
 #include <map>
+#include <optional>
 
 #include "backend/lower/winograd.h"
 #include "backend/passes/passes.h"
@@ -29,7 +30,7 @@ class WinogradUser {
     for (int32_t n = 0; n < std::ssize(old_.nodes); ++n) {
       Node node = old_.nodes[n];
       for (Value& v : node.operands) v = mapped_.at(v);
-      if (uses[n]) node = by_winograd(node);
+      if (uses[n]) node = by_winograd(node, *convolution_of(old_.nodes[n]));
       const auto results = static_cast<int32_t>(node.types.size());
       const Value value = new_.add(std::move(node));
       for (int32_t r = 0; r < results; ++r) mapped_[{n, r}] = {value.node, r};
@@ -49,61 +50,77 @@ class WinogradUser {
     }
   }
 
-  static bool is_gradient(const Node& node) { return node.op == Op::kConvBackward; }
+  // Which convolution a node stands for: from x to y, whose windows have the weights w.
+  struct Convolution {
+    enum class Of : uint8_t { kResult, kData, kWeights } of;
+    Value w;
+    Type x, y;
+    Ints padding;
+  };
 
-  static Value window_of(const Node& node) { return node.operands[is_gradient(node) ? 2 : 1]; }
+  std::optional<Convolution> convolution_of(const Node& node) const {
+    const auto type = [&](int k) { return old_.type(node.operands[k]); };
+    const Type& result = node.types[0];
+    if (node.op == Op::kConv)
+      return Convolution{Convolution::Of::kResult, node.operands[1], type(0), result,
+                         node.attr<Ints>("padding")};
+    if (node.op != Op::kConvBackward) return std::nullopt;
+    Convolution conv{Convolution::Of::kWeights, node.operands[2], type(1), type(0),
+                     node.attr<Ints>("padding")};
+    if (node.attr<std::string>("which") == "weights") return conv;
+    conv = {Convolution::Of::kData, node.operands[2], type(0), result, conv.padding};
+    for (int64_t& p : conv.padding) p = 2 - p;  // the window turned around
+    return conv;
+  }
 
   bool gains(const Node& node) const {
-    if (node.op != Op::kConv && node.op != Op::kConvBackward) return false;
-    const bool gradient = is_gradient(node);
-    if (gradient && node.attr<std::string>("which") != "data") return false;
-    const Type &x = old_.type(node.operands[0]), &w = old_.type(window_of(node)), &y = node.types[0];
-    if (y.shape.size() != 4 || y.dtype != Dtype::kF32 || x.dtype != Dtype::kF32) return false;
+    const std::optional<Convolution> conv = convolution_of(node);
+    if (!conv || conv->y.shape.size() != 4 || node.attr_or<int64_t>("groups", 1) != 1 ||
+        node.attr_or<bool>("transposed", false))
+      return false;
     for (const char* unit : {"stride", "dilation"})
       if (node.attr<Ints>(unit) != Ints{1, 1}) return false;
-    if (node.attr_or<int64_t>("groups", 1) != 1 || node.attr_or<bool>("transposed", false)) return false;
-    const Ints padding = padding_of(node);
-    if (std::ranges::any_of(padding, [](int64_t p) { return p < 0; })) return false;
-    const auto known = [](const Shape& shape, size_t d) { return as_const_int(shape[d]).value_or(0); };
-    if (known(w.shape, 2) != 3 || known(w.shape, 3) != 3) return false;
-    // Channels side by side, as plan_layouts leaves them.
-    const auto side_by_side = [](const Strides& strides) { return as_const_int(strides[1]) == 1; };
-    if (!side_by_side(resolve_view(old_, node.operands[0]).strides) || node.layouts.empty() ||
-        node.layouts[0].empty() || !side_by_side(node.layouts[0]))
-      return false;
-    const WinogradShape shape = shape_of(node);
-    if (shape.terms == 0 || shape.columns == 0 || shape.height == 0 || shape.width == 0 ||
-        !as_const_int(x.shape[2]) || !as_const_int(x.shape[3]))
-      return false;
-    return winograd_best(shape, parameters_[window_of(node).node], target_);
-  }
-
-  WinogradShape shape_of(const Node& node) const {
-    const Shape &x = old_.type(node.operands[0]).shape, &y = node.types[0].shape;
+    if (std::ranges::any_of(conv->padding, [](int64_t p) { return p < 0; })) return false;
+    const Shape &w = old_.type(conv->w).shape, &x = conv->x.shape, &y = conv->y.shape;
+    for (Dtype dtype : {old_.type(conv->w).dtype, conv->x.dtype, conv->y.dtype})
+      if (dtype != Dtype::kF32) return false;
     const auto known = [](const Dim& dim) { return as_const_int(dim).value_or(0); };
-    return {known(x[1]), known(y[1]), known(y[2]), known(y[3]), std::max<int64_t>(hint(y[0], old_), 1)};
+    if (known(w[2]) != 3 || known(w[3]) != 3) return false;
+    for (const Dim& dim : {x[1], x[2], x[3], y[1], y[2], y[3]})
+      if (known(dim) == 0) return false;
+    if (!lie_channels_last(node, conv->of)) return false;
+    const WinogradShape shape{known(x[1]), known(y[1]), known(y[2]), known(y[3]),
+                              std::max<int64_t>(hint(y[0], old_), 1)};
+    return conv->of == Convolution::Of::kWeights ? winograd_gradient_best(shape, target_)
+                                                 : winograd_best(shape, parameters_[conv->w.node], target_);
   }
 
-  static Ints padding_of(const Node& node) {
-    Ints padding = node.attr<Ints>("padding");
-    if (is_gradient(node))
-      for (int64_t& p : padding) p = 2 - p;
-    return padding;
+  // As plan_layouts leaves them; an image of few channels it leaves alone.
+  bool lie_channels_last(const Node& node, Convolution::Of of) const {
+    const auto lies = [](const Strides& strides) { return as_const_int(strides[1]) == 1; };
+    const auto operand = [&](int k) { return lies(resolve_view(old_, node.operands[k]).strides); };
+    if (of == Convolution::Of::kWeights) return operand(0) && operand(1);
+    return operand(0) && !node.layouts.empty() && !node.layouts[0].empty() && lies(node.layouts[0]);
   }
 
-  Node by_winograd(const Node& conv) {
-    const bool gradient = is_gradient(conv);
+  Node by_winograd(const Node& conv, const Convolution& meaning) {
     Node node;
-    node.op = Op::kWinograd;
-    node.operands = conv.operands;
     node.types = conv.types;
     node.layouts = conv.layouts;
     node.source = conv.source;
-    node.attrs["padding"] = padding_of(conv);
+    node.operands = conv.operands;
+    node.attrs["padding"] = meaning.padding;
+    if (meaning.of == Convolution::Of::kWeights) {
+      node.op = Op::kWinogradGradient;
+      node.operands.resize(2);
+      return node;
+    }
+    const bool gradient = meaning.of == Convolution::Of::kData;
+    node.op = Op::kWinograd;
     node.attrs["bias"] = conv.attr_or<bool>("bias", false);
     node.attrs["post"] = conv.attr_or<std::vector<std::string>>("post", {});
     if (gradient) node.operands.resize(2);
-    node.operands[1] = transformed(window_of(conv), gradient, conv.source);
+    node.operands[1] = transformed(mapped_.at(meaning.w), gradient, conv.source);
     return node;
   }
 

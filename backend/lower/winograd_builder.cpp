@@ -1,0 +1,135 @@
+#include "backend/lower/winograd_builder.h"
+
+#include <algorithm>
+
+#include "codegen/loop/simplify.h"
+
+namespace ipex::graph {
+
+using loop::as_const_int;
+using loop::Expr;
+using loop::index_const;
+using loop::make_apply;
+using loop::make_load;
+using loop::ScalarOp;
+using loop::simplify;
+
+namespace {
+
+Expr half(const Expr& x) { return make_apply(ScalarOp::mul_, {x, loop::make_const(x->type, 0.5)}); }
+
+}  // namespace
+
+ExprRow<4> WinogradBuilder::input_row(const ExprRow<4>& d) {
+  return {d[0] - d[2], d[1] + d[2], d[2] - d[1], d[1] - d[3]};
+}
+
+ExprRow<4> WinogradBuilder::filter_row(const ExprRow<3>& g) {
+  const Expr outer = g[0] + g[2];
+  return {g[0], half(outer + g[1]), half(outer - g[1]), g[2]};
+}
+
+ExprRow<2> WinogradBuilder::output_row(const ExprRow<4>& m) {
+  return {m[0] + m[1] + m[2], m[1] - m[2] - m[3]};
+}
+
+ExprRow<4> WinogradBuilder::output_row_back(const ExprRow<2>& y) {
+  return {y[0], y[0] + y[1], y[0] - y[1], make_apply(ScalarOp::neg_, {y[1]})};
+}
+
+ExprRow<3> WinogradBuilder::filter_row_back(const ExprRow<4>& u) {
+  const Expr sum = half(u[1] + u[2]);
+  return {u[0] + sum, half(u[1] - u[2]), sum + u[3]};
+}
+
+WinogradShape WinogradBuilder::set_shape(const Tensor& x, const Tensor& results) {
+  const auto known = [](const Dim& dim) { return *as_const_int(dim); };
+  terms_ = known(x.shape[1]);
+  columns_ = known(results.shape[1]);
+  const WinogradShape shape{terms_, columns_, known(results.shape[2]), known(results.shape[3]),
+                            std::max<int64_t>(hint(results.shape[0], graph_), 1)};
+  tiles_across_ = (shape.width + kOut - 1) / kOut;
+  tiles_of_image_ = shape.tiles_of_image();
+  tiles_ = simplify(results.shape[0] * index_const(tiles_of_image_));
+  return shape;
+}
+
+Expr WinogradBuilder::position(const Tensor& x, const std::vector<Expr>& index) {
+  Expr at = x.layout.offset;
+  for (size_t d = 0; d < index.size(); ++d) at = at + index[d] * x.layout.strides[d];
+  return simplify(at);
+}
+
+WinogradBuilder::Place WinogradBuilder::place_of(Body& out, const Expr& tile) {
+  const Expr number = let(out, "tile_number", tile), all = index_const(tiles_of_image_),
+             across = index_const(tiles_across_);
+  const Expr in_image = let(out, "in_image", floormod(number, all));
+  return {let(out, "image", floordiv(number, all)),
+          let(out, "top", floordiv(in_image, across) * index_const(kOut)),
+          let(out, "left", floormod(in_image, across) * index_const(kOut))};
+}
+
+Expr WinogradBuilder::both(const Expr& a, const Expr& b) { return make_apply(ScalarOp::bitand_, {a, b}); }
+
+void WinogradBuilder::branch(Body& out, const Expr& condition, Body yes, Body no) {
+  out.push_back(loop::If{condition, loop::make_block(std::move(yes)), loop::make_block(std::move(no))});
+}
+
+ExprRow<WinogradBuilder::kOut> WinogradBuilder::seconds_of(Body& out, const Place& at,
+                                                           const Tensor& results) {
+  const auto second = [&](std::string_view name, const Expr& first, const Dim& size) {
+    return let(out, name, make_apply(ScalarOp::lt_, {simplify(first + index_const(1)), size}));
+  };
+  return {second("second_row", at.row, results.shape[2]),
+          second("second_column", at.column, results.shape[3])};
+}
+
+bool WinogradBuilder::is_even(const Tensor& results) const {
+  return *as_const_int(results.shape[2]) % kOut == 0 && *as_const_int(results.shape[3]) % kOut == 0;
+}
+
+// Beyond the edges lie zeros, which are not read.
+void WinogradBuilder::transform_input(Body& out, const Tensor& x, const Expr& row, const Expr& tile,
+                                      const std::string& parts) {
+  const auto& padding = node_.attr<std::vector<int64_t>>("padding");
+  const Place at = place_of(out, tile);
+  const Expr top = let(out, "input_top", at.row - index_const(padding[0])),
+             left = let(out, "input_left", at.column - index_const(padding[1]));
+  const auto inside = [&](const Expr& first, int64_t count, const Dim& size) {
+    return both(make_apply(ScalarOp::ge_, {first, index_const(0)}),
+                make_apply(ScalarOp::le_, {simplify(first + index_const(count)), size}));
+  };
+  const Expr whole = let(out, "whole", both(inside(top, kTile, x.shape[2]), inside(left, kTile, x.shape[3])));
+  const auto transform = [&](bool at_edge) {
+    Body body;
+    ExprRow<4> rows, columns;
+    for (int64_t i = 0; at_edge && i < kTile; ++i) {
+      rows[i] = let(body, "row_inside", inside(simplify(top + index_const(i)), 1, x.shape[2]));
+      columns[i] = let(body, "column_inside", inside(simplify(left + index_const(i)), 1, x.shape[3]));
+    }
+    vectors(body, "channel", index_const(terms_), [&](const Expr& channel, Body& lanes) {
+      std::array<ExprRow<4>, kTile> d;
+      for (int64_t q = 0; q < kTile; ++q) {
+        ExprRow<4> column;
+        for (int64_t r = 0; r < kTile; ++r) {
+          const Expr from =
+              position(x, {at.image, channel, simplify(top + index_const(r)), simplify(left + index_const(q))});
+          const Expr mask = at_edge ? both(rows[r], columns[q]) : nullptr;
+          column[r] = let(lanes, "x", make_load(x.buffer, x.dtype, from, mask));
+        }
+        const ExprRow<4> once = input_row(column);
+        for (int64_t r = 0; r < kTile; ++r) d[r][q] = let(lanes, "d", once[r]);
+      }
+      for (int64_t r = 0; r < kTile; ++r) {
+        const ExprRow<4> twice = input_row(d[r]);
+        for (int64_t q = 0; q < kTile; ++q)
+          store(lanes, parts,
+                index_const((r * kTile + q) * input_plane_) + row * index_const(terms_) + channel, twice[q]);
+      }
+    });
+    return body;
+  };
+  branch(out, whole, transform(false), transform(true));
+}
+
+}  // namespace ipex::graph

@@ -1,0 +1,60 @@
+// What Winograd's convolutions and the gradient of their weights are written with: tiles, the transforms of
+// one row, and the transform of the input, which both begin with.
+#pragma once
+
+#include <array>
+#include <string>
+#include <vector>
+
+#include "backend/lower/nest_builder.h"
+#include "backend/lower/winograd.h"
+
+namespace ipex::graph {
+
+template <int64_t n>
+using ExprRow = std::array<loop::Expr, n>;
+
+class WinogradBuilder : protected NestBuilder {
+ protected:
+  static constexpr int64_t kTile = kWinogradTile, kOut = kWinogradOutputs, kPlanes = kWinogradPlanes;
+  static constexpr int64_t kWindow = 3;
+  // Planes a multiple of 4 KB apart would share one set of L1.
+  static constexpr int64_t kApart = 2 * loop::kCacheLine / 4;
+
+  WinogradBuilder(const Graph& body, const std::vector<OperandLayout>& inputs,
+                  const std::vector<OperandLayout>& outputs, const loop::Target& target)
+      : NestBuilder(body, inputs, outputs, target) {}
+
+  // Tiles of `results`, whose windows of `x` begin where `padding` says.
+  WinogradShape set_shape(const Tensor& x, const Tensor& results);
+
+  struct Place {  // of a tile's first result
+    loop::Expr image, row, column;
+  };
+  Place place_of(Body& out, const loop::Expr& tile);
+  static loop::Expr position(const Tensor& x, const std::vector<loop::Expr>& index);
+
+  static loop::Expr both(const loop::Expr& a, const loop::Expr& b);
+  static void branch(Body& out, const loop::Expr& condition, Body yes, Body no);
+  // Whether a tile has a second row and a second column of results.
+  ExprRow<kOut> seconds_of(Body& out, const Place& at, const Tensor& results);
+  bool is_even(const Tensor& results) const;  // they always do
+
+  // parts[plane, row, channel] of the tile's window of x.
+  void transform_input(Body& out, const Tensor& x, const loop::Expr& row, const loop::Expr& tile,
+                       const std::string& parts);
+
+  // B^T d, G g, A^T m and their adjoints, of one row or column.
+  static ExprRow<4> input_row(const ExprRow<4>& d);
+  static ExprRow<4> filter_row(const ExprRow<3>& g);
+  static ExprRow<2> output_row(const ExprRow<4>& m);
+  static ExprRow<4> output_row_back(const ExprRow<2>& y);
+  static ExprRow<3> filter_row_back(const ExprRow<4>& u);
+
+  int64_t terms_ = 0, columns_ = 0;  // channels of x and of the results
+  int64_t input_plane_ = 0;          // elements of a plane of parts
+  int64_t tiles_across_ = 0, tiles_of_image_ = 0;
+  loop::Expr tiles_;  // there are
+};
+
+}  // namespace ipex::graph

@@ -1,0 +1,109 @@
+// When Winograd's method is the faster one, and in which pieces.
+#include <algorithm>
+
+#include "backend/lower/winograd.h"
+#include "codegen/loop/simplify.h"
+#include "codegen/product_tile.h"
+
+namespace ipex::graph {
+namespace {
+
+constexpr int64_t kPlanes = kWinogradPlanes;
+constexpr double kTransform = 40;  // cycles for a vector of 16 numbers: loads, sums, stores
+constexpr double kSpilled = 40;    // and for what L2 does not hold of them, there and back
+constexpr double kStreamed = 8;    // bytes of weights a cycle, from beyond L2
+
+int64_t divided_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+int64_t rounded_up(int64_t a, int64_t b) { return divided_up(a, b) * b; }
+
+// Of a sum over windows in the library.
+double direct_cycles(const WinogradShape& shape, const loop::Target& target) {
+  constexpr double kLibrary = 0.87;  // of what the CPU can multiply
+  const int64_t products = shape.batch * shape.height * shape.width * shape.terms * shape.columns * 9;
+  return static_cast<double>(products) / (2 * kLibrary * target.lanes(Dtype::kF32));
+}
+
+// Measured on Zen 3 (f32, two threads, 1 x 64 x 56 x 56 to 16 x 512 x 7 x 7), 1.3 to 1.9 times the library's
+// speed; elsewhere not at all.
+bool is_measured(const loop::Target& target) { return target.isa == Isa::kAvx2; }
+
+}  // namespace
+
+int64_t WinogradShape::tiles_of_image() const {
+  return divided_up(height, kWinogradOutputs) * divided_up(width, kWinogradOutputs);
+}
+
+std::optional<WinogradBlocks> winograd_blocks(const WinogradShape& shape, int64_t panel,
+                                              const loop::Target& target) {
+  const int64_t lanes = target.lanes(Dtype::kF32), rows = loop::tile_rows(target);
+  if (shape.columns % panel != 0 || shape.terms % lanes != 0) return std::nullopt;
+  constexpr int64_t kMostTiles = 96;  // of a part, whose scratch L3 has to hold for each thread
+  const int64_t tiles = shape.batch * shape.tiles_of_image();
+  const auto cost = [&](int64_t of_block, int64_t column_blocks) {
+    const auto terms = static_cast<double>(shape.terms), all_lanes = static_cast<double>(lanes),
+               columns = static_cast<double>(shape.columns / column_blocks),
+               block_rows = static_cast<double>(rounded_up(of_block, rows));
+    const double products = block_rows * kPlanes * terms * columns / (2 * all_lanes);
+    const double weights = kPlanes * terms * columns * sizeof(float) / kStreamed;
+    const bool spills = block_rows * kPlanes * (terms + columns) * sizeof(float) > target.l2_bytes;
+    const double transforms =
+        block_rows * (kTransform + (spills ? kSpilled : 0)) * (terms + columns) / all_lanes;
+    const int64_t blocks = divided_up(tiles, of_block) * column_blocks;
+    return static_cast<double>(divided_up(blocks, target.threads)) *
+           (std::max(products, weights) + transforms);
+  };
+  std::optional<WinogradBlocks> best;
+  for (int64_t column_blocks = 1; column_blocks <= target.threads; column_blocks *= 2) {
+    if (shape.columns % (column_blocks * panel) != 0) break;
+    const int64_t tile_bytes = kPlanes * (shape.terms + shape.columns / column_blocks) * 4;
+    const int64_t most = std::clamp(4 * target.l2_bytes / tile_bytes, rows, kMostTiles);
+    for (int64_t of_block = rows; of_block <= most; ++of_block) {
+      const double cycles = cost(of_block, column_blocks);
+      if (!best || cycles < best->cycles) best = {of_block, column_blocks, cycles};
+    }
+  }
+  return best;
+}
+
+bool winograd_best(const WinogradShape& shape, bool weights_stay, const loop::Target& target) {
+  const auto blocks = winograd_blocks(shape, winograd_panel(target), target);
+  if (!is_measured(target) || !blocks) return false;
+  constexpr double kFilter = 8;  // cycles a weight
+  const double filter = weights_stay ? 0 : kFilter * static_cast<double>(shape.terms * shape.columns);
+  return blocks->cycles < (direct_cycles(shape, target) - filter) / std::max(target.threads, 1);
+}
+
+int64_t winograd_chunk(const WinogradShape& shape, const loop::Target& target) {
+  constexpr int64_t kMost = 512;
+  const int64_t tile_bytes = kPlanes * (shape.terms + shape.columns) * 4;
+  const int64_t most = std::clamp(target.l3_bytes / 4 / tile_bytes, int64_t{48}, kMost);
+  const int64_t tiles = shape.batch * shape.tiles_of_image();
+  return divided_up(tiles, divided_up(tiles, most));
+}
+
+bool winograd_gradient_best(const WinogradShape& shape, const loop::Target& target) {
+  const int64_t lanes = target.lanes(Dtype::kF32);
+  if (!is_measured(target) || shape.columns % winograd_panel(target) != 0 || shape.terms % lanes != 0)
+    return false;
+  constexpr double kWeight = 30;  // cycles for all of its sums, once
+  const int64_t tiles = shape.batch * shape.tiles_of_image(), weights = shape.terms * shape.columns;
+  const int64_t chunks = divided_up(tiles, winograd_chunk(shape, target));
+  const double vector = 2 * static_cast<double>(lanes), sums = static_cast<double>(kPlanes * weights);
+  const double products = static_cast<double>(tiles) * sums / vector;
+  const double transforms =
+      static_cast<double>(tiles * (shape.terms + shape.columns) / lanes) * (kTransform + kSpilled);
+  const double added = static_cast<double>(chunks) * sums * 8 / kStreamed;  // bytes read and written
+  return products + transforms + added + kWeight * static_cast<double>(weights) <
+         direct_cycles(shape, target);
+}
+
+int64_t winograd_panel(const loop::Target& target) { return loop::kTileVectors * target.lanes(Dtype::kF32); }
+
+Shape winograd_filter_shape(const WinogradShape& shape, const loop::Target& target) {
+  const int64_t panel = winograd_panel(target);
+  return {loop::index_const(kPlanes), loop::index_const(shape.columns / panel),
+          loop::index_const(shape.terms), loop::index_const(panel)};
+}
+
+}  // namespace ipex::graph
