@@ -112,8 +112,8 @@ void WinogradBuilder::transform_input(Body& out, const Tensor& x, const Expr& ro
       for (int64_t q = 0; q < kTile; ++q) {
         ExprRow<4> column;
         for (int64_t r = 0; r < kTile; ++r) {
-          const Expr from =
-              position(x, {at.image, channel, simplify(top + index_const(r)), simplify(left + index_const(q))});
+          const Expr from = position(
+              x, {at.image, channel, simplify(top + index_const(r)), simplify(left + index_const(q))});
           const Expr mask = at_edge ? both(rows[r], columns[q]) : nullptr;
           column[r] = let(lanes, "x", make_load(x.buffer, x.dtype, from, mask));
         }
