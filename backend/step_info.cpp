@@ -27,12 +27,15 @@ int64_t conv_flops(const Graph& g, const Node& node) {
 }
 
 // In sixteen planes every tile's terms meet its columns; the transforms are small beside them.
-int64_t winograd_flops(const Graph& g, const Node& node) {
-  const bool gradient = node.op == Op::kWinogradGradient;
-  const Shape& y = gradient ? g.type(node.operands[0]).shape : node.types[0].shape;
-  const Shape& x = g.type(node.operands[gradient ? 1 : 0]).shape;
+int64_t winograd_flops(const Graph& g, const Shape& x, const Shape& y) {
   const int64_t tiles = hint(y[0], g) * ((hint(y[2], g) + 1) / 2) * ((hint(y[3], g) + 1) / 2);
   return 2 * 16 * tiles * hint(x[1], g) * hint(y[1], g);
+}
+
+int64_t weight_gradient_flops(const Graph& g, const Node& node) {
+  const Shape &grad = g.type(node.operands[0]).shape, &w = node.types[0].shape;
+  if (node.attr<bool>("winograd")) return winograd_flops(g, g.type(node.operands[1]).shape, grad);
+  return 2 * elements(g, grad) * elements(g, w) / hint(w[0], g);
 }
 
 // Every row of every step meets both weights.
@@ -93,7 +96,9 @@ void describe(Step& step, const Graph& g, int32_t n) {
     step.info.bytes += bytes_hint(g, {n, static_cast<int32_t>(r)});
   if (node.op == Op::kMatMul) step.info.flops = product_flops(g, node);
   if (node.op == Op::kConv || node.op == Op::kConvBackward) step.info.flops = conv_flops(g, node);
-  if (node.op == Op::kWinograd || node.op == Op::kWinogradGradient) step.info.flops = winograd_flops(g, node);
+  if (node.op == Op::kWinograd)
+    step.info.flops = winograd_flops(g, g.type(node.operands[0]).shape, node.types[0].shape);
+  if (node.op == Op::kWeightGradient) step.info.flops = weight_gradient_flops(g, node);
   if (node.op == Op::kAttention) step.info.flops = attention_flops(g, node, 0, 2);
   if (node.op == Op::kAttentionBackward) step.info.flops = attention_flops(g, node, 1, 5);
   if (node.op == Op::kLstm) step.info.flops = lstm_flops(g, node);

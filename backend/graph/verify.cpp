@@ -184,8 +184,9 @@ class NodeVerifier {
   }
 
   // Extents that a window of `kernel` has over `in`.
-  // Windows of 3 x 3, stride 1, from x with `terms` channels to y with `columns`.
-  void winograd(const Shape& x, const Dim& terms, const Dim& columns, const Shape& y) const {
+  // Windows without dilation, of f32, from x with `terms` channels to y with `columns`.
+  void window(const Shape& x, const Dim& terms, const Dim& columns, const Shape& y,
+              const std::vector<int64_t>& stride, const Shape& size) const {
     for (size_t i = 0; i < node_.operands.size(); ++i) require(operand(i).dtype == Dtype::kF32, "is of f32");
     require(x.size() == 4 && y.size() == 4, "has batch, channels and two spatial dims");
     const auto& padding = node_.attr<std::vector<int64_t>>("padding");
@@ -193,7 +194,8 @@ class NodeVerifier {
     require(may_equal(x[0], y[0]), "keeps the batch");
     require(may_equal(x[1], terms) && may_equal(y[1], columns), "channels are those of the weights");
     for (size_t d : {0, 1}) {
-      const Dim extent = x[d + 2] + loop::index_const(2 * padding[d] - 2);
+      const Dim last = x[d + 2] + loop::index_const(2 * padding[d]) - size[d];
+      const Dim extent = loop::floordiv(last, loop::index_const(stride[d])) + loop::index_const(1);
       require(loop::as_const_int(x[d + 2]) && may_equal(extent, y[d + 2]),
               "spatial dims follow from the window");
     }
@@ -503,7 +505,7 @@ class NodeVerifier {
         for (const Node& inner : node_.body->nodes)
           require(inner.op != Op::kMatMul && inner.op != Op::kConv && inner.op != Op::kConvBackward &&
                       inner.op != Op::kWinograd && inner.op != Op::kWinogradFilter &&
-                      inner.op != Op::kWinogradGradient && inner.op != Op::kLstm &&
+                      inner.op != Op::kWeightGradient && inner.op != Op::kLstm &&
                       inner.op != Op::kAttention && inner.op != Op::kAttentionBackward &&
                       inner.op != Op::kExtern && inner.op != Op::kGroup,
                   "holds what one kernel computes");
@@ -529,15 +531,21 @@ class NodeVerifier {
         one_result();
         const Shape& u = operand(1).shape;
         require(u.size() == 4, "has u of 4 dims");
-        return winograd(operand(0).shape, u[2], u[1] * u[3], result().shape);
+        const Shape size(2, loop::index_const(3));
+        return window(operand(0).shape, u[2], u[1] * u[3], result().shape, {1, 1}, size);
       }
-      case Op::kWinogradGradient: {
+      case Op::kWeightGradient: {
         operands(2);
         one_result();
         const Shape &w = result().shape, &grad = operand(0).shape, &x = operand(1).shape;
         require(result().dtype == Dtype::kF32 && is_static(w) && w.size() == 4, "gives f32 in 4 known dims");
-        require(loop::as_const_int(w[2]) == 3 && loop::as_const_int(w[3]) == 3, "is of windows of 3 x 3");
-        return winograd(x, w[1], w[0], grad);
+        const auto& stride = node_.attr<std::vector<int64_t>>("stride");
+        require(stride.size() == 2 && stride[0] > 0 && stride[1] > 0, "has a positive stride a spatial dim");
+        const Dim taps = loop::simplify(w[2] * w[3]);
+        require(
+            !node_.attr<bool>("winograd") || (loop::as_const_int(taps) == 9 && stride[0] * stride[1] == 1),
+            "is by Winograd's method of windows of 3 x 3 and stride 1");
+        return window(x, w[1], w[0], grad, stride, {w[2], w[3]});
       }
       case Op::kWinogradFilter: {
         operands(1);

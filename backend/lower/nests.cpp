@@ -361,8 +361,8 @@ loop::Function lower(const Graph& body, const std::vector<OperandLayout>& inputs
       return lower_attention_backward(body, inputs, outputs, name, target);
     case Op::kWinograd:
       return lower_winograd(body, inputs, outputs, name, target);
-    case Op::kWinogradGradient:
-      return lower_winograd_gradient(body, inputs, outputs, name, target);
+    case Op::kWeightGradient:
+      return lower_weight_gradient(body, inputs, outputs, name, target);
     case Op::kWinogradFilter:
       return lower_winograd_filter(body, inputs, outputs, name, target);
     default:

@@ -86,7 +86,11 @@ class Winograd : WinogradBuilder {
                const Expr rows =
                    let(inner, "row_count", ceildiv(count, index_const(tile_rows)) * index_const(tile_rows));
                serial(inner, "tile", index_const(0), rows, [&](const Expr& tile, Body& each) {
-                 transform_input(each, inputs_[0], tile, least(first + tile, tiles_ - index_const(1)), parts);
+                 const auto to = [&](int64_t plane, const Expr&, const Expr& lane) {
+                   return index_const(plane * input_plane_) + tile * index_const(terms_) + lane;
+                 };
+                 transform_input(each, inputs_[0], least(first + tile, tiles_ - index_const(1)), terms_,
+                                 parts, to);
                });
                multiply(inner, columns, rows, parts, sums);
                serial(inner, "tile", index_const(0), count, [&](const Expr& tile, Body& each) {
@@ -213,7 +217,7 @@ class Winograd : WinogradBuilder {
 
   int64_t panel_ = 0;                           // columns side by side in u
   int64_t block_rows_ = 0, block_columns_ = 0;  // of a part; rows are tiles
-  int64_t sum_plane_ = 0;                       // elements of a plane of sums
+  int64_t input_plane_ = 0, sum_plane_ = 0;     // elements of a plane of scratch
 };
 
 }  // namespace

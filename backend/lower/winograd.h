@@ -36,10 +36,12 @@ std::optional<WinogradBlocks> winograd_blocks(const WinogradShape& shape, int64_
 // once.
 bool winograd_best(const WinogradShape& shape, bool weights_stay, const loop::Target& target);
 
-// The gradient of the weights: tiles that are transformed before they are multiplied, and whether it takes
-// less time than the library's sum.
-int64_t winograd_chunk(const WinogradShape& shape, const loop::Target& target);
-bool winograd_gradient_best(const WinogradShape& shape, const loop::Target& target);
+// The gradient of the weights of a convolution, in planes of products: of Winograd's method, or one a tap.
+enum class WeightGradientMethod : uint8_t { kLibrary, kTaps, kWinograd };
+WeightGradientMethod weight_gradient_method(const WinogradShape& shape, int64_t taps, bool winograd_applies,
+                                            const loop::Target& target);
+// Positions (tiles, or single ones) that are laid out before they are multiplied.
+int64_t weight_gradient_chunk(const WinogradShape& shape, bool winograd);
 
 int64_t winograd_panel(const loop::Target& target);  // columns of the micro-kernel
 
@@ -51,8 +53,8 @@ loop::Function lower_winograd_filter(const Graph& body, const std::vector<Operan
 loop::Function lower_winograd(const Graph& body, const std::vector<OperandLayout>& inputs,
                               const std::vector<OperandLayout>& outputs, const std::string& name,
                               const loop::Target& target);
-loop::Function lower_winograd_gradient(const Graph& body, const std::vector<OperandLayout>& inputs,
-                                       const std::vector<OperandLayout>& outputs, const std::string& name,
-                                       const loop::Target& target);
+loop::Function lower_weight_gradient(const Graph& body, const std::vector<OperandLayout>& inputs,
+                                     const std::vector<OperandLayout>& outputs, const std::string& name,
+                                     const loop::Target& target);
 
 }  // namespace ipex::graph

@@ -89,8 +89,8 @@ bool WinogradBuilder::is_even(const Tensor& results) const {
 }
 
 // Beyond the edges lie zeros, which are not read.
-void WinogradBuilder::transform_input(Body& out, const Tensor& x, const Expr& row, const Expr& tile,
-                                      const std::string& parts) {
+void WinogradBuilder::transform_input(Body& out, const Tensor& x, const Expr& tile, int64_t width,
+                                      const std::string& parts, const Destination& to) {
   const auto& padding = node_.attr<std::vector<int64_t>>("padding");
   const Place at = place_of(out, tile);
   const Expr top = let(out, "input_top", at.row - index_const(padding[0])),
@@ -107,26 +107,28 @@ void WinogradBuilder::transform_input(Body& out, const Tensor& x, const Expr& ro
       rows[i] = let(body, "row_inside", inside(simplify(top + index_const(i)), 1, x.shape[2]));
       columns[i] = let(body, "column_inside", inside(simplify(left + index_const(i)), 1, x.shape[3]));
     }
-    vectors(body, "channel", index_const(terms_), [&](const Expr& channel, Body& lanes) {
-      std::array<ExprRow<4>, kTile> d;
-      for (int64_t q = 0; q < kTile; ++q) {
-        ExprRow<4> column;
-        for (int64_t r = 0; r < kTile; ++r) {
-          const Expr from = position(
-              x, {at.image, channel, simplify(top + index_const(r)), simplify(left + index_const(q))});
-          const Expr mask = at_edge ? both(rows[r], columns[q]) : nullptr;
-          column[r] = let(lanes, "x", make_load(x.buffer, x.dtype, from, mask));
+    const auto group_of = [&](const Expr& group, Body& of_group) {
+      vectors(of_group, "lane", index_const(width), [&](const Expr& lane, Body& lanes) {
+        const Expr channel = group * index_const(width) + lane;
+        std::array<ExprRow<4>, kTile> d;
+        for (int64_t q = 0; q < kTile; ++q) {
+          ExprRow<4> column;
+          for (int64_t r = 0; r < kTile; ++r) {
+            const Expr from = position(
+                x, {at.image, channel, simplify(top + index_const(r)), simplify(left + index_const(q))});
+            const Expr mask = at_edge ? both(rows[r], columns[q]) : nullptr;
+            column[r] = let(lanes, "x", make_load(x.buffer, x.dtype, from, mask));
+          }
+          const ExprRow<4> once = input_row(column);
+          for (int64_t r = 0; r < kTile; ++r) d[r][q] = let(lanes, "d", once[r]);
         }
-        const ExprRow<4> once = input_row(column);
-        for (int64_t r = 0; r < kTile; ++r) d[r][q] = let(lanes, "d", once[r]);
-      }
-      for (int64_t r = 0; r < kTile; ++r) {
-        const ExprRow<4> twice = input_row(d[r]);
-        for (int64_t q = 0; q < kTile; ++q)
-          store(lanes, parts,
-                index_const((r * kTile + q) * input_plane_) + row * index_const(terms_) + channel, twice[q]);
-      }
-    });
+        for (int64_t r = 0; r < kTile; ++r) {
+          const ExprRow<4> twice = input_row(d[r]);
+          for (int64_t q = 0; q < kTile; ++q) store(lanes, parts, to(r * kTile + q, group, lane), twice[q]);
+        }
+      });
+    };
+    serial(body, "group", index_const(0), index_const(terms_ / width), group_of);
     return body;
   };
   branch(out, whole, transform(false), transform(true));

@@ -1,8 +1,9 @@
-// What Winograd's convolutions and the gradient of their weights are written with: tiles, the transforms of
-// one row, and the transform of the input, which both begin with.
+// What Winograd's convolutions and gradients of weights are written with: tiles, the transforms of one row,
+// and the transform of the input, which both begin with.
 #pragma once
 
 #include <array>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -18,7 +19,7 @@ class WinogradBuilder : protected NestBuilder {
  protected:
   static constexpr int64_t kTile = kWinogradTile, kOut = kWinogradOutputs, kPlanes = kWinogradPlanes;
   static constexpr int64_t kWindow = 3;
-  // Planes a multiple of 4 KB apart would share one set of L1.
+  // Elements that keep what is written together from lying a multiple of 4 KB apart, in one set of L1.
   static constexpr int64_t kApart = 2 * loop::kCacheLine / 4;
 
   WinogradBuilder(const Graph& body, const std::vector<OperandLayout>& inputs,
@@ -40,9 +41,12 @@ class WinogradBuilder : protected NestBuilder {
   ExprRow<kOut> seconds_of(Body& out, const Place& at, const Tensor& results);
   bool is_even(const Tensor& results) const;  // they always do
 
-  // parts[plane, row, channel] of the tile's window of x.
-  void transform_input(Body& out, const Tensor& x, const loop::Expr& row, const loop::Expr& tile,
-                       const std::string& parts);
+  // The tile's window of x, transformed, to `parts`: channels in groups of `width`, each number where
+  // `to` says.
+  using Destination =
+      std::function<loop::Expr(int64_t plane, const loop::Expr& group, const loop::Expr& lane)>;
+  void transform_input(Body& out, const Tensor& x, const loop::Expr& tile, int64_t width,
+                       const std::string& parts, const Destination& to);
 
   // B^T d, G g, A^T m and their adjoints, of one row or column.
   static ExprRow<4> input_row(const ExprRow<4>& d);
@@ -52,7 +56,6 @@ class WinogradBuilder : protected NestBuilder {
   static ExprRow<3> filter_row_back(const ExprRow<4>& u);
 
   int64_t terms_ = 0, columns_ = 0;  // channels of x and of the results
-  int64_t input_plane_ = 0;          // elements of a plane of parts
   int64_t tiles_across_ = 0, tiles_of_image_ = 0;
   loop::Expr tiles_;  // there are
 };

@@ -74,28 +74,44 @@ bool winograd_best(const WinogradShape& shape, bool weights_stay, const loop::Ta
   return blocks->cycles < (direct_cycles(shape, target) - filter) / std::max(target.threads, 1);
 }
 
-int64_t winograd_chunk(const WinogradShape& shape, const loop::Target& target) {
-  constexpr int64_t kMost = 512;
-  const int64_t tile_bytes = kPlanes * (shape.terms + shape.columns) * 4;
-  const int64_t most = std::clamp(target.l3_bytes / 4 / tile_bytes, int64_t{48}, kMost);
-  const int64_t tiles = shape.batch * shape.tiles_of_image();
-  return divided_up(tiles, divided_up(tiles, most));
+int64_t weight_gradient_chunk(const WinogradShape& shape, bool winograd) {
+  constexpr int64_t kMost = 256;  // a panel of them stays in L1
+  const int64_t of_image = winograd ? shape.tiles_of_image() : shape.height * shape.width;
+  const int64_t positions = shape.batch * of_image;
+  return divided_up(positions, divided_up(positions, kMost));
 }
 
-bool winograd_gradient_best(const WinogradShape& shape, const loop::Target& target) {
+WeightGradientMethod weight_gradient_method(const WinogradShape& shape, int64_t taps, bool winograd_applies,
+                                            const loop::Target& target) {
+  using enum WeightGradientMethod;
+  constexpr int64_t kMostSums = 16 << 20;  // of all planes
   const int64_t lanes = target.lanes(Dtype::kF32);
-  if (!is_measured(target) || shape.columns % winograd_panel(target) != 0 || shape.terms % lanes != 0)
-    return false;
-  constexpr double kWeight = 30;  // cycles for all of its sums, once
-  const int64_t tiles = shape.batch * shape.tiles_of_image(), weights = shape.terms * shape.columns;
-  const int64_t chunks = divided_up(tiles, winograd_chunk(shape, target));
-  const double vector = 2 * static_cast<double>(lanes), sums = static_cast<double>(kPlanes * weights);
-  const double products = static_cast<double>(tiles) * sums / vector;
-  const double transforms =
-      static_cast<double>(tiles * (shape.terms + shape.columns) / lanes) * (kTransform + kSpilled);
-  const double added = static_cast<double>(chunks) * sums * 8 / kStreamed;  // bytes read and written
-  return products + transforms + added + kWeight * static_cast<double>(weights) <
-         direct_cycles(shape, target);
+  if (!is_measured(target) || shape.terms % winograd_panel(target) != 0 || shape.columns % lanes != 0 ||
+      std::max(taps, kPlanes) * shape.terms * shape.columns > kMostSums)
+    return kLibrary;
+  // Of what the CPU can multiply the library reaches half, of windows with a stride a third. Zen 3, two
+  // threads, batch 16: 1 x 1, 256 by 1024 channels of 14 x 14 12 ms for 18, but 64 by 256 of 56 x 56 20 for
+  // 16, which is the cost of laying out; 3 x 3 with stride 2 28 for 65; Winograd's 16 to 25 for 47 to 66.
+  constexpr double kLibraryShare = 0.55, kLeastGain = 1.15;
+  constexpr double kFromMemory = 30, kCopied = 12, kWeight = 4;  // cycles a vector, a sum
+  const double vector = 2 * static_cast<double>(lanes);
+  const int64_t weights = shape.terms * shape.columns, positions = shape.batch * shape.height * shape.width;
+  const auto with_sums = [&](bool winograd, int64_t count, int64_t planes, double laid_out) {
+    const int64_t chunks = divided_up(count, weight_gradient_chunk(shape, winograd));
+    const double sums = static_cast<double>(planes * weights);
+    return static_cast<double>(count) * (sums / vector + laid_out / static_cast<double>(lanes)) +
+           static_cast<double>(chunks) * sums * 8 / kStreamed + kWeight * sums;
+  };
+  const auto channels = static_cast<double>(shape.terms + shape.columns);
+  const double by_taps =
+      with_sums(false, positions, taps,
+                kFromMemory * channels + kCopied * static_cast<double>((taps - 1) * shape.terms));
+  const double by_winograd =
+      with_sums(true, shape.batch * shape.tiles_of_image(), kPlanes, (kTransform + kSpilled) * channels);
+  const double library =
+      static_cast<double>(positions * taps * weights) / (kLibraryShare * vector) / kLeastGain;
+  if (winograd_applies && by_winograd < std::min(by_taps, library)) return kWinograd;
+  return by_taps < library ? kTaps : kLibrary;
 }
 
 int64_t winograd_panel(const loop::Target& target) { return loop::kTileVectors * target.lanes(Dtype::kF32); }

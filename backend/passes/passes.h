@@ -69,11 +69,11 @@ Graph gather_early(Graph graph);
 // the edges that need one; row-major operands for an lstm.
 Graph plan_layouts(Graph graph);
 
-// use_winograd: convolutions of 3 x 3 windows in f32, and their gradients, by Winograd's method where its
-// costs are lower.
+// choose_convolutions: convolutions in f32 and their gradients that kernels of ours compute in less time than
+// the library: windows of 3 x 3 by Winograd's method, and gradients of weights.
 //   %2 = conv(%x, %w) padding=[1,1] : f32[1,64,56,56]   =>
 //   %2 = winograd_filter(%w) : f32[16,4,64,16]; %3 = winograd(%x, %2) padding=[1,1] : f32[1,64,56,56]
-Graph use_winograd(Graph graph, const loop::Target& target);
+Graph choose_convolutions(Graph graph, const loop::Target& target);
 
 // split_variance: var, std and var_mean of short rows as a mean and the mean square of the distance to it; of
 // several short rows (of f32[32,64,28,28] along 0, 2 and 3) as such of each row, merged.

@@ -28,7 +28,7 @@ constexpr std::array<GraphPass, 13> kPipeline = {{
     {"widen_library", widen_library, true},
     {"gather_early", on_any<gather_early>, true},
     {"plan_layouts", on_any<plan_layouts>, true},
-    {"use_winograd", use_winograd, true},
+    {"choose_convolutions", choose_convolutions, true},
     {"split_variance", on_any<split_variance>, true},
     {"prove_indices", on_any<prove_indices>, true},
     {"form_groups", on_any<form_groups>, false},

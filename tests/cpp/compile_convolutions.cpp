@@ -149,50 +149,56 @@ TEST(Winograd, CompiledConvolutions) {
     }
 }
 
-// Of the weights, by tiles in several chunks and in one that is not full.
+// Of the weights: by tiles in several chunks and in one that is not full; by taps, of windows that Winograd's
+// method does not have.
 TEST(Winograd, GradientOfWeights) {
   if (current_isa() < Isa::kAvx2) GTEST_SKIP();
   CompileOptions options;
   options.target = loop::target_for(Isa::kAvx2);
-  for (const Case& c : {Case{4, 32, 48, 20, 20}, Case{3, 40, 32, 15, 17, 0}, Case{2, 32, 64, 9, 12, 2},
-                        Case{2, 64, 64, 56, 56}})
+  struct Window {
+    int64_t batch, terms, columns, height, width, rows = 3, row = 3, stride = 1, padding = 1;
+    int64_t down() const { return (height + 2 * padding - rows) / stride + 1; }
+    int64_t across() const { return (width + 2 * padding - row) / stride + 1; }
+  };
+  for (const Window& c : {Window{4, 32, 48, 20, 20}, Window{3, 32, 40, 15, 17, 3, 3, 1, 0},
+                          Window{2, 32, 64, 9, 12, 3, 3, 1, 2}, Window{2, 64, 64, 56, 56},
+                          Window{2, 64, 72, 19, 18, 3, 3, 2, 1}, Window{2, 48, 56, 15, 13, 1, 1, 1, 0},
+                          Window{3, 16, 8, 14, 14, 1, 1, 2, 0}, Window{2, 32, 40, 16, 15, 5, 3, 2, 2}})
     for (const bool symbolic : {false, true}) {
-      const std::string batch = symbolic ? "s0" : std::to_string(c.batch), p = std::to_string(c.padding);
+      const std::string batch = symbolic ? "s0" : std::to_string(c.batch);
+      const auto pair = [](int64_t n) { return "[" + std::to_string(n) + "," + std::to_string(n) + "]"; };
       const auto image = [&](int64_t channels, int64_t height, int64_t width) {
         return "f32[" + batch + "," + std::to_string(channels) + "," + std::to_string(height) + "," +
                std::to_string(width) + "]" + channels_last(channels, height, width);
       };
-      const std::string w = shape({c.columns, c.terms, 3, 3});
-      const std::string text =
-          "graph main(%g: " + image(c.columns, c.rows(), c.row()) +
-          ", %x: " + image(c.terms, c.height, c.width) + ", %w: " + w +
-          (symbolic ? ") symbols(s0=2) {" : ") {") +
-          "\n%0 = conv_backward(%g, %x, %w) which=\"weights\" stride=[1,1] dilation=[1,1] groups=1 "
-          "transposed=false output_padding=[0,0] padding=[" +
-          p + "," + p + "] : " + w + "\nreturn %0 }";
+      const bool winograd = c.rows * c.row == 9 && c.stride == 1;
+      const std::string text = "graph main(%g: " + image(c.columns, c.down(), c.across()) +
+                               ", %x: " + image(c.terms, c.height, c.width) +
+                               (symbolic ? ") symbols(s0=2) {" : ") {") +
+                               "\n%0 = weight_gradient(%g, %x) stride=" + pair(c.stride) +
+                               " padding=" + pair(c.padding) + " winograd=" + (winograd ? "true" : "false") +
+                               " : " + shape({c.columns, c.terms, c.rows, c.row}) + "\nreturn %0 }";
       const CompiledGraph compiled = compile(graph::parse(text), options);
-      EXPECT_EQ(compiled.report.library_steps, 0) << text;
       std::mt19937 random(7);
-      std::vector<Floats> in{random_numbers(c.batch * c.columns * c.rows() * c.row(), random),
-                             random_numbers(c.batch * c.terms * c.height * c.width, random),
-                             Floats(static_cast<size_t>(c.columns * c.terms * 9))};
-      Floats out(in[2].size());
+      std::vector<Floats> in{random_numbers(c.batch * c.columns * c.down() * c.across(), random),
+                             random_numbers(c.batch * c.terms * c.height * c.width, random)};
+      Floats out(static_cast<size_t>(c.columns * c.terms * c.rows * c.row));
       std::vector<void*> arguments, results{out.data()};
       for (Floats& x : in) arguments.push_back(x.data());
       compiled.executable->run(arguments, results, symbolic ? Longs{c.batch} : Longs{}, {});
       std::vector<double> expected(out.size());
       for (int64_t n = 0; n < c.batch; ++n)
-        for (int64_t i = 0; i < c.rows(); ++i)
-          for (int64_t j = 0; j < c.row(); ++j)
-            for (int64_t r = 0; r < 3; ++r)
-              for (int64_t q = 0; q < 3; ++q) {
-                const int64_t row = i + r - c.padding, column = j + q - c.padding;
+        for (int64_t i = 0; i < c.down(); ++i)
+          for (int64_t j = 0; j < c.across(); ++j)
+            for (int64_t r = 0; r < c.rows; ++r)
+              for (int64_t q = 0; q < c.row; ++q) {
+                const int64_t row = i * c.stride + r - c.padding, column = j * c.stride + q - c.padding;
                 if (row < 0 || row >= c.height || column < 0 || column >= c.width) continue;
-                const float* g = &in[0][((n * c.rows() + i) * c.row() + j) * c.columns];
+                const float* g = &in[0][((n * c.down() + i) * c.across() + j) * c.columns];
                 const float* x = &in[1][((n * c.height + row) * c.width + column) * c.terms];
                 for (int64_t k = 0; k < c.columns; ++k)
                   for (int64_t t = 0; t < c.terms; ++t)
-                    expected[((k * c.terms + t) * 3 + r) * 3 + q] += double{g[k]} * x[t];
+                    expected[((k * c.terms + t) * c.rows + r) * c.row + q] += double{g[k]} * x[t];
               }
       expect_error_below(expected, out, 1e-6, text);
     }
@@ -227,7 +233,7 @@ TEST(Winograd, Refused) {
     for (size_t at = 0; !from.empty() && (at = text.find(from, at)) != std::string::npos; at += to.size())
       text.replace(at, from.size(), to);
     const graph::Graph laid_out = graph::run_pass(graph::parse(text), "plan_layouts", options.target);
-    const graph::Graph g = graph::run_pass(laid_out, "use_winograd", options.target);
+    const graph::Graph g = graph::run_pass(laid_out, "choose_convolutions", options.target);
     return print(g).find("winograd") != std::string::npos;
   };
   const Case c{1, 64, 64, 28, 28};

@@ -1,0 +1,280 @@
+// The gradient of a convolution's weights: products of the gradient of its results and its input, which lie
+// thousands of elements apart from one position to the next. Chunks of positions are laid out so that both
+// stream, by all threads, which then share out the products.
+//
+//   for chunk { for parallel position { parts[plane, panel, position, ..] = x; grads[.., position, ..] = grad
+//   }
+//               for parallel plane, panel { for rows { for position reduce(tile) {..}; sums += tile } } }
+//   w = sums
+//
+// A plane is a tap of the window, whose grads are all the same. With windows of 3 x 3 and stride 1 there are
+// the sixteen planes of Winograd's method as well: with the transformed input V and gradient E of a tile of
+// 2 x 2 results, dU = sum over tiles of V^T E, and the window's gradient is G^T dU G (the adjoint of
+// winograd.h).
+#include "backend/lower/winograd_builder.h"
+#include "codegen/loop/simplify.h"
+
+namespace ipex::graph {
+
+using loop::as_const_int;
+using loop::Expr;
+using loop::index_const;
+using loop::make_apply;
+using loop::make_load;
+using loop::make_ramp;
+using loop::make_var;
+using loop::ScalarOp;
+using loop::simplify;
+using loop::Store;
+
+namespace {
+
+class WeightGradient : WinogradBuilder {
+ public:
+  WeightGradient(const Graph& body, const std::vector<OperandLayout>& inputs,
+                 const std::vector<OperandLayout>& outputs, const loop::Target& target)
+      : WinogradBuilder(body, inputs, outputs, target), grad_(inputs_[0]), x_(inputs_[1]), w_(outputs_[0]) {}
+
+  loop::Function run(const std::string& name) {
+    winograd_ = node_.attr<bool>("winograd");
+    const WinogradShape shape = set_shape(x_, grad_);
+    window_ = *as_const_int(w_.shape[3]);
+    planes_ = winograd_ ? kPlanes : *as_const_int(w_.shape[2]) * window_;
+    if (!winograd_) tiles_ = simplify(grad_.shape[0] * grad_.shape[2] * grad_.shape[3]);
+    chunk_ = weight_gradient_chunk(shape, winograd_);
+    panels_ = terms_ / panel();
+    part_stride_ = chunk_ * panel() + kApart;
+    grad_stride_ = chunk_ * lanes() + kApart;
+    full_tiles_ = columns_ / loop::tile_rows(target_);
+    const int64_t parts_of_rows = (target_.threads + planes_ * panels_ - 1) / (planes_ * panels_);
+    block_tiles_ = (full_tiles_ + parts_of_rows - 1) / std::max<int64_t>(parts_of_rows, 1);
+    row_blocks_ = block_tiles_ > 0 ? (full_tiles_ + block_tiles_ - 1) / block_tiles_ : 1;
+    const int64_t grad_planes = winograd_ ? kPlanes : 1;
+    const Expr size = index_const(chunk_), parts_of_products = index_const(planes_ * panels_ * row_blocks_);
+    Body body;
+    const std::string sums = alloc(body, "sums", index_const(planes_ * terms_ * columns_)),
+                      parts = alloc(body, "parts", index_const(planes_ * panels_ * part_stride_)),
+                      grads =
+                          alloc(body, "grads", index_const(grad_planes * columns_ / lanes() * grad_stride_));
+    const Expr cleared = index_const(panel() * columns_);
+    parallel(body, index_const(planes_ * panels_), cleared, [&](const Expr& part, Body& each) {
+      vectors(each, "cleared", cleared,
+              [&](const Expr& at, Body& lanes) { store(lanes, sums, part * cleared + at, number(0)); });
+    });
+    serial(body, "chunk", index_const(0), ceildiv(tiles_, size), [&](const Expr& chunk, Body& inner) {
+      const Expr first = let(inner, "first", chunk * size),
+                 count = let(inner, "count", least(size, tiles_ - first));
+      parallel(inner, count, index_const(planes_ * terms_ + grad_planes * columns_),
+               [&](const Expr& t, Body& each) {
+                 if (winograd_)
+                   lay_out_tile(each, t, first + t, parts, grads);
+                 else
+                   lay_out_position(each, t, first + t, parts, grads);
+               });
+      parallel(inner, parts_of_products, index_const(chunk_ * panel() * columns_ / row_blocks_),
+               [&](const Expr& part, Body& each) { multiply(each, part, count, parts, grads, sums); });
+    });
+    parallel(body, index_const(panels_ * columns_), index_const(planes_ * panel()),
+             [&](const Expr& part, Body& each) { finish(each, part, sums); });
+    return function(name, std::move(body));
+  }
+
+ private:
+  // parts[plane, panel, t, lane] and grads[plane, group, t, lane]
+  Expr part_at(const Expr& plane, const Expr& of_panel, const Expr& t, const Expr& lane) const {
+    return (plane * index_const(panels_) + of_panel) * index_const(part_stride_) + t * index_const(panel()) +
+           lane;
+  }
+  Expr grad_at(const Expr& plane, const Expr& group, const Expr& t, const Expr& lane) const {
+    return (plane * index_const(columns_ / lanes()) + group) * index_const(grad_stride_) +
+           t * index_const(lanes()) + lane;
+  }
+
+  // ---- Winograd's planes ----
+
+  void lay_out_tile(Body& out, const Expr& t, const Expr& tile, const std::string& parts,
+                    const std::string& grads) {
+    transform_input(out, x_, tile, panel(), parts, [&](int64_t plane, const Expr& group, const Expr& lane) {
+      return part_at(index_const(plane), group, t, lane);
+    });
+    const Place at = place_of(out, tile);
+    const ExprRow<kOut> exists = seconds_of(out, at, grad_);
+    const auto transform = [&](bool at_edge) {
+      Body body;
+      serial(body, "group", index_const(0), index_const(columns_ / lanes()),
+             [&](const Expr& group, Body& of_group) {
+               vectors(of_group, "lane", index_const(lanes()), [&](const Expr& lane, Body& inner) {
+                 const Expr column = group * index_const(lanes()) + lane;
+                 std::array<ExprRow<kOut>, kTile> e;
+                 for (int64_t q = 0; q < kOut; ++q) {
+                   ExprRow<kOut> y;
+                   for (int64_t r = 0; r < kOut; ++r) {
+                     Expr mask;
+                     if (at_edge && r > 0) mask = exists[0];
+                     if (at_edge && q > 0) mask = mask ? both(mask, exists[1]) : exists[1];
+                     const Expr from = position(grad_, {at.image, column, simplify(at.row + index_const(r)),
+                                                        simplify(at.column + index_const(q))});
+                     y[r] = let(inner, "y", make_load(grad_.buffer, grad_.dtype, from, mask));
+                   }
+                   const ExprRow<kTile> once = output_row_back(y);
+                   for (int64_t r = 0; r < kTile; ++r) e[r][q] = let(inner, "e", once[r]);
+                 }
+                 for (int64_t r = 0; r < kTile; ++r) {
+                   const ExprRow<kTile> twice = output_row_back(e[r]);
+                   for (int64_t q = 0; q < kTile; ++q)
+                     store(inner, grads, grad_at(index_const(r * kTile + q), group, t, lane), twice[q]);
+                 }
+               });
+             });
+      return body;
+    };
+    if (!is_even(grad_)) return branch(out, both(exists[0], exists[1]), transform(false), transform(true));
+    for (loop::Stmt& stmt : transform(false)) out.push_back(std::move(stmt));
+  }
+
+  // ---- one plane a tap ----
+
+  void lay_out_position(Body& out, const Expr& t, const Expr& at, const std::string& parts,
+                        const std::string& grads) {
+    const auto& stride = node_.attr<std::vector<int64_t>>("stride");
+    const auto& padding = node_.attr<std::vector<int64_t>>("padding");
+    const Expr columns = grad_.shape[3],
+               of_image = index_const(*as_const_int(columns) * *as_const_int(grad_.shape[2]));
+    const Expr which = let(out, "number", at), in_image = let(out, "in_image", floormod(which, of_image));
+    const Expr image = let(out, "image", floordiv(which, of_image)),
+               row = let(out, "row", floordiv(in_image, columns)),
+               column = let(out, "column", floormod(in_image, columns));
+    serial(out, "group", index_const(0), index_const(columns_ / lanes()), [&](const Expr& group, Body& body) {
+      vectors(body, "lane", index_const(lanes()), [&](const Expr& lane, Body& inner) {
+        const Expr from = position(grad_, {image, group * index_const(lanes()) + lane, row, column});
+        store(inner, grads, grad_at(index_const(0), group, t, lane),
+              make_load(grad_.buffer, grad_.dtype, from));
+      });
+    });
+    serial(out, "plane", index_const(0), index_const(planes_), [&](const Expr& plane, Body& body) {
+      const Expr y = let(body, "y",
+                         row * index_const(stride[0]) + floordiv(plane, index_const(window_)) -
+                             index_const(padding[0])),
+                 x = let(body, "x",
+                         column * index_const(stride[1]) + floormod(plane, index_const(window_)) -
+                             index_const(padding[1]));
+      const auto copy = [&](bool inside) {
+        Body copied;
+        serial(copied, "panel", index_const(0), index_const(panels_), [&](const Expr& p, Body& of_panel) {
+          vectors(of_panel, "lane", index_const(panel()), [&](const Expr& lane, Body& inner) {
+            const Expr from = position(x_, {image, p * index_const(panel()) + lane, y, x});
+            store(inner, parts, part_at(plane, p, t, lane),
+                  inside ? make_load(x_.buffer, x_.dtype, from) : number(0));
+          });
+        });
+        return copied;
+      };
+      if (planes_ == 1 && padding[0] == 0 && padding[1] == 0) {
+        for (loop::Stmt& stmt : copy(true)) body.push_back(std::move(stmt));
+        return;
+      }
+      const auto within = [&](const Expr& at, const Dim& extent) {
+        return both(make_apply(ScalarOp::ge_, {at, index_const(0)}), make_apply(ScalarOp::lt_, {at, extent}));
+      };
+      branch(body, both(within(y, x_.shape[2]), within(x, x_.shape[3])), copy(true), copy(false));
+    });
+  }
+
+  // ---- products ----
+
+  // sums[plane, panel, column, lane] += grads[plane, column, t] * parts[plane, panel, t, lane]
+  void multiply(Body& out, const Expr& part, const Expr& count, const std::string& parts,
+                const std::string& grads, const std::string& sums) {
+    const Expr blocks = index_const(row_blocks_);
+    const Expr block = let(out, "row_block", floormod(part, blocks)),
+               number = let(out, "plane_panel", floordiv(part, blocks));
+    const Expr plane = let(out, "plane", floordiv(number, index_const(panels_))), none = index_const(0);
+    const Expr by = let(out, "by", number * index_const(part_stride_)),
+               to = let(out, "to", number * index_const(columns_ * panel()));
+    const int64_t rows = loop::tile_rows(target_);
+    const auto tile = [&](Body& body, const Expr& first, int64_t tile_rows) {
+      loop::ProductTile product{.term = {.var = names_.fresh("t")}};
+      product.term.begin = none;
+      product.term.end = count;
+      const Expr t = make_var(product.term.var);
+      const int width = static_cast<int>(lanes());
+      const auto vector_at = [&](const Expr& at, int64_t v) {
+        return make_ramp(simplify(at + index_const(v * width)), index_const(1), width);
+      };
+      for (int64_t r = 0; r < tile_rows; ++r) {
+        const Expr row = simplify(first + index_const(r)), in_group = index_const(lanes());
+        const Expr from =
+            grad_at(winograd_ ? plane : none, floordiv(row, in_group), none, floormod(row, in_group));
+        product.a.push_back(load(grads, let(body, "a_row", from) + t * in_group));
+      }
+      for (int64_t v = 0; v < loop::kTileVectors; ++v)
+        product.b.push_back(make_load(parts, dtype_, vector_at(by + t * index_const(panel()), v)));
+      const std::vector<Expr> results = loop::multiply(product, names_, body);
+      for (size_t i = 0; i < results.size(); ++i) {
+        const auto r = static_cast<int64_t>(i) / loop::kTileVectors,
+                   v = static_cast<int64_t>(i) % loop::kTileVectors;
+        const Expr at = vector_at(to + (first + index_const(r)) * index_const(panel()), v);
+        body.push_back(
+            Store{sums, at, apply(ScalarOp::add_, make_load(sums, dtype_, at), results[i]), nullptr});
+      }
+    };
+    const Expr begin = let(out, "first_tile", block * index_const(block_tiles_)),
+               end = let(out, "end_tile", least(begin + index_const(block_tiles_), index_const(full_tiles_)));
+    serial(out, "rows", begin, end, [&](const Expr& at, Body& body) {
+      tile(body, let(body, "first_row", at * index_const(rows)), rows);
+    });
+    if (columns_ % rows == 0) return;
+    Body rest;
+    tile(rest, index_const(full_tiles_ * rows), columns_ % rows);
+    branch(out, make_apply(ScalarOp::eq_, {block, index_const(row_blocks_ - 1)}), std::move(rest), {});
+  }
+
+  // The windows of one column and a panel of terms.
+  void finish(Body& out, const Expr& part, const std::string& sums) {
+    const Expr p = let(out, "panel", floordiv(part, index_const(columns_))),
+               column = let(out, "column", floormod(part, index_const(columns_)));
+    vectors(out, "lane", index_const(panel()), [&](const Expr& lane, Body& inner) {
+      const auto sum = [&](int64_t plane) {
+        const Expr number = index_const(plane * panels_) + p;
+        return load(sums, (number * index_const(columns_) + column) * index_const(panel()) + lane);
+      };
+      const auto put = [&](int64_t r, int64_t q, const Expr& value) {
+        const Expr term = p * index_const(panel()) + lane;
+        store(inner, w_.buffer, position(w_, {column, term, index_const(r), index_const(q)}), value);
+      };
+      if (!winograd_) {
+        for (int64_t plane = 0; plane < planes_; ++plane) put(plane / window_, plane % window_, sum(plane));
+        return;
+      }
+      std::array<ExprRow<kTile>, kWindow> once;
+      for (int64_t q = 0; q < kTile; ++q) {
+        ExprRow<kTile> u;
+        for (int64_t r = 0; r < kTile; ++r) u[r] = let(inner, "u", sum(r * kTile + q));
+        const ExprRow<kWindow> g = filter_row_back(u);
+        for (int64_t r = 0; r < kWindow; ++r) once[r][q] = let(inner, "g", g[r]);
+      }
+      for (int64_t r = 0; r < kWindow; ++r) {
+        const ExprRow<kWindow> g = filter_row_back(once[r]);
+        for (int64_t q = 0; q < kWindow; ++q) put(r, q, g[q]);
+      }
+    });
+  }
+
+  const Tensor &grad_, &x_, &w_;
+  bool winograd_ = false;
+  int64_t planes_ = 0, window_ = 0;                            // window: taps of a row
+  int64_t chunk_ = 0;                                          // positions: tiles, or single ones
+  int64_t panels_ = 0;                                         // of terms
+  int64_t part_stride_ = 0, grad_stride_ = 0;                  // elements from one panel or group to the next
+  int64_t full_tiles_ = 0, block_tiles_ = 0, row_blocks_ = 1;  // of columns
+};
+
+}  // namespace
+
+loop::Function lower_weight_gradient(const Graph& body, const std::vector<OperandLayout>& inputs,
+                                     const std::vector<OperandLayout>& outputs, const std::string& name,
+                                     const loop::Target& target) {
+  return WeightGradient(body, inputs, outputs, target).run(name);
+}
+
+}  // namespace ipex::graph

@@ -1,0 +1,162 @@
+// Convolutions in f32 that kernels of ours compute in less time than the library: windows of 3 x 3 by
+// Winograd's method, and gradients of weights. The gradient of a convolution's data is the convolution of the
+// result's gradient by the window turned around. The transform of weights that are parameters is computed
+// once.
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "backend/lower/winograd.h"
+#include "backend/passes/passes.h"
+#include "backend/views.h"
+#include "codegen/loop/simplify.h"
+
+namespace ipex::graph {
+namespace {
+
+using loop::as_const_int;
+using Ints = std::vector<int64_t>;
+
+class ConvolutionChooser {
+ public:
+  ConvolutionChooser(Graph graph, const loop::Target& target) : old_(std::move(graph)), target_(target) {}
+
+  Graph run() {
+    find_parameters();
+    std::map<int32_t, Kernel> kernels;
+    for (int32_t n = 0; n < std::ssize(old_.nodes); ++n)
+      if (const auto kernel = kernel_for(old_.nodes[n])) kernels[n] = *kernel;
+    if (kernels.empty()) return std::move(old_);
+    new_ = old_.without_nodes();
+    for (int32_t n = 0; n < std::ssize(old_.nodes); ++n) {
+      Node node = old_.nodes[n];
+      for (Value& v : node.operands) v = mapped_.at(v);
+      if (const auto it = kernels.find(n); it != kernels.end()) node = by_kernel(std::move(node), it->second);
+      const auto results = static_cast<int32_t>(node.types.size());
+      const Value value = new_.add(std::move(node));
+      for (int32_t r = 0; r < results; ++r) mapped_[{n, r}] = {value.node, r};
+    }
+    new_.end_like(old_, [&](Value v) { return mapped_.at(v); });
+    return std::move(new_);
+  }
+
+ private:
+  enum class Kernel : uint8_t { kWinograd, kWinogradOfData, kWeightsByTaps, kWeightsByWinograd };
+
+  // What depends on parameters and buffers only is computed once.
+  void find_parameters() {
+    parameters_.resize(old_.nodes.size());
+    for (size_t n = 0; n < parameters_.size(); ++n) {
+      const Node& node = old_.nodes[n];
+      parameters_[n] = node.op == Op::kInput ? node.attr_or<bool>("static", false) : node.op != Op::kExtern;
+      for (Value v : node.operands) parameters_[n] = parameters_[n] && parameters_[v.node];
+    }
+  }
+
+  std::optional<Kernel> kernel_for(const Node& node) const {
+    if (node.op != Op::kConv && node.op != Op::kConvBackward) return std::nullopt;
+    if (node.attr_or<int64_t>("groups", 1) != 1 || node.attr_or<bool>("transposed", false) ||
+        node.attr<Ints>("dilation") != Ints{1, 1})
+      return std::nullopt;
+    const bool forwards = node.op == Op::kConv;
+    const bool weights = !forwards && node.attr<std::string>("which") == "weights";
+    const Value w = node.operands[forwards ? 1 : 2];
+    const auto known = [](const Dim& dim) { return as_const_int(dim).value_or(0); };
+    for (const Type* type : {&old_.type(node.operands[0]), &old_.type(w), &node.types[0]}) {
+      if (type->dtype != Dtype::kF32 || type->shape.size() != 4) return std::nullopt;
+      for (size_t d = 1; d < 4; ++d)  // a batch need not be known
+        if (known(type->shape[d]) == 0) return std::nullopt;
+    }
+    const Shape &window = old_.type(w).shape, &first = old_.type(node.operands[0]).shape;
+    const bool winograd_applies = known(window[2]) == 3 && known(window[3]) == 3 &&
+                                  node.attr<Ints>("stride") == Ints{1, 1} &&
+                                  (forwards || weights || std::ranges::max(node.attr<Ints>("padding")) <= 2);
+    const auto shape_of = [&](const Shape& x, const Shape& y) {
+      return WinogradShape{known(x[1]), known(y[1]), known(y[2]), known(y[3]),
+                           std::max<int64_t>(hint(y[0], old_), 1)};
+    };
+    if (weights) {
+      const Shape& x = old_.type(node.operands[1]).shape;
+      if (known(x[2]) == 0 || known(x[3]) == 0 || !lies_channels_last(0, node) ||
+          !lies_channels_last(1, node))
+        return std::nullopt;
+      const int64_t taps = known(window[2]) * known(window[3]);
+      switch (weight_gradient_method(shape_of(x, first), taps, winograd_applies, target_)) {
+        case WeightGradientMethod::kLibrary:
+          return std::nullopt;
+        case WeightGradientMethod::kTaps:
+          return Kernel::kWeightsByTaps;
+        case WeightGradientMethod::kWinograd:
+          return Kernel::kWeightsByWinograd;
+      }
+    }
+    const bool lies = lies_channels_last(0, node) && !node.layouts.empty() && !node.layouts[0].empty() &&
+                      as_const_int(node.layouts[0][1]) == 1;
+    if (!winograd_applies || !lies ||
+        !winograd_best(shape_of(first, node.types[0].shape), parameters_[w.node], target_))
+      return std::nullopt;
+    return forwards ? Kernel::kWinograd : Kernel::kWinogradOfData;
+  }
+
+  // As plan_layouts leaves operands; an image of few channels it leaves alone.
+  bool lies_channels_last(int operand, const Node& node) const {
+    return as_const_int(resolve_view(old_, node.operands[operand]).strides[1]) == 1;
+  }
+
+  // `conv` has its operands in new_.
+  Node by_kernel(Node conv, Kernel kernel) {
+    Node node = std::move(conv);
+    const Attrs old = std::exchange(node.attrs, {});
+    node.attrs["padding"] = old.at("padding");
+    if (kernel == Kernel::kWeightsByTaps || kernel == Kernel::kWeightsByWinograd) {
+      node.op = Op::kWeightGradient;
+      node.operands.resize(2);
+      node.attrs["stride"] = old.at("stride");
+      node.attrs["winograd"] = kernel == Kernel::kWeightsByWinograd;
+      return node;
+    }
+    node.op = Op::kWinograd;
+    const bool of_data = kernel == Kernel::kWinogradOfData;
+    const Value w = node.operands[of_data ? 2 : 1];
+    node.attrs["bias"] = false;
+    node.attrs["post"] = std::vector<std::string>{};
+    for (const char* name : {"bias", "post"})
+      if (const auto it = old.find(name); it != old.end()) node.attrs[name] = it->second;
+    if (of_data) {
+      node.operands.resize(2);
+      for (int64_t& p : std::get<Ints>(node.attrs["padding"])) p = 2 - p;  // the window turned around
+    }
+    node.operands[1] = transformed(w, of_data, node.source);
+    return node;
+  }
+
+  Value transformed(Value w, bool gradient, const std::string& source) {
+    const auto [known, is_new] = transformed_.try_emplace({w, gradient});
+    if (!is_new) return known->second;
+    const Shape& shape = new_.type(w).shape;
+    const auto channels = [&](bool first) { return *as_const_int(shape[first ? 0 : 1]); };
+    Node node;
+    node.op = Op::kWinogradFilter;
+    node.operands = {w};
+    node.types = {
+        {Dtype::kF32, winograd_filter_shape({channels(gradient), channels(!gradient), 0, 0, 0}, target_)}};
+    node.attrs["gradient"] = gradient;
+    node.source = source;
+    return known->second = new_.add(std::move(node));
+  }
+
+  Graph old_, new_;
+  const loop::Target& target_;
+  std::vector<bool> parameters_;  // by old node
+  std::map<Value, Value> mapped_;
+  std::map<std::pair<Value, bool>, Value> transformed_;
+};
+
+}  // namespace
+
+Graph choose_convolutions(Graph graph, const loop::Target& target) {
+  return ConvolutionChooser(std::move(graph), target).run();
+}
+
+}  // namespace ipex::graph
