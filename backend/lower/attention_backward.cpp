@@ -160,8 +160,10 @@ class AttentionBackward : AttentionBuilder {
             const Matrix& v, const Matrix& k_columns) {
     const Queries q = queries_of(out, blocks_, query_block, q_.shape[2]);
     Expr keys = all_keys;
-    if (causal_)
-      keys = let(out, "key_end", make_apply(ScalarOp::min_, {all_keys, q.first + q.rows - first_key}));
+    if (causal_) {  // none, where keys begin behind the last query, in its block
+      const Expr seen = make_apply(ScalarOp::max_, {q.first + q.rows - first_key, index_const(0)});
+      keys = let(out, "key_end", make_apply(ScalarOp::min_, {all_keys, seen}));
+    }
     pack_queries(out, q_, q, blocks_, packed_q_);
     pack_queries(out, grad_, q, blocks_, packed_grad_);
     const auto rows_as_terms = [&](const Tensor& x, const std::string& copy) {

@@ -290,9 +290,10 @@ double from_bits(int64_t bits, Dtype dtype) {
 // Truncates; NaN and values out of range give the smallest integer, as the conversion instructions do. Types
 // narrower than 32 bits wrap from there.
 int64_t float_to_int(double value, Dtype dtype) {
-  if (dtype == Dtype::kI64)
-    return value >= -0x1p63 && value < 0x1p63 ? static_cast<int64_t>(value)
-                                              : std::numeric_limits<int64_t>::min();
+  const bool fits_wide = value >= -0x1p63 && value < 0x1p63;
+  const int64_t wide_value = fits_wide ? static_cast<int64_t>(value) : std::numeric_limits<int64_t>::min();
+  if (dtype == Dtype::kI64) return wide_value;
+  if (dtype == Dtype::kU8) return wrap(dtype, static_cast<uint64_t>(wide_value));
   double whole = std::trunc(value);
   bool fits = whole >= -0x1p31 && whole < 0x1p31;
   int32_t wide = fits ? static_cast<int32_t>(whole) : std::numeric_limits<int32_t>::min();

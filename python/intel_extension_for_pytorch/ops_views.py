@@ -59,25 +59,27 @@ def _expand(im: Importer, node: Any, x: Ref, size: Any, implicit: bool = False) 
 def _slice(im: Importer, node: Any, x: Ref, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Ref:
     dim %= len(x.shape)
     length = im.shape_of(node)[dim]
-    return im.slice_dim(x, dim, _start(im, start, x.shape[dim]), length, step)
+    return im.slice_dim(x, dim, _start(im, node, start, dim), length, step)
 
 
-def _start(im: Importer, start: Any, size: Dim) -> Dim:
-    """A slice's start in [0, size]: negative counts from the end."""
+def _start(im: Importer, node: Any, start: Any, dim: int) -> Dim:
+    """Where a slice of the node's first operand begins, in [0, size]: negative counts from the end."""
     if start is None:
         return 0
-    dim = im.symbols.dim(start)
-    if isinstance(dim, int) and dim < 0:
-        dim = add(size, dim)
-    if isinstance(dim, int) and isinstance(size, int):
-        return min(max(dim, 0), size)
-    return dim
+    size = traced_shape(node.args[0])[dim]
+    if compat.is_known(start < 0):
+        start = start + size
+        if not compat.is_known(start >= 0):
+            start = torch.sym_max(start, 0)
+    elif not compat.is_known(start >= 0):
+        raise Unsupported("a slice whose start only a run knows to count from the beginning or the end")
+    return im.symbols.dim(start if compat.is_known(start <= size) else torch.sym_min(start, size))
 
 
 @rule("select.int", "select_copy.int")
 def _select(im: Importer, node: Any, x: Ref, dim: int, index: Any) -> Ref:
     dim %= len(x.shape)
-    picked = im.slice_dim(x, dim, _start(im, index, x.shape[dim]), 1)
+    picked = im.slice_dim(x, dim, _start(im, node, index, dim), 1)
     return im.reshape(picked, x.shape[:dim] + x.shape[dim + 1 :])
 
 
@@ -253,7 +255,7 @@ def _slice_scatter(
     dim %= len(x.shape)
     into, given = (n.meta["val"] for n in node.args[:2])
     im.same_sizes(torch.ops.aten.slice.Tensor(into, dim, start, end, step).shape, given.shape)
-    first = _start(im, start, x.shape[dim])
+    first = _start(im, node, start, dim)
     src = im.cast(src, x.dtype)
     length = src.shape[dim]
     src = im.expand(src, x.shape[:dim] + (length,) + x.shape[dim + 1 :])
@@ -269,7 +271,7 @@ def _select_scatter(im: Importer, node: Any, x: Ref, src: Ref, dim: int, index: 
     dim %= len(x.shape)
     into, given = (traced_shape(n) for n in node.args[:2])
     im.same_sizes([*into[:dim], *into[dim + 1 :]], given)
-    first = _start(im, index, x.shape[dim])
+    first = _start(im, node, index, dim)
     src = im.reshape(im.cast(src, x.dtype), x.shape[:dim] + (1,) + x.shape[dim + 1 :])
     return _replace(im, x, src, dim, first, 1)
 

@@ -81,6 +81,11 @@ PROGRAMS = {
     "einsum": lambda x: torch.einsum("ij,kj->ik", x, x),
     "cumsum": lambda x: x.cumsum(1),
     "broadcast": lambda x: x[:, None, :] + x[:, :, None],
+    "the last rows": lambda x: x[-5:] * 2,
+    "rows before the last": lambda x: x[-4:-1] * 2,
+    "rows that a size counts from the end": lambda x: x[-x.shape[1] :] + 1,
+    "the last rows replaced": lambda x: torch.slice_scatter(x, x[-5:] * 2, 0, -5),
+    "rows replaced that there may not be": lambda x: torch.slice_scatter(x, x[3:] * 2, 0, 3),
     "causal mask": lambda x: torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).triu(1).float() @ x.t(),
 }
 ROW_PROGRAMS = {

@@ -153,6 +153,12 @@ DIVISIONS = {
 }
 
 
+def test_large_doubles_as_bytes(compiled, target, strict):
+    """The low bits of an i64, on every CPU: c10/util/TypeCast.h."""
+    x = torch.tensor([4294967301.0, 2147483653.0, -4294967293.0, -3.0, 300.5] * 5, dtype=torch.float64)
+    assert torch.equal(compiled(lambda x: x.to(torch.uint8))(x), x.to(torch.uint8))
+
+
 @pytest.mark.parametrize("dtype", (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64))
 @pytest.mark.parametrize("name", DIVISIONS)
 def test_integer_division(name, dtype, compiled, target, strict):
