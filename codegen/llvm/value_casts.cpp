@@ -46,8 +46,8 @@ llvm::Value* ValueBuilder::cast(llvm::Value* x, Type from, Dtype to) {
 }
 
 // The instruction (vcvttps2dq and its family) gives the smallest integer for NaN and out of range; freeze
-// keeps LLVM from reading more into it than that. ATen's u8 are the low bits of an i64, of which only f64 from
-// 2^31 on has any.
+// keeps LLVM from reading more into it than that. ATen's u8 are the low bits of an i64, of which only f64
+// from 2^31 on has any.
 llvm::Value* ValueBuilder::float_to_int(llvm::Value* x, Type from, Dtype to) {
   const bool is_wide = to == Dtype::kI64 || (to == Dtype::kU8 && from.dtype == Dtype::kF64);
   const Dtype wide = is_wide ? Dtype::kI64 : Dtype::kI32;
