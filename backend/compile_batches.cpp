@@ -20,13 +20,15 @@ void Compiler::emit_batch(int32_t n) {
     return g_.nodes[m].op == Op::kGroup && g_.nodes[m].attr_or<int64_t>("batch", -1) == number;
   };
   if (!emitted_batches_.insert(number).second) return;
-  std::vector<int32_t> members;
-  for (int32_t m = n; m < static_cast<int32_t>(g_.nodes.size()) && is_member(m); ++m) {
-    if (!needed_[m] || is_empty(m)) continue;
-    is_run_of_elements(m) ? members.push_back(m) : emit_kernel(m, *g_.nodes[m].body);
-  }
-  if (members.empty()) return;
-  const Graph body = *flat_body(*g_.nodes[n].body);
+  std::vector<int32_t> members, others;  // others: kernels of their own behind the step
+  for (int32_t m = n; m < static_cast<int32_t>(g_.nodes.size()) && is_member(m); ++m)
+    if (needed_[m] && !is_empty(m)) (is_run_of_elements(m) ? members : others).push_back(m);
+  if (!members.empty()) emit_batch_step(members, others);
+  for (int32_t m : others) emit_kernel(m, *g_.nodes[m].body);
+}
+
+void Compiler::emit_batch_step(const std::vector<int32_t>& members, const std::vector<int32_t>& others) {
+  const Graph body = *flat_body(*g_.nodes[members[0]].body);
   auto layouts = [&](size_t count, auto type_of) {
     std::vector<OperandLayout> result;
     for (size_t k = 0; k < count; ++k) {
@@ -43,7 +45,7 @@ void Compiler::emit_batch(int32_t n) {
   for (const loop::Buffer& buffer : f.buffers)
     strides.push_back(loop::as_const_int(buffer.extent) ? 0 : itemsize(buffer.dtype));
   auto step = std::make_unique<BatchStep>(f.name, std::move(strides));
-  add_entries(*step, members, f);
+  add_entries(*step, members, others, f);
   step->info.detail = "over " + std::to_string(members.size()) + " tensors";
   ++report_.kernel_steps;
   f = loop::apply_schedule(f, loop::choose_schedule(f, options_.target, /*parallel=*/false));
@@ -66,13 +68,15 @@ bool Compiler::is_run_of_elements(int32_t n) const {
          std::all_of(results.begin(), results.end(), fits);
 }
 
-void Compiler::add_entries(BatchStep& step, const std::vector<int32_t>& members, const loop::Function& f) {
-  std::map<int, int> readers;  // of each buffer: members run at the same time
-  for (int32_t m : members) {
-    std::set<int> read;
-    for (Value v : g_.nodes[m].operands) read.insert(buffer_of(resolve_view(g_, v).root));
-    for (int buffer : read) ++readers[buffer];
-  }
+void Compiler::add_entries(BatchStep& step, const std::vector<int32_t>& members,
+                           const std::vector<int32_t>& others, const loop::Function& f) {
+  std::map<int, int> readers;  // of each buffer: members run at the same time, others later
+  for (const std::vector<int32_t>* nodes : {&members, &others})
+    for (int32_t m : *nodes) {
+      std::set<int> read;
+      for (Value v : g_.nodes[m].operands) read.insert(buffer_of(resolve_view(g_, v).root));
+      for (int buffer : read) ++readers[buffer];
+    }
   for (int32_t m : members) {
     const Node& node = g_.nodes[m];
     BatchStep::Entry entry;

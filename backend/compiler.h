@@ -87,9 +87,11 @@ class Compiler {
   // Emitted with the first member that is; those whose memory is no plain run of elements have kernels of
   // their own.
   void emit_batch(int32_t n);
+  void emit_batch_step(const std::vector<int32_t>& members, const std::vector<int32_t>& others);
   // May the group run over its memory as one dim: operands and results dense, in one order of dims?
   bool is_run_of_elements(int32_t n) const;
-  void add_entries(BatchStep& step, const std::vector<int32_t>& members, const loop::Function& f);
+  void add_entries(BatchStep& step, const std::vector<int32_t>& members, const std::vector<int32_t>& others,
+                   const loop::Function& f);
 
   // ---- compile_products.cpp ----
 

@@ -6,6 +6,7 @@ A graph that cannot be compiled runs eagerly with a warning; IPEX_STRICT=1 makes
 from __future__ import annotations
 
 import contextlib
+import copy
 import logging
 import threading
 import time
@@ -73,6 +74,8 @@ def _compile(
     module: fx.GraphModule, example_inputs: Sequence[Any], *, kind: str, options: Options
 ) -> CompiledCode | EagerCode:
     """One AOTAutograd graph to a boxed callable: it takes a list of arguments and empties it."""
+    if kind == "forward":
+        compat.donate_nothing()
     try:
         with _compile_lock:
             return _compile_native(module, example_inputs, kind, options)
@@ -91,7 +94,11 @@ def _compile_native(
     static = frozenset(compat.static_input_positions()) if kind == "inference" and options.hoist else frozenset()
     user_outputs = compat.user_output_count(0) if kind == "forward" else None
     random_state.expand(module)
+    if kind != "backward":
+        _refuse_moved_inputs(module)
     if segments.needs_cut(module):
+        if kind != "backward":
+            _refuse_views_at_symbolic_places(module)
         compile_one = partial(_compile_segment, kind=kind, options=options)
         run, ops = segments.compile_segments(module, static, compile_one, user_outputs)
         for op, why in ops:
@@ -104,7 +111,6 @@ def _compile_native(
     views = None
     if kind != "backward":
         views = compat.views_of_changed_inputs()
-        _refuse_moved_inputs(module)
     direct = kind == "inference" and compat.calls_need_no_wrapper()
     code, strides = _import_and_compile(
         module, example_inputs, kind, options, static, user_outputs, views, direct=direct
@@ -123,6 +129,20 @@ def _refuse_moved_inputs(module: fx.GraphModule) -> None:
         value = outputs[position].meta.get("val")
         if isinstance(value, torch.Tensor) and value.storage_offset() != 0:
             raise GraphFallback("an input is written to and made a view that begins elsewhere in its memory")
+
+
+def _refuse_views_at_symbolic_places(module: fx.GraphModule) -> None:
+    """AOTAutograd makes views of changed inputs again by the geometry of what the graph returns, where sizes are
+    symbols; the results of a segment begin their memory."""
+    outputs = module.graph.output_node().args[0]
+    for position in compat.views_of_changed_inputs():
+        value = outputs[position].meta.get("val")
+        if not isinstance(value, torch.Tensor) or (type(offset := value.storage_offset()) is int and offset == 0):
+            continue
+        if any(not isinstance(s, int) for s in (*value.shape, *value.stride(), offset)):
+            raise GraphFallback(
+                "a view of an input that is written to begins where sizes tell, and a part runs in ATen"
+            )
 
 
 def _compile_segment(
@@ -216,7 +236,7 @@ def _run_eagerly(module: fx.GraphModule, kind: str, why: str, cause: Exception, 
         # AOTAutograd counts the mutation itself.
         mutated = [values[i] for i in positions]
         with compat.without_version_bump(mutated) if mutated else contextlib.nullcontext():
-            return interpreter.boxed_run(values)
+            return copy.copy(interpreter).boxed_run(values)  # it keeps what it computes: one a call
 
     return EagerCode(run, why)
 

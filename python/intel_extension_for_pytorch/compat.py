@@ -140,6 +140,14 @@ def forward_metadata() -> Any:
     return context.fw_metadata if context is not None else None
 
 
+def donate_nothing() -> None:
+    """Says of the forward graph being compiled that its backward reuses no saved tensor: where nobody has said so, a
+    backward that retains its graph is refused."""
+    metadata = forward_metadata()
+    if metadata is not None:
+        metadata.bw_donated_idxs = []
+
+
 def static_input_positions() -> list[int]:
     """Positions among the forward graph's inputs of parameters and buffers."""
     metadata = forward_metadata()

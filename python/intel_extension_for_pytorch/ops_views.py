@@ -118,6 +118,7 @@ def _diagonal(im: Importer, node: Any, x: Ref, offset: int = 0, dim1: int = 0, d
 def _as_strided(im: Importer, node: Any, x: Ref, size: Any, stride: Any, storage_offset: Any = None) -> Ref:
     """Over a dense operand of any dim order: a permuted reshape where strides spell one, else a gather."""
     source = node.args[0].meta["val"]
+    _require_inside(source, size, stride, storage_offset)
     shape, strides, offset = im.shape_of(node), im.symbols.dims(stride), _offset_in(im, source, storage_offset)
     flat = im.reshape(im.permute(x, _memory_order(source)), (numel(x.shape),))
     if all(isinstance(d, int) for d in (*shape, *strides, *x.shape, offset)):
@@ -138,6 +139,7 @@ def _as_strided_scatter(
 ) -> Ref:
     """x with `values` at the places that as_strided would read."""
     source = node.args[0].meta["val"]
+    _require_inside(source, size, stride, storage_offset)
     order = _memory_order(source)
     in_memory = im.permute(x, order)
     flat = im.reshape(in_memory, (numel(x.shape),))
@@ -152,6 +154,15 @@ def _memory_order(source: torch.Tensor) -> list[int]:
     if order is None:
         raise Unsupported(f"memory with gaps or overlaps: strides {source.stride()} of {source.shape}")
     return order
+
+
+def _require_inside(source: torch.Tensor, size: Any, stride: Any, storage_offset: Any) -> None:
+    """Unsupported where the elements may lie in the storage, but not among the source's."""
+    begin = 0 if storage_offset is None else storage_offset - source.storage_offset()
+    last = begin + sum((n - 1) * s for n, s in zip(size, stride, strict=True))
+    inside = compat.is_known(begin >= 0) and compat.is_known(last < source.numel())
+    if not inside and not any(compat.is_known(n == 0) for n in size):
+        raise Unsupported("elements of the storage that its operand does not have")
 
 
 def _offset_in(im: Importer, source: torch.Tensor, storage_offset: Any) -> Dim:

@@ -78,6 +78,8 @@ class Step:
     run: Callable | None = None
     arguments: list = field(default_factory=list)  # of `run`: nodes, or symbols
     results: list[fx.Node] = field(default_factory=list)
+    written: list[int] = field(default_factory=list)  # of the arguments
+    made: list[int] = field(default_factory=list)  # of the arguments, those that ATen made: they may be views
     dead: list[fx.Node] = field(default_factory=list)  # read for the last time here
 
     def add(self, node: fx.Node, why: str) -> None:
@@ -154,6 +156,10 @@ def compile_segments(
                         define(node, node.target(*fx.map_arg(node.args, read), **fx.map_arg(node.kwargs, read)))
             else:
                 given = [as_traced(a) if isinstance(a, fx.Node) else symbols[a] for a in step.arguments]
+                # A compiled graph takes its arguments for memory of their own.
+                for i in step.made if step.written else ():
+                    if any(_shares_memory(given[i], given[k]) for k in step.written):
+                        given[i] = given[i].clone()
                 for node, value in zip(step.results, step.run(given), strict=True):
                     values[node] = value
             for node in step.dead:
@@ -165,6 +171,10 @@ def compile_segments(
 
     reasons = [pair for s in steps if s.in_aten for pair in zip(s.nodes, s.why, strict=True)]
     return run, [(str(node.target), why) for node, why in reasons if why]
+
+
+def _shares_memory(a: torch.Tensor, b: torch.Tensor) -> bool:
+    return compat.memory_identity(a) == compat.memory_identity(b)
 
 
 def _known_strides(node: fx.Node) -> tuple[int, ...] | None:
@@ -258,8 +268,12 @@ def _compile_step(
                 continue
             if read in static:
                 positions.add(len(examples))
+            if isinstance(read.meta["val"], torch.Tensor) and read.op != "placeholder":
+                step.made.append(len(examples))
             step.arguments.append(read)
             examples.append(read.meta["val"])
+    targets = {n.args[0] for n in step.nodes if n.target is torch.ops.aten.copy_.default}
+    step.written = [i for i, argument in enumerate(step.arguments) if argument in targets]
     for node in step.nodes:
         copies[node] = graph.node_copy(node, lambda n: copies[n])
     graph.output(tuple(copies[n] for n in step.results))

@@ -276,3 +276,63 @@ def test_result_given_as_out(compiled):
 
     x = torch.randn(3, 4)
     assert_close_to_eager(compiled(function)(x), function(x))
+
+
+# ---- what runs in part in ATen, or one group after another ----
+
+
+def view_by_aten(x):
+    s = torch.view_as_real(torch.view_as_complex(x)).sin()
+    x.mul_(2)
+    return s + 1
+
+
+def rows_by_data(x):
+    past = x[: (x[0] > -9).sum().item()].sin()
+    x.mul_(2)
+    return past + 1
+
+
+def half_beside_aten(x):
+    spectrum = torch.fft.fft(x.flatten()).abs()
+    x.mul_(2)
+    return x[x.shape[0] // 2 :], spectrum
+
+
+@pytest.mark.parametrize("dynamic", (False, True))
+@pytest.mark.parametrize("function", (view_by_aten, rows_by_data, half_beside_aten), ids=lambda f: f.__name__)
+def test_changed_input_of_a_cut_graph(function, dynamic, compiled):
+    """Part of the graph runs in ATen, and makes views of an input that the rest overwrites."""
+    with torch._dynamo.config.patch(capture_scalar_outputs=True):
+        run = compiled(function, dynamic=dynamic)
+        ours = torch.randn(6, 2)
+        eager = ours.clone()
+        assert_close_to_eager(run(ours), function(eager))
+        assert_close_to_eager(ours, eager)
+
+
+def test_updates_of_which_one_reads_what_the_other_writes(compiled, strict):
+    """Of one batch, but the second is transposed: it may not come before the first has read x."""
+
+    def function(p, x, w, y, z):
+        p.copy_(x + 2 * w)
+        x.copy_(y + 2 * z)
+
+    ours = [*(torch.randn(4, 6) for _ in range(4)), torch.randn(6, 4).t()]
+    eager = [t.clone() for t in ours]
+    compiled(function)(*ours)
+    function(*eager)
+    assert_close_to_eager(ours, eager)
+
+
+BEYOND = {
+    "before the operand": lambda x: x[2:5].as_strided((2,), (1,), 0) * 2,
+    "more than the operand": lambda x: x[0:3].as_strided((4,), (1,), 0) * 2,
+    "replaced before the operand": lambda x: torch.as_strided_scatter(x[2:5], torch.ones(2), (2,), (1,), 0) * 2,
+}
+
+
+@pytest.mark.parametrize("name", BEYOND)
+def test_elements_of_the_storage_beyond_the_operand(name, compiled):
+    x = torch.randn(8)
+    assert_close_to_eager(compiled(BEYOND[name])(x), BEYOND[name](x))

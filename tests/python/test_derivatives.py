@@ -265,6 +265,18 @@ def test_gradient_penalty(compiled):
     assert_close_to_eager(compiled(function)(x), function(x), scale=10.0)
 
 
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_a_graph_is_retained_after_one_that_was_not(dynamic, compiled):
+    run = compiled(lambda x: x.exp() * x * x.shape[0], dynamic=dynamic)
+    x = torch.linspace(-1, 1, 5, requires_grad=True)
+    run(x).sum().backward()
+    once = x.grad.clone()
+    y = run(x)
+    y.sum().backward(retain_graph=True)
+    y.sum().backward()
+    assert_close_to_eager(x.grad, 3 * once)
+
+
 @pytest.mark.parametrize("retain", [False, True])
 def test_backward_twice(retain, compiled):
     def step(run):

@@ -226,6 +226,14 @@ def test_one_model_in_threads(compiled):
     in_threads(workers)
 
 
+def test_an_eager_graph_in_threads(compiled):
+    """A graph that runs op by op keeps no values from one call to another that is under way."""
+    function = lambda x: x[0:3].as_strided((4,), (1,), 0).sin().cumsum(0) * 2  # noqa: E731
+    run, x = compiled(function), torch.randn(8)
+    run(x)
+    in_threads([functools.partial(call_many, run, (x * i,), function(x * i), times=200) for i in range(1, 5)])
+
+
 def test_one_model_in_threads_with_repacking(compiled):
     """Calls in flight while another thread replaces the weights see the old or the new ones, never a mixture."""
     layer = torch.nn.Linear(96, 96, bias=False)
