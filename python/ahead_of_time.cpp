@@ -6,6 +6,8 @@
 #include <pybind11/stl.h>
 
 #include "backend/ahead_of_time.h"
+#include "backend/plan_memory.h"
+#include "codegen/loop/text.h"
 #include "kernels/extern_call.h"
 #include "kernels/step_table.h"
 #include "python/graph_builder.h"
@@ -28,6 +30,7 @@ struct Names {
   std::vector<std::tuple<std::string, std::string, bool>> inputs;  // of the graph: as in Interface::Input
   std::vector<std::string> results;
   std::vector<std::tuple<std::string, int64_t, int64_t>> sizes;  // by symbol: name, range
+  std::vector<std::pair<std::string, std::string>> conditions;   // for people, and as a dim: not below 0
 };
 
 Interface make_interface(const graph::Graph& graph, const Signature& signature, const Names& names) {
@@ -102,8 +105,9 @@ class Compilation {
   Compilation(const GraphBuilder& builder, const py::list& arguments, const py::list& symbols,
               const py::list& outputs, Names names, const std::vector<std::string>& isas) {
     const graph::Graph& graph = builder.graph();
-    const Interface interface =
-        make_interface(graph, make_signature({arguments, symbols, outputs}, graph), names);
+    Interface interface = make_interface(graph, make_signature({arguments, symbols, outputs}, graph), names);
+    for (const auto& [text, dim] : names.conditions)
+      interface.conditions.push_back({text, graph::to_size_expr(loop::parse_expr(dim), graph.symbols)});
     py::gil_scoped_release unlocked;
     compiled_ = compile_ahead_of_time(graph, interface, parse_isas(isas), extern_factory(graph));
   }
@@ -342,9 +346,11 @@ void bind_ahead_of_time(py::module_& m) {
           [](const GraphBuilder& builder, const py::list& arguments, const py::list& symbols,
              const py::list& outputs, std::vector<std::tuple<std::string, std::string, bool>> inputs,
              std::vector<std::string> results, std::vector<std::tuple<std::string, int64_t, int64_t>> sizes,
+             std::vector<std::pair<std::string, std::string>> conditions,
              const std::vector<std::string>& isas) {
-            return Compilation(builder, arguments, symbols, outputs,
-                               {std::move(inputs), std::move(results), std::move(sizes)}, isas);
+            return Compilation(
+                builder, arguments, symbols, outputs,
+                {std::move(inputs), std::move(results), std::move(sizes), std::move(conditions)}, isas);
           }))
       .def("extern_ops", &Compilation::extern_ops)
       .def("steps", &Compilation::steps)

@@ -124,6 +124,13 @@ std::vector<int64_t> LoadedModel::bind(std::span<const TensorView> arguments) co
                         std::to_string(sizes[d]) + " (sizes " + text(arguments[i].sizes) + ", expected " +
                         text(sizes) + ")");
   }
+  for (const Interface::Condition& condition : interface().conditions)
+    if (condition.nonnegative.eval(symbols.data()) < 0) {
+      std::string given;
+      for (size_t i = 0; i < arguments.size(); ++i)
+        given += (given.empty() ? "" : ", ") + argument_name(i) + " " + text(arguments[i].sizes);
+      throw UserError("the model is compiled for sizes with " + condition.text + ", called with " + given);
+    }
   return symbols;
 }
 

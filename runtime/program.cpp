@@ -29,6 +29,11 @@ void fields(auto& io, Interface::Symbol& s) {
   io("high", s.high);
 }
 
+void fields(auto& io, Interface::Condition& c) {
+  io("text", c.text);
+  io("nonnegative", c.nonnegative);
+}
+
 void fields(auto& io, OutputSpec& o) {
   io("spec", o.spec);
   io("alias", o.alias_input);
@@ -153,6 +158,8 @@ class Reader {
     Executable::Parts& parts = program_.parts;
     if (io.word() == "symbol") {
       fields(io, program_.interface.symbols.emplace_back());
+    } else if (io.word() == "condition") {
+      fields(io, program_.interface.conditions.emplace_back());
     } else if (io.word() == "buffer") {
       BufferLine line;
       fields(io, line);
@@ -378,6 +385,7 @@ std::string print_program(const Interface& interface, const Executable::Parts& p
   add("ipex.program",
       Header{.symbols = parts.symbol_count, .buffers = static_cast<int64_t>(parts.buffers.size())});
   for (const Interface::Symbol& symbol : interface.symbols) add("symbol", symbol);
+  for (const Interface::Condition& condition : interface.conditions) add("condition", condition);
   std::vector<BufferLine> buffers;
   for (size_t b = 0; b < parts.buffers.size(); ++b) {
     BufferLine& line = buffers.emplace_back(BufferLine{parts.buffers[b].kind, parts.buffers[b].index,

@@ -44,6 +44,11 @@ struct Interface {
     int64_t divisor = 1, offset = 0;  // the size is divisor * the symbol + offset
     int64_t low = 0, high = std::numeric_limits<int64_t>::max();
   };
+  // What the program relies on beside the ranges of its symbols: refused where the number is below 0.
+  struct Condition {
+    std::string text;  // for people
+    SizeExpr nonnegative = 0;
+  };
   struct Input {
     std::string name;
     std::string member;  // of the artifact, for a weight; empty: given by the caller
@@ -67,6 +72,7 @@ struct Interface {
   };
   std::vector<std::string> symbol_names() const;
   std::vector<Symbol> symbols;
+  std::vector<Condition> conditions;
   std::vector<Input> inputs;  // of the executable
   std::vector<Result> results;
 };

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import re
 import time
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -22,6 +23,7 @@ from . import _C, compat, segments
 from .decompose import ahead_of_time_decompositions
 from .errors import GraphFallback, Unsupported, UserError
 from .importer import import_graph, node_source
+from .sizes import print_expression
 
 ISAS = ("avx2", "avx512", "avx512_bf16")
 _NO_LIMIT = 2**63 - 1
@@ -99,6 +101,7 @@ class Compilation:
             self._arguments.inputs,
             _result_names(program),
             _sizes(program, imported.graph.symbols(), size_names or {}),
+            _conditions(program, imported.graph.symbols(), size_names or {}),
             self.isas,
         )
         self.seconds["compile"] = time.perf_counter() - start
@@ -357,6 +360,28 @@ def _sizes(
         name = names.get(whole, whole) + symbol.removeprefix(whole)
         sizes.append((name, -(-low // int(k)), high // int(k)))
     return sizes
+
+
+def _conditions(
+    program: torch.export.ExportedProgram, symbols: Sequence[str], names: dict[str, str]
+) -> list[tuple[str, str]]:
+    """What tracing found several sizes to have to do with each other: in words, and as a number that is not below 0."""
+    parts = {}
+    for symbol in symbols:
+        whole, _, k = symbol.rpartition("_")
+        parts[whole or symbol] = (symbol, int(k) if whole else 1)
+    conditions = []
+    for text, nonnegative in compat.relations_of_sizes(program):
+        if all(str(s) in parts for s in nonnegative.free_symbols):
+            named = {
+                s: k * compat.positive_symbol(part) for s in nonnegative.free_symbols for part, k in [parts[str(s)]]
+            }
+            conditions.append((_renamed(text, names), print_expression(nonnegative.xreplace(named))))
+    return conditions
+
+
+def _renamed(text: str, names: dict[str, str]) -> str:
+    return re.sub(r"\b[su]\d+\b", lambda symbol: names.get(symbol[0], symbol[0]), text)
 
 
 def _limits(limits: Any) -> tuple[int, int]:

@@ -458,6 +458,28 @@ def symbols_in(value: Any) -> dict[Any, torch.SymInt]:
     return found
 
 
+def relations_of_sizes(program: torch.export.ExportedProgram) -> list[tuple[str, Any]]:
+    """Guards of an exported program about several sizes at once, which neither it nor its ranges check: each as text,
+    and as an integer expression that is not below 0."""
+    import sympy
+
+    sizes = [s for n in program.graph.nodes if n.op == "placeholder" for s in getattr(n.meta.get("val"), "shape", ())]
+    environments = [s.node.shape_env for s in sizes if isinstance(s, torch.SymInt)]
+    found: dict[tuple[str, Any], None] = {}  # each once
+    for guard in environments[0].guards if environments else ():
+        expr = guard.expr
+        if len(expr.free_symbols) < 2:
+            continue
+        if isinstance(expr, (sympy.Le, sympy.Lt)):
+            found[str(expr), expr.rhs - expr.lhs - int(isinstance(expr, sympy.Lt))] = None
+        elif isinstance(expr, (sympy.Ge, sympy.Gt)):
+            found[str(expr), expr.lhs - expr.rhs - int(isinstance(expr, sympy.Gt))] = None
+        elif isinstance(expr, sympy.Eq):
+            for difference in (expr.lhs - expr.rhs, expr.rhs - expr.lhs):
+                found[f"{expr.lhs} == {expr.rhs}", difference] = None
+    return list(found)
+
+
 def is_known(condition: bool | torch.SymBool) -> bool:
     """Whether it holds for every size, asked without a guard: False where nobody knows yet."""
     from torch.fx.experimental.symbolic_shapes import statically_known_true

@@ -118,6 +118,23 @@ def test_open_sizes_are_checked(tmp_path):
     torch.testing.assert_close(loaded(x), model(x), atol=1e-5, rtol=1e-5)
 
 
+def test_sizes_that_have_to_do_with_each_other(tmp_path):
+    """What tracing found to hold between sizes that are open: neither ranges nor equal sizes say it."""
+
+    class FirstRows(nn.Module):
+        def forward(self, x, y):
+            return x[: y.shape[0]] + y
+
+    rows, few = Dim("rows", min=4, max=100), Dim("few", min=2, max=50)
+    program = export(FirstRows(), torch.randn(9, 3), torch.randn(4, 3), dynamic=({0: rows}, {0: few}))
+    loaded = compile_and_load(tmp_path, program)
+    for n, m in ((9, 4), (9, 9), (100, 2)):
+        x, y = torch.randn(n, 3), torch.randn(m, 3)
+        assert torch.equal(loaded(x, y), x[:m] + y)
+    with pytest.raises(UserError, match=r"sizes with s\d+ <= s\d+, called with x \[4, 3\], y \[5, 3\]"):
+        loaded(torch.randn(4, 3), torch.randn(5, 3))
+
+
 def test_sizes_that_are_multiples_of_others(tmp_path):
     class Pairs(nn.Module):
         def forward(self, x, y):
