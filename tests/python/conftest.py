@@ -32,7 +32,11 @@ torch._dynamo.config.cache_size_limit = 64
 def some(values, every=2):
     """Parameters of which every second (third, ...) is tested in CI and all at night."""
     marks = ((), (pytest.mark.nightly,))
-    return [pytest.param(value, marks=marks[position % every != 0]) for position, value in enumerate(values)]
+    marked = [(value, marks[position % every != 0]) for position, value in enumerate(values)]
+    return [
+        pytest.param(*value, id=value[0], marks=mark) if isinstance(value, tuple) else pytest.param(value, marks=mark)
+        for value, mark in marked
+    ]
 
 
 def pytest_configure(config):

@@ -6,9 +6,18 @@ import torch
 import torch.nn.functional as F
 from comparison import assert_close_to_eager, assert_error_within
 
-# Of each width one by day.
-DTYPES = [torch.float32, torch.bfloat16, torch.int64, torch.uint8]
-DTYPES += [pytest.param(dtype, marks=pytest.mark.nightly) for dtype in (torch.float64, torch.bool)]
+# Of each width one by day, with dynamic sizes one of all.
+DTYPES = [torch.float32, torch.bfloat16, torch.int64, torch.uint8, torch.float64, torch.bool]
+KINDS = [
+    pytest.param(
+        dtype,
+        dynamic,
+        id=f"{dtype}-{'dynamic' if dynamic else 'static'}",
+        marks=pytest.mark.nightly if dtype in DTYPES[4:] or (dynamic and dtype != torch.float32) else (),
+    )
+    for dtype in DTYPES
+    for dynamic in (False, True)
+]
 SIZES = [(3, 5), (7, 8), (8, 31), (9, 64), (5, 100), (33, 67)]  # rows, columns
 
 
@@ -57,8 +66,7 @@ MOVES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize(("dtype", "dynamic"), KINDS)
 @pytest.mark.parametrize("name", MOVES)
 def test_moved(name, dtype, dynamic):
     for rows, columns in SIZES[:2] + SIZES[4:] if dynamic else SIZES:

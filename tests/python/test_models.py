@@ -42,12 +42,12 @@ EAGER_IS_FAR = {"mobilenet_v2"}
 VARIATIONS = {"roberta", "electra", "deit", "mistral", "qwen2", "phi", "beit", "mpnet"}
 HEAVY = {"gpt_neox", "gemma", "clip", "segformer", "whisper", "mobilenet_v2", "distilbert", "opt"}
 NIGHTLY = {
-    "inference_fp32": set(),
-    "inference_bf16": VARIATIONS | {"distilbert", "opt", "mobilenet_v2", "segformer"},
+    "inference_fp32": VARIATIONS,
+    "inference_bf16": VARIATIONS | {"distilbert", "opt", "mobilenet_v2", "segformer", "bart", "whisper", "wav2vec2"},
     "inference_autocast": VARIATIONS | HEAVY | {"bart", "albert", "swin", "t5"},
-    "training_fp32": VARIATIONS | {"gpt_neox", "mobilenet_v2", "segformer", "bart", "whisper", "distilbert", "opt"},
+    "training_fp32": VARIATIONS | HEAVY | {"bart", "swin", "wav2vec2"},
     "training_bf16": VARIATIONS | HEAVY | {"t5", "bart", "swin", "wav2vec2"},
-    "dynamic": set(FAMILIES) - {"llama"},
+    "dynamic": (set(FAMILIES) - {"llama"}) | {"unet", "mlp_mixer", "cnn_channels_last"},
 }
 
 
