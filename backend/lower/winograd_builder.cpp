@@ -88,7 +88,7 @@ bool WinogradBuilder::is_even(const Tensor& results) const {
   return *as_const_int(results.shape[2]) % kOut == 0 && *as_const_int(results.shape[3]) % kOut == 0;
 }
 
-// Beyond the edges lie zeros, which are not read.
+// A window across an edge is first copied, with the zeros that lie beyond.
 void WinogradBuilder::transform_input(Body& out, const Tensor& x, const Expr& tile, int64_t width,
                                       const std::string& parts, const Destination& to) {
   const auto& padding = node_.attr<std::vector<int64_t>>("padding");
@@ -99,39 +99,55 @@ void WinogradBuilder::transform_input(Body& out, const Tensor& x, const Expr& ti
     return both(make_apply(ScalarOp::ge_, {first, index_const(0)}),
                 make_apply(ScalarOp::le_, {simplify(first + index_const(count)), size}));
   };
-  const Expr whole = let(out, "whole", both(inside(top, kTile, x.shape[2]), inside(left, kTile, x.shape[3])));
-  const auto transform = [&](bool at_edge) {
-    Body body;
-    ExprRow<4> rows, columns;
-    for (int64_t i = 0; at_edge && i < kTile; ++i) {
-      rows[i] = let(body, "row_inside", inside(simplify(top + index_const(i)), 1, x.shape[2]));
-      columns[i] = let(body, "column_inside", inside(simplify(left + index_const(i)), 1, x.shape[3]));
-    }
-    const auto group_of = [&](const Expr& group, Body& of_group) {
-      vectors(of_group, "lane", index_const(width), [&](const Expr& lane, Body& lanes) {
-        const Expr channel = group * index_const(width) + lane;
-        std::array<ExprRow<4>, kTile> d;
-        for (int64_t q = 0; q < kTile; ++q) {
-          ExprRow<4> column;
-          for (int64_t r = 0; r < kTile; ++r) {
-            const Expr from = position(
-                x, {at.image, channel, simplify(top + index_const(r)), simplify(left + index_const(q))});
-            const Expr mask = at_edge ? both(rows[r], columns[q]) : nullptr;
-            column[r] = let(lanes, "x", make_load(x.buffer, x.dtype, from, mask));
-          }
-          const ExprRow<4> once = input_row(column);
-          for (int64_t r = 0; r < kTile; ++r) d[r][q] = let(lanes, "d", once[r]);
-        }
-        for (int64_t r = 0; r < kTile; ++r) {
-          const ExprRow<4> twice = input_row(d[r]);
-          for (int64_t q = 0; q < kTile; ++q) store(lanes, parts, to(r * kTile + q, group, lane), twice[q]);
-        }
-      });
-    };
-    serial(body, "group", index_const(0), index_const(terms_ / width), group_of);
-    return body;
+  const auto given = [&](const Expr& r, const Expr& q, const Expr& channel) {
+    const Expr from = position(x, {at.image, channel, simplify(top + r), simplify(left + q)});
+    return make_load(x.buffer, x.dtype, from);
   };
-  branch(out, whole, transform(false), transform(true));
+  const Expr channels = index_const(terms_), side = index_const(kTile);
+  const auto transform = [&](Body& body,
+                             const std::function<Expr(int64_t, int64_t, const Expr&)>& number_at) {
+    serial(body, "group", index_const(0), index_const(terms_ / width),
+           [&](const Expr& group, Body& of_group) {
+             vectors(of_group, "lane", index_const(width), [&](const Expr& lane, Body& lanes) {
+               const Expr channel = group * index_const(width) + lane;
+               std::array<ExprRow<4>, kTile> d;
+               for (int64_t q = 0; q < kTile; ++q) {
+                 ExprRow<4> column;
+                 for (int64_t r = 0; r < kTile; ++r) column[r] = let(lanes, "x", number_at(r, q, channel));
+                 const ExprRow<4> once = input_row(column);
+                 for (int64_t r = 0; r < kTile; ++r) d[r][q] = let(lanes, "d", once[r]);
+               }
+               for (int64_t r = 0; r < kTile; ++r) {
+                 const ExprRow<4> twice = input_row(d[r]);
+                 for (int64_t q = 0; q < kTile; ++q)
+                   store(lanes, parts, to(r * kTile + q, group, lane), twice[q]);
+               }
+             });
+           });
+  };
+  Body within, across;
+  transform(within, [&](int64_t r, int64_t q, const Expr& channel) {
+    return given(index_const(r), index_const(q), channel);
+  });
+  const std::string window = alloc(across, "window", index_const(kPlanes * terms_));
+  serial(across, "place", index_const(0), index_const(kPlanes), [&](const Expr& place, Body& body) {
+    const Expr r = let(body, "window_row", floordiv(place, side)),
+               q = let(body, "window_column", floormod(place, side));
+    const auto copy = [&](bool is_inside) {
+      Body copied;
+      vectors(copied, "channel", channels, [&](const Expr& channel, Body& lanes) {
+        store(lanes, window, place * channels + channel, is_inside ? given(r, q, channel) : number(0));
+      });
+      return copied;
+    };
+    branch(body, both(inside(top + r, 1, x.shape[2]), inside(left + q, 1, x.shape[3])), copy(true),
+           copy(false));
+  });
+  transform(across, [&](int64_t r, int64_t q, const Expr& channel) {
+    return load(window, index_const(r * kTile + q) * channels + channel);
+  });
+  const Expr whole = both(inside(top, kTile, x.shape[2]), inside(left, kTile, x.shape[3]));
+  branch(out, let(out, "whole", whole), std::move(within), std::move(across));
 }
 
 }  // namespace ipex::graph
