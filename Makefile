@@ -106,6 +106,7 @@ figures: build
 	$(BIN)/python benchmarks/bench_compile.py --tables build/figures
 	$(BIN)/python benchmarks/bench_compile.py --mode train --layers 1,4,8,16 --tables build/figures
 	$(BIN)/python benchmarks/bench_optimizers.py --tables build/figures
+	$(BIN)/python benchmarks/bench_convolutions.py --tables build/figures
 	$(BIN)/python benchmarks/tables.py build/figures README.md benchmarks/RESULTS.md
 
 lint: $(VENV)/.ready

@@ -66,7 +66,9 @@ class Winograd : WinogradBuilder {
     const Tensor& y = outputs_[0];
     const WinogradShape shape = set_shape(inputs_[0], y);
     panel_ = *as_const_int(inputs_[1].shape[3]);
-    const WinogradBlocks blocks = *winograd_blocks(shape, panel_, target_);
+    const auto found = winograd_blocks(shape, panel_, target_);
+    IPEX_CHECK(found, "winograd: x has channels that fill vectors, the result such that fill panels");
+    const WinogradBlocks& blocks = *found;
     const int64_t tile_rows = loop::tile_rows(target_);
     block_columns_ = columns_ / blocks.column_blocks;
     block_rows_ = (blocks.tiles + tile_rows - 1) / tile_rows * tile_rows;

@@ -2,8 +2,9 @@
 // are found by 16 products of transformed numbers, where their windows hold 36.
 //
 // Winograd, Arithmetic complexity of computations, 1980; Lavin and Gray, Fast algorithms for convolutional
-// neural networks, CVPR 2016. With tiles this small the transforms add and halve only, and the error is that
-// of the sum over windows.
+// neural networks, CVPR 2016. With tiles this small the transforms add and halve only, and the error is less
+// than that of the library's sum over windows. An infinity in a window gives NaN, where the sum gives an
+// infinity of either sign: two infinite terms are subtracted. No other window has it.
 #pragma once
 
 #include <optional>
