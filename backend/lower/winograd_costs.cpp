@@ -69,7 +69,7 @@ std::optional<WinogradBlocks> winograd_blocks(const WinogradShape& shape, int64_
 bool winograd_best(const WinogradShape& shape, bool weights_stay, const loop::Target& target) {
   const auto blocks = winograd_blocks(shape, winograd_panel(target), target);
   if (!is_measured(target) || !blocks) return false;
-  constexpr double kFilter = 8;  // cycles a weight
+  constexpr double kFilter = 40;  // cycles a weight: 26 MB to memory for 512 by 512 channels
   const double filter = weights_stay ? 0 : kFilter * static_cast<double>(shape.terms * shape.columns);
   return blocks->cycles < (direct_cycles(shape, target) - filter) / std::max(target.threads, 1);
 }
