@@ -45,13 +45,13 @@ std::string text_of(const Case& c, bool symbolic) {
   if (c.gradient) {
     const std::string p = std::to_string(2 - c.padding);
     return "graph main(%g: " + x + x_layout + ", %x: " + y + y_layout +
-           ", %w: " + shape({c.terms, c.columns, 3, 3}) + end +
+           ", %w: " + shape({c.terms, c.columns, 3, 3}) + " static" + end +
            "%0 = conv_backward(%g, %x, %w) which=\"data\"" + window + "padding=[" + p + "," + p + "] : " + y +
            "\nreturn %0" + y_layout + " }";
   }
   const std::string p = std::to_string(c.padding);
   std::string operands = "%x, %w",
-              inputs = "%x: " + x + x_layout + ", %w: " + shape({c.columns, c.terms, 3, 3});
+              inputs = "%x: " + x + x_layout + ", %w: " + shape({c.columns, c.terms, 3, 3}) + " static";
   if (c.bias) operands += ", %b", inputs += ", %b: " + shape({c.columns});
   if (c.residual) operands += ", %r", inputs += ", %r: " + y + y_layout;
   return "graph main(" + inputs + end + "%0 = conv(" + operands + ")" + window + "padding=[" + p + "," + p +
