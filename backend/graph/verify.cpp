@@ -12,6 +12,10 @@
 namespace ipex::graph {
 namespace {
 
+constexpr Op kStepsOfTheirOwn[] = {Op::kMatMul,   Op::kConv,           Op::kConvBackward,
+                                   Op::kWinograd, Op::kWinogradFilter, Op::kWeightGradient,
+                                   Op::kLstm,     Op::kAttention,      Op::kAttentionBackward,
+                                   Op::kExtern,   Op::kGroup};
 constexpr std::string_view kCombines[] = {"set", "add", "mul", "min", "max"};
 
 class NodeVerifier {
@@ -183,41 +187,31 @@ class NodeVerifier {
               "a result dim is the operand's with low and high");
   }
 
-  // Extents that a window of `kernel` has over `in`.
-  // Windows without dilation, of f32, from x with `terms` channels to y with `columns`.
-  void window(const Shape& x, const Dim& terms, const Dim& columns, const Shape& y,
-              const std::vector<int64_t>& stride, const Shape& size) const {
-    for (size_t i = 0; i < node_.operands.size(); ++i) require(operand(i).dtype == Dtype::kF32, "is of f32");
-    require(x.size() == 4 && y.size() == 4, "has batch, channels and two spatial dims");
-    const auto& padding = node_.attr<std::vector<int64_t>>("padding");
-    require(padding.size() == 2 && padding[0] >= 0 && padding[1] >= 0, "has a padding a spatial dim");
-    require(may_equal(x[0], y[0]), "keeps the batch");
-    require(may_equal(x[1], terms) && may_equal(y[1], columns), "channels are those of the weights");
-    for (size_t d : {0, 1}) {
-      const Dim last = x[d + 2] + loop::index_const(2 * padding[d]) - size[d];
-      const Dim extent = loop::floordiv(last, loop::index_const(stride[d])) + loop::index_const(1);
-      require(loop::as_const_int(x[d + 2]) && may_equal(extent, y[d + 2]),
-              "spatial dims follow from the window");
-    }
-  }
-
+  // Nodes that kernels of ours compute say no more than they use, and are 2-d, of f32 and of known sizes.
   void convolution(const Shape& x, const Shape& w, const Shape& y) const {
     const size_t n = x.size();
     require(n >= 3 && n <= 5 && w.size() == n && y.size() == n, "is 1-d to 3-d, with batch and channels");
-    std::vector<int64_t> attrs[4];
+    using Ints = std::vector<int64_t>;
+    Ints attrs[4];
     static constexpr std::string_view kAttrs[] = {"stride", "padding", "dilation", "output_padding"};
+    const bool ours = node_.op == Op::kWinograd || node_.op == Op::kWeightGradient;
     for (size_t i = 0; i < 4; ++i) {
-      attrs[i] = node_.attr<std::vector<int64_t>>(kAttrs[i]);
+      const bool implied = ours && !node_.has_attr(kAttrs[i]);
+      attrs[i] = implied ? Ints(n - 2, i % 2 == 0 ? 1 : 0) : node_.attr<Ints>(kAttrs[i]);
       require(attrs[i].size() == n - 2, "has stride, padding, dilation and output_padding a spatial dim");
     }
     const auto& [stride, padding, dilation, output_padding] = attrs;
-    const Dim groups = loop::index_const(node_.attr<int64_t>("groups"));
-    const bool transposed = node_.attr<bool>("transposed");
+    const Dim groups = loop::index_const(ours ? 1 : node_.attr<int64_t>("groups"));
+    const bool transposed = !ours && node_.attr<bool>("transposed");
+    for (size_t i = 0; ours && i < node_.operands.size(); ++i)
+      require(operand(i).dtype == Dtype::kF32, "is of f32");
+    require(!ours || (n == 4 && std::min(padding[0], padding[1]) >= 0), "is 2-d, without cropping");
     require(may_equal(x[0], y[0]), "keeps the batch");
     require(may_equal(x[1], transposed ? w[0] : w[1] * groups), "channels of x are those of w");
     require(may_equal(y[1], transposed ? w[1] * groups : w[0]), "channels of the result are those of w");
     for (size_t d = 0; d < n - 2; ++d) {
       require(stride[d] > 0 && dilation[d] > 0, "stride and dilation are positive");
+      require(!ours || loop::as_const_int(x[d + 2]), "has known spatial dims");
       auto k = [](int64_t value) { return loop::index_const(value); };
       const Dim reach = (w[d + 2] - k(1)) * k(dilation[d]);
       const Dim extent =
@@ -503,11 +497,7 @@ class NodeVerifier {
           require(equal(node_.body->type(node_.body->outputs[i].value), node_.types[i]),
                   "result types match");
         for (const Node& inner : node_.body->nodes)
-          require(inner.op != Op::kMatMul && inner.op != Op::kConv && inner.op != Op::kConvBackward &&
-                      inner.op != Op::kWinograd && inner.op != Op::kWinogradFilter &&
-                      inner.op != Op::kWeightGradient && inner.op != Op::kLstm &&
-                      inner.op != Op::kAttention && inner.op != Op::kAttentionBackward &&
-                      inner.op != Op::kExtern && inner.op != Op::kGroup,
+          require(std::ranges::find(kStepsOfTheirOwn, inner.op) == std::end(kStepsOfTheirOwn),
                   "holds what one kernel computes");
         verify(*node_.body);
         return;
@@ -531,34 +521,32 @@ class NodeVerifier {
         one_result();
         const Shape& u = operand(1).shape;
         require(u.size() == 4, "has u of 4 dims");
-        const Shape size(2, loop::index_const(3));
-        return window(operand(0).shape, u[2], u[1] * u[3], result().shape, {1, 1}, size);
+        const Dim three = loop::index_const(3);
+        return convolution(operand(0).shape, {u[1] * u[3], u[2], three, three}, result().shape);
       }
       case Op::kWeightGradient: {
         operands(2);
         one_result();
-        const Shape &w = result().shape, &grad = operand(0).shape, &x = operand(1).shape;
+        const Shape& w = result().shape;
         require(result().dtype == Dtype::kF32 && is_static(w) && w.size() == 4, "gives f32 in 4 known dims");
-        const auto& stride = node_.attr<std::vector<int64_t>>("stride");
-        require(stride.size() == 2 && stride[0] > 0 && stride[1] > 0, "has a positive stride a spatial dim");
-        const Dim taps = loop::simplify(w[2] * w[3]);
-        require(
-            !node_.attr<bool>("winograd") || (loop::as_const_int(taps) == 9 && stride[0] * stride[1] == 1),
-            "is by Winograd's method of windows of 3 x 3 and stride 1");
-        return window(x, w[1], w[0], grad, stride, {w[2], w[3]});
+        require(!node_.attr<bool>("winograd") ||
+                    (loop::as_const_int(w[2] * w[3]) == 9 &&
+                     node_.attr<std::vector<int64_t>>("stride") == std::vector<int64_t>{1, 1}),
+                "is by Winograd's method of windows of 3 x 3 and stride 1");
+        return convolution(operand(1).shape, w, operand(0).shape);
       }
       case Op::kWinogradFilter: {
         operands(1);
         one_result();
         const Shape &w = operand(0).shape, &u = result().shape;
-        const bool gradient = node_.attr<bool>("gradient");
+        const size_t out = node_.attr<bool>("gradient") ? 1 : 0;
         require(operand(0).dtype == Dtype::kF32 && result().dtype == Dtype::kF32, "is of f32");
         require(w.size() == 4 && is_static(w) && u.size() == 4 && is_static(u), "has 4 known dims");
         require(loop::as_const_int(w[2]) == 3 && loop::as_const_int(w[3]) == 3,
                 "transforms windows of 3 x 3");
-        require(loop::as_const_int(u[0]) == 16 && may_equal(u[1] * u[3], w[gradient ? 1 : 0]) &&
-                    may_equal(u[2], w[gradient ? 0 : 1]),
-                "gives 16 planes of panels of terms by columns");
+        require(
+            loop::as_const_int(u[0]) == 16 && may_equal(u[1] * u[3], w[out]) && may_equal(u[2], w[1 - out]),
+            "gives 16 planes of panels of terms by columns");
         return;
       }
       case Op::kLstm:

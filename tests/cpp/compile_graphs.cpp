@@ -240,16 +240,6 @@ TEST(Compile, AttentionIsASoftmaxBetweenProducts) {
   expect_near(values<float>(all[2]), values<float>(all[3]), 1e-5, "logarithms of sums");
 }
 
-// A block of keys begins behind the last query, in its block: the interpreter checks every index.
-TEST(Compile, CausalAttentionBackwardsWithKeysBehindTheLastQuery) {
-  check(R"(graph main(%g: f32[1,1,100,8], %q: f32[1,1,100,8], %k: f32[1,1,204,8]) {
-    %y, %l = attention(%q, %k, %k) causal=true scale=0.25 : f32[1,1,100,8], f32[1,1,100]
-    %dq, %dk, %dv = attention_backward(%g, %q, %k, %k, %y, %l) causal=true scale=0.25 : f32[1,1,100,8], f32[1,1,204,8], f32[1,1,204,8]
-    return %dq, %dk, %dv
-  })",
-        {tensor(ramp(800, 0.125f)), tensor(ramp(800, 0.125f)), tensor(ramp(1632, 0.125f))});
-}
-
 // The heads of a model's activations are views; of a batch of one the first stride means nothing.
 TEST(Compile, AttentionMultipliesPairsWhateverTheBatch) {
   for (const std::string batch : {"1", "2"}) {

@@ -222,5 +222,22 @@ TEST(Segments, BoundsBeyondTheOperandAreAnIndexError) {
   EXPECT_EQ(run(text, {x, tensor(Longs{7, 7}), tensor(Longs{7, 0})}), (Floats{0, 0}));
 }
 
+// A block of keys begins behind the last query, in its block: the interpreter checks every index. Keys that
+// no query sees have no gradient.
+TEST(Attention, BackwardsWithKeysBehindTheLastQuery) {
+  const auto gradients =
+      graph::eval(graph::parse(R"(graph main(%g: f32[1,1,100,8], %q: f32[1,1,100,8], %k: f32[1,1,204,8]) {
+    %y, %l = attention(%q, %k, %k) causal=true scale=0.25 : f32[1,1,100,8], f32[1,1,100]
+    %dq, %dk, %dv = attention_backward(%g, %q, %k, %k, %y, %l) causal=true scale=0.25 : f32[1,1,100,8], f32[1,1,204,8], f32[1,1,204,8]
+    return %dq, %dk, %dv
+  })"),
+                  {tensor(ramp(800, 0.125f)), tensor(ramp(800, 0.125f)), tensor(ramp(1632, 0.125f))});
+  for (size_t k : {1, 2}) {
+    const Floats keys = values<float>(gradients[k]);
+    EXPECT_NE(keys[99 * 8], 0);
+    EXPECT_EQ(Floats(keys.begin() + 800, keys.end()), Floats(832));
+  }
+}
+
 }  // namespace
 }  // namespace ipex::test
