@@ -542,8 +542,7 @@ class NodeVerifier {
         const size_t out = node_.attr<bool>("gradient") ? 1 : 0;
         require(operand(0).dtype == Dtype::kF32 && result().dtype == Dtype::kF32, "is of f32");
         require(w.size() == 4 && is_static(w) && u.size() == 4 && is_static(u), "has 4 known dims");
-        require(loop::as_const_int(w[2]) == 3 && loop::as_const_int(w[3]) == 3,
-                "transforms windows of 3 x 3");
+        for (size_t d : {2, 3}) require(loop::as_const_int(w[d]) == 3, "transforms windows of 3 x 3");
         require(
             loop::as_const_int(u[0]) == 16 && may_equal(u[1] * u[3], w[out]) && may_equal(u[2], w[1 - out]),
             "gives 16 planes of panels of terms by columns");
