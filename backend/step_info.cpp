@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "backend/lower/winograd.h"
+
 namespace ipex::graph {
 namespace {
 
@@ -28,8 +30,8 @@ int64_t conv_flops(const Graph& g, const Node& node) {
 
 // In sixteen planes every tile's terms meet its columns; the transforms are small beside them.
 int64_t winograd_flops(const Graph& g, const Shape& x, const Shape& y) {
-  const int64_t tiles = hint(y[0], g) * ((hint(y[2], g) + 1) / 2) * ((hint(y[3], g) + 1) / 2);
-  return 2 * 16 * tiles * hint(x[1], g) * hint(y[1], g);
+  const WinogradShape s{hint(x[1], g), hint(y[1], g), hint(y[2], g), hint(y[3], g), hint(y[0], g)};
+  return 2 * kWinogradPlanes * s.batch * s.tiles_of_image() * s.terms * s.columns;
 }
 
 int64_t weight_gradient_flops(const Graph& g, const Node& node) {

@@ -17,7 +17,6 @@ using loop::make_apply;
 using loop::make_block;
 using loop::make_cast;
 using loop::make_load;
-using loop::make_ramp;
 using loop::make_var;
 using loop::provably_even;
 using loop::ScalarOp;
@@ -298,33 +297,30 @@ void AttentionBuilder::multiply_tile(Body& out, const Product& p, const Expr& fi
     if (p.start == Product::Start::kScaled) factors.push_back(let(out, "factor", load(p.factors, row)));
   }
   const int width = static_cast<int>(lanes());
-  serial(
-      out, "panel", index_const(0), index_const(p.columns / panel()),
-      [&](const Expr& panel_index, Body& body) {
-        loop::ProductTile tile{.term = {.var = names_.fresh("term")}, .pairs = pairs_};
-        tile.term.begin = index_const(0);
-        tile.term.end = p.terms;
-        const Expr term = make_var(tile.term.var), column = panel_index * index_const(panel());
-        const auto vector_at = [&](const Expr& at, int64_t v) {
-          return make_ramp(simplify(at + column + index_const(v * width)), index_const(1), width);
-        };
-        for (const Expr& row : a_rows) tile.a.push_back(load(p.a, row + term * p.a_term_stride));
-        for (int64_t v = 0; v < loop::kTileVectors; ++v)
-          tile.b.push_back(
-              make_load(p.b.buffer, p.b.dtype, vector_at(p.b.origin + term * p.b.row_stride, v)));
-        std::vector<Expr> places;
-        for (int64_t r = 0; r < rows; ++r)
-          for (int64_t v = 0; v < loop::kTileVectors; ++v) {
-            places.push_back(vector_at(p.dst_origin + (first + index_const(r)) * index_const(p.columns), v));
-            if (p.start == Product::Start::kZero) continue;
-            Expr start = make_load(p.dst, dtype_, places.back());
-            if (p.start == Product::Start::kScaled)
-              start = make_apply(ScalarOp::mul_, {start, make_broadcast(factors[r], width)});
-            tile.start.push_back(start);
-          }
-        const std::vector<Expr> sums = loop::multiply(tile, names_, body);
-        for (size_t i = 0; i < sums.size(); ++i) body.push_back(Store{p.dst, places[i], sums[i], nullptr});
-      });
+  serial(out, "panel", index_const(0), index_const(p.columns / panel()),
+         [&](const Expr& panel_index, Body& body) {
+           loop::ProductTile tile{.term = {.var = names_.fresh("term")}, .pairs = pairs_};
+           tile.term.begin = index_const(0);
+           tile.term.end = p.terms;
+           const Expr term = make_var(tile.term.var), column = panel_index * index_const(panel());
+           for (const Expr& row : a_rows) tile.a.push_back(load(p.a, row + term * p.a_term_stride));
+           for (int64_t v = 0; v < loop::kTileVectors; ++v)
+             tile.b.push_back(
+                 make_load(p.b.buffer, p.b.dtype, vector_at(p.b.origin + term * p.b.row_stride + column, v)));
+           std::vector<Expr> places;
+           for (int64_t r = 0; r < rows; ++r)
+             for (int64_t v = 0; v < loop::kTileVectors; ++v) {
+               places.push_back(
+                   vector_at(p.dst_origin + (first + index_const(r)) * index_const(p.columns) + column, v));
+               if (p.start == Product::Start::kZero) continue;
+               Expr start = make_load(p.dst, dtype_, places.back());
+               if (p.start == Product::Start::kScaled)
+                 start = make_apply(ScalarOp::mul_, {start, make_broadcast(factors[r], width)});
+               tile.start.push_back(start);
+             }
+           const std::vector<Expr> sums = loop::multiply(tile, names_, body);
+           for (size_t i = 0; i < sums.size(); ++i) body.push_back(Store{p.dst, places[i], sums[i], nullptr});
+         });
 }
 
 }  // namespace ipex::graph

@@ -121,6 +121,10 @@ void NestBuilder::parallel(Body& out, const Expr& parts, const Expr& cost_of_par
   loop.grain = std::max<int64_t>(loop::kGrainTerms / std::max<int64_t>(hint(cost_of_part, graph_), 1), 1);
 }
 
+Expr NestBuilder::vector_at(const Expr& at, int64_t v) const {
+  return loop::make_ramp(simplify(at + index_const(v * lanes())), index_const(1), static_cast<int>(lanes()));
+}
+
 Expr NestBuilder::least(const Expr& a, const Expr& b) { return simplify(make_apply(ScalarOp::min_, {a, b})); }
 
 }  // namespace ipex::graph

@@ -13,6 +13,7 @@
 // winograd.h).
 #include "backend/lower/winograd_builder.h"
 #include "codegen/loop/simplify.h"
+#include "codegen/passes/loop_nest.h"
 
 namespace ipex::graph {
 
@@ -21,7 +22,6 @@ using loop::Expr;
 using loop::index_const;
 using loop::make_apply;
 using loop::make_load;
-using loop::make_ramp;
 using loop::make_var;
 using loop::ScalarOp;
 using loop::simplify;
@@ -48,9 +48,9 @@ class WeightGradient : WinogradBuilder {
     part_stride_ = chunk_ * panel() + kApart;
     grad_stride_ = chunk_ * lanes() + kApart;
     full_tiles_ = columns_ / loop::tile_rows(target_);
-    const int64_t parts_of_rows = (target_.threads + planes_ * panels_ - 1) / (planes_ * panels_);
-    block_tiles_ = (full_tiles_ + parts_of_rows - 1) / std::max<int64_t>(parts_of_rows, 1);
-    row_blocks_ = block_tiles_ > 0 ? (full_tiles_ + block_tiles_ - 1) / block_tiles_ : 1;
+    const int64_t parts_of_rows = loop::divided_up(target_.threads, planes_ * panels_);
+    block_tiles_ = loop::divided_up(full_tiles_, parts_of_rows);
+    row_blocks_ = block_tiles_ > 0 ? loop::divided_up(full_tiles_, block_tiles_) : 1;
     const int64_t grad_planes = winograd_ ? kPlanes : 1;
     const Expr size = index_const(chunk_), parts_of_products = index_const(planes_ * panels_ * row_blocks_);
     Body body;
@@ -100,9 +100,7 @@ class WeightGradient : WinogradBuilder {
       return part_at(index_const(plane), group, t, lane);
     });
     const Place at = place_of(out, tile);
-    const ExprRow<kOut> exists = seconds_of(out, at, grad_);
-    const auto transform = [&](bool at_edge) {
-      Body body;
+    each_tile(out, at, grad_, [&](Body& body, const Exists& exists) {
       serial(body, "group", index_const(0), index_const(columns_ / lanes()),
              [&](const Expr& group, Body& of_group) {
                vectors(of_group, "lane", index_const(lanes()), [&](const Expr& lane, Body& inner) {
@@ -111,12 +109,9 @@ class WeightGradient : WinogradBuilder {
                  for (int64_t q = 0; q < kOut; ++q) {
                    ExprRow<kOut> y;
                    for (int64_t r = 0; r < kOut; ++r) {
-                     Expr mask;
-                     if (at_edge && r > 0) mask = exists[0];
-                     if (at_edge && q > 0) mask = mask ? both(mask, exists[1]) : exists[1];
                      const Expr from = position(grad_, {at.image, column, simplify(at.row + index_const(r)),
                                                         simplify(at.column + index_const(q))});
-                     y[r] = let(inner, "y", make_load(grad_.buffer, grad_.dtype, from, mask));
+                     y[r] = let(inner, "y", make_load(grad_.buffer, grad_.dtype, from, exists(r, q)));
                    }
                    const ExprRow<kTile> once = output_row_back(y);
                    for (int64_t r = 0; r < kTile; ++r) e[r][q] = let(inner, "e", once[r]);
@@ -128,10 +123,7 @@ class WeightGradient : WinogradBuilder {
                  }
                });
              });
-      return body;
-    };
-    if (!is_even(grad_)) return branch(out, both(exists[0], exists[1]), transform(false), transform(true));
-    for (loop::Stmt& stmt : transform(false)) out.push_back(std::move(stmt));
+    });
   }
 
   // ---- one plane a tap ----
@@ -171,7 +163,7 @@ class WeightGradient : WinogradBuilder {
         });
         return copied;
       };
-      if (planes_ == 1 && padding[0] == 0 && padding[1] == 0) {
+      if (padding[0] == 0 && padding[1] == 0) {
         for (loop::Stmt& stmt : copy(true)) body.push_back(std::move(stmt));
         return;
       }
@@ -199,10 +191,6 @@ class WeightGradient : WinogradBuilder {
       product.term.begin = none;
       product.term.end = count;
       const Expr t = make_var(product.term.var);
-      const int width = static_cast<int>(lanes());
-      const auto vector_at = [&](const Expr& at, int64_t v) {
-        return make_ramp(simplify(at + index_const(v * width)), index_const(1), width);
-      };
       for (int64_t r = 0; r < tile_rows; ++r) {
         const Expr row = simplify(first + index_const(r)), in_group = index_const(lanes());
         const Expr from =

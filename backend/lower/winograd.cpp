@@ -3,6 +3,7 @@
 #include "backend/lower/post_ops.h"
 #include "backend/lower/winograd_builder.h"
 #include "codegen/loop/simplify.h"
+#include "codegen/passes/loop_nest.h"
 
 namespace ipex::graph {
 
@@ -11,7 +12,6 @@ using loop::Expr;
 using loop::index_const;
 using loop::make_apply;
 using loop::make_load;
-using loop::make_ramp;
 using loop::make_var;
 using loop::ScalarOp;
 using loop::simplify;
@@ -71,7 +71,7 @@ class Winograd : WinogradBuilder {
     const WinogradBlocks& blocks = *found;
     const int64_t tile_rows = loop::tile_rows(target_);
     block_columns_ = columns_ / blocks.column_blocks;
-    block_rows_ = (blocks.tiles + tile_rows - 1) / tile_rows * tile_rows;
+    block_rows_ = loop::divided_up(blocks.tiles, tile_rows) * tile_rows;
     input_plane_ = block_rows_ * terms_ + kApart;
     sum_plane_ = block_rows_ * block_columns_ + kApart;
     const Expr size = index_const(blocks.tiles), column_blocks = index_const(blocks.column_blocks);
@@ -109,7 +109,6 @@ class Winograd : WinogradBuilder {
     const Tensor& u = inputs_[1];
     const int64_t tile_rows = loop::tile_rows(target_), panels = block_columns_ / panel_,
                   vectors = panel_ / lanes();
-    const int width = static_cast<int>(lanes());
     const bool cached = kPlanes * terms_ * columns_ * itemsize(dtype_) <= target_.l2_bytes;
     serial(out, "plane", index_const(0), index_const(kPlanes), [&](const Expr& plane, Body& of_plane) {
       serial(of_plane, "panel", index_const(0), index_const(panels), [&](const Expr& p, Body& of_panel) {
@@ -127,9 +126,6 @@ class Winograd : WinogradBuilder {
           tile.term.begin = index_const(0);
           tile.term.end = index_const(terms_);
           const Expr term = make_var(tile.term.var);
-          const auto vector_at = [&](const Expr& at, int64_t v) {
-            return make_ramp(simplify(at + index_const(v * width)), index_const(1), width);
-          };
           for (int64_t r = 0; r < tile_rows; ++r)
             tile.a.push_back(load(parts, a + index_const(r * terms_) + term));
           for (int64_t v = 0; v < vectors; ++v)
@@ -165,9 +161,7 @@ class Winograd : WinogradBuilder {
                       const std::string& sums) {
     const Tensor& y = outputs_[0];
     const Place at = place_of(out, tile);
-    const ExprRow<kOut> exists = seconds_of(out, at, y);
-    const auto transform = [&](bool at_edge) {
-      Body body;
+    each_tile(out, at, y, [&](Body& body, const Exists& exists) {
       vectors(body, "column", index_const(block_columns_), [&](const Expr& column, Body& lanes) {
         const Expr channel = let(lanes, "channel", column_block * index_const(block_columns_) + column);
         std::array<ExprRow<4>, kOut> s;
@@ -183,9 +177,7 @@ class Winograd : WinogradBuilder {
         for (int64_t r = 0; r < kOut; ++r) {
           const ExprRow<2> values = output_row(s[r]);
           for (int64_t q = 0; q < kOut; ++q) {
-            Expr mask;
-            if (at_edge && r > 0) mask = exists[0];
-            if (at_edge && q > 0) mask = mask ? both(mask, exists[1]) : exists[1];
+            const Expr mask = exists(r, q);
             const std::vector<Expr> index{at.image, channel, simplify(at.row + index_const(r)),
                                           simplify(at.column + index_const(q))};
             lanes.push_back(
@@ -193,10 +185,7 @@ class Winograd : WinogradBuilder {
           }
         }
       });
-      return body;
-    };
-    if (!is_even(y)) return branch(out, both(exists[0], exists[1]), transform(false), transform(true));
-    for (loop::Stmt& stmt : transform(false)) out.push_back(std::move(stmt));
+    });
   }
 
   Expr finished(Body& out, Expr sum, const std::vector<Expr>& index, const Expr& mask) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "codegen/loop/simplify.h"
+#include "codegen/passes/loop_nest.h"
 
 namespace ipex::graph {
 
@@ -48,7 +49,7 @@ WinogradShape WinogradBuilder::set_shape(const Tensor& x, const Tensor& results)
   columns_ = known(results.shape[1]);
   const WinogradShape shape{terms_, columns_, known(results.shape[2]), known(results.shape[3]),
                             std::max<int64_t>(hint(results.shape[0], graph_), 1)};
-  tiles_across_ = (shape.width + kOut - 1) / kOut;
+  tiles_across_ = loop::divided_up(shape.width, kOut);
   tiles_of_image_ = shape.tiles_of_image();
   tiles_ = simplify(results.shape[0] * index_const(tiles_of_image_));
   return shape;
@@ -75,17 +76,22 @@ void WinogradBuilder::branch(Body& out, const Expr& condition, Body yes, Body no
   out.push_back(loop::If{condition, loop::make_block(std::move(yes)), loop::make_block(std::move(no))});
 }
 
-ExprRow<WinogradBuilder::kOut> WinogradBuilder::seconds_of(Body& out, const Place& at,
-                                                           const Tensor& results) {
+void WinogradBuilder::each_tile(Body& out, const Place& at, const Tensor& results,
+                                const std::function<void(Body& body, const Exists& exists)>& write) {
+  const Dim &rows = results.shape[2], &columns = results.shape[3];
+  if (*as_const_int(rows) % kOut == 0 && *as_const_int(columns) % kOut == 0)
+    return write(out, [](int64_t, int64_t) { return Expr(); });
   const auto second = [&](std::string_view name, const Expr& first, const Dim& size) {
     return let(out, name, make_apply(ScalarOp::lt_, {simplify(first + index_const(1)), size}));
   };
-  return {second("second_row", at.row, results.shape[2]),
-          second("second_column", at.column, results.shape[3])};
-}
-
-bool WinogradBuilder::is_even(const Tensor& results) const {
-  return *as_const_int(results.shape[2]) % kOut == 0 && *as_const_int(results.shape[3]) % kOut == 0;
+  const Expr row = second("second_row", at.row, rows), column = second("second_column", at.column, columns);
+  Body whole, cut;
+  write(whole, [](int64_t, int64_t) { return Expr(); });
+  write(cut, [&](int64_t r, int64_t q) {
+    if (r > 0 && q > 0) return both(row, column);
+    return r > 0 ? row : q > 0 ? column : Expr();
+  });
+  branch(out, both(row, column), std::move(whole), std::move(cut));
 }
 
 // A window across an edge is first copied, with the zeros that lie beyond.

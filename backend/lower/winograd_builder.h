@@ -37,9 +37,11 @@ class WinogradBuilder : protected NestBuilder {
 
   static loop::Expr both(const loop::Expr& a, const loop::Expr& b);
   static void branch(Body& out, const loop::Expr& condition, Body yes, Body no);
-  // Whether a tile has a second row and a second column of results.
-  ExprRow<kOut> seconds_of(Body& out, const Place& at, const Tensor& results);
-  bool is_even(const Tensor& results) const;  // they always do
+  // `write` for a whole tile of `results`, and once more for tiles that their edges cut off, where there are
+  // such; `exists`: whether result [r, q] does, null where it always does.
+  using Exists = std::function<loop::Expr(int64_t r, int64_t q)>;
+  void each_tile(Body& out, const Place& at, const Tensor& results,
+                 const std::function<void(Body& body, const Exists& exists)>& write);
 
   // The tile's window of x, transformed, to `parts`: channels in groups of `width`, each number where
   // `to` says.

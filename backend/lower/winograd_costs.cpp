@@ -3,17 +3,19 @@
 
 #include "backend/lower/winograd.h"
 #include "codegen/loop/simplify.h"
+#include "codegen/passes/loop_nest.h"
 #include "codegen/product_tile.h"
 
 namespace ipex::graph {
+
+using loop::divided_up;
+
 namespace {
 
 constexpr int64_t kPlanes = kWinogradPlanes;
 constexpr double kTransform = 40;  // cycles for a vector of 16 numbers: loads, sums, stores
 constexpr double kSpilled = 40;    // and for what L2 does not hold of them, there and back
 constexpr double kStreamed = 8;    // bytes of weights a cycle, from beyond L2
-
-int64_t divided_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 int64_t rounded_up(int64_t a, int64_t b) { return divided_up(a, b) * b; }
 

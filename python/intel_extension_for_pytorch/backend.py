@@ -137,9 +137,9 @@ def _refuse_views_at_symbolic_places(module: fx.GraphModule) -> None:
     outputs = module.graph.output_node().args[0]
     for position in compat.views_of_changed_inputs():
         value = outputs[position].meta.get("val")
-        if not isinstance(value, torch.Tensor) or (type(offset := value.storage_offset()) is int and offset == 0):
+        if not isinstance(value, torch.Tensor) or compat.is_known(value.storage_offset() == 0):
             continue
-        if any(not isinstance(s, int) for s in (*value.shape, *value.stride(), offset)):
+        if any(not isinstance(s, int) for s in (*value.shape, *value.stride(), value.storage_offset())):
             raise GraphFallback(
                 "a view of an input that is written to begins where sizes tell, and a part runs in ATen"
             )
