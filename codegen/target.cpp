@@ -60,6 +60,8 @@ Target target_for(Isa isa) {
     target.masked_memory = row.masked_memory;
     target.native_bf16 = row.native_bf16;
     target.matrix_tiles = row.native_bf16 && __builtin_cpu_supports("amx-bf16");
+    // Zen 4 computes on vectors of 512 bits in two halves.
+    if (isa != Isa::kAvx2 && __builtin_cpu_is("amdfam19h")) target.vector_multiplies = 1;
     target.cpu = row.cpu;
     target.features = row.features;
     target.l1_bytes = cache_bytes(_SC_LEVEL1_DCACHE_SIZE, target.l1_bytes);
@@ -78,6 +80,7 @@ Target portable_target(Isa isa) {
   target.l1_bytes = nominal.l1_bytes;
   target.l2_bytes = nominal.l2_bytes;
   target.l3_bytes = nominal.l3_bytes;
+  target.vector_multiplies = nominal.vector_multiplies;
   target.threads = 16;
   return target;
 }

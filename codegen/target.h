@@ -18,6 +18,7 @@ struct Target {
   bool masked_memory = false;  // predicated loads and stores cost nothing (AVX-512)
   bool native_bf16 = false;    // conversions to bf16 and dot products of its pairs (AVX512-BF16)
   bool matrix_tiles = false;   // this CPU has AMX, which the library uses and our kernels do not
+  int vector_multiplies = 2;   // a cycle, each with an add
   std::string cpu;             // LLVM -mcpu
   std::string features;        // LLVM feature string
   int64_t l1_bytes = 32 << 10, l2_bytes = 1 << 20, l3_bytes = 32 << 20;

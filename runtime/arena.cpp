@@ -80,8 +80,8 @@ struct CachingAllocator::Impl {
     return block;
   }
 
-  static void* make(const Header& header) {
-    if (header.size_class == kPages) return PageHeap::map(header.bytes);
+  void* make(const Header& header) {
+    if (header.size_class == kPages) return pages.map(header.bytes);
     return std::aligned_alloc(kAlignment, header.bytes);
   }
 
@@ -120,12 +120,13 @@ void* CachingAllocator::allocate(size_t bytes) {
   void* block = impl_->take(header);
   if (!block) {
     // A new block: let go of cached ones that would carry the process too far over its high-water mark.
-    impl_->shrink(impl_->room(live));
-    block = Impl::make(header);
+    const size_t over = header.size_class == kPages ? PageHeap::whole(header.bytes) - header.bytes : 0;
+    impl_->shrink(impl_->room(live + over));
+    block = impl_->make(header);
   }
   if (!block) {
     impl_->shrink(0);
-    block = Impl::make(header);
+    block = impl_->make(header);
   }
   if (!block) throw OutOfMemory(bytes, impl_->live);
   impl_->live = live;

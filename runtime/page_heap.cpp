@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <cstdint>
 
 namespace ipex {
 
@@ -18,8 +19,17 @@ void* PageHeap::take(size_t bytes) {
 }
 
 void* PageHeap::map(size_t bytes) {
-  void* block = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  return block == MAP_FAILED ? nullptr : block;
+  const size_t size = whole(bytes);
+  void* mapped = mmap(nullptr, size + kHugePage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (mapped == MAP_FAILED) return nullptr;
+  char* first = static_cast<char*>(mapped);
+  const size_t before = -reinterpret_cast<uintptr_t>(first) % kHugePage;
+  if (before > 0) munmap(first, before);
+  char* block = first + before;
+  munmap(block + size, kHugePage - before);
+  madvise(block, size, MADV_HUGEPAGE);  // refused where the system has none: small pages serve
+  if (size > bytes) add(block + bytes, size - bytes);
+  return block;
 }
 
 void PageHeap::give_back(void* block, size_t bytes) {

@@ -1,5 +1,6 @@
 // Large blocks of memory from the system's pages: split to fit and joined again, so that what one size left
-// behind serves another without a page fault, and goes back to the system when it must.
+// behind serves another without a page fault, and goes back to the system when it must. The system is asked
+// for huge pages: 512 page faults become one, and the CPU finds where a page lies in its TLB.
 #pragma once
 
 #include <cstddef>
@@ -12,12 +13,13 @@ namespace ipex {
 // Not thread-safe. Sizes are multiples of kPage.
 class PageHeap {
  public:
-  static constexpr size_t kPage = 4096;
+  static constexpr size_t kPage = 4096, kHugePage = size_t{2} << 20;
 
   // From the smallest free range that is large enough; nullptr when there is none.
   void* take(size_t bytes);
-  // Fresh from the system; nullptr when it refuses.
-  static void* map(size_t bytes);
+  static size_t whole(size_t bytes) { return (bytes + kHugePage - 1) / kHugePage * kHugePage; }
+  // Fresh from the system, in whole huge pages, of which the rest is free; nullptr when it refuses.
+  void* map(size_t bytes);
   // What take() or map() gave, whole. It joins the free ranges beside it.
   void give_back(void* block, size_t bytes);
   // Returns this many free bytes to the system, from the largest ranges.

@@ -1,11 +1,12 @@
 // The gradient of a convolution's weights: products of the gradient of its results and its input, which lie
 // thousands of elements apart from one position to the next. Chunks of positions are laid out so that both
-// stream, by all threads, which then share out the products.
+// stream, and multiplied, by the thread that laid them out.
 //
-//   for chunk { for parallel position { parts[plane, panel, position, ..] = x; grads[.., position, ..] = grad
+//   for parallel share of the positions, group of panels {
+//     for chunk { for position { parts[plane, panel, position, ..] = x; grads[.., position, ..] = grad }
+//                 for plane, panel { for rows { for position reduce(tile) {..}; sums[share] += tile } } }
 //   }
-//               for parallel plane, panel { for rows { for position reduce(tile) {..}; sums += tile } } }
-//   w = sums
+//   w = sum of sums over shares
 //
 // A plane is a tap of the window, whose grads are all the same. With windows of 3 x 3 and stride 1 there are
 // the sixteen planes of Winograd's method as well: with the transformed input V and gradient E of a tile of
@@ -43,38 +44,49 @@ class WeightGradient : WinogradBuilder {
     window_ = *as_const_int(w_.shape[3]);
     planes_ = winograd_ ? kPlanes : *as_const_int(w_.shape[2]) * window_;
     if (!winograd_) tiles_ = simplify(grad_.shape[0] * grad_.shape[2] * grad_.shape[3]);
-    chunk_ = weight_gradient_chunk(shape, winograd_);
+    const WeightGradientParts work = weight_gradient_parts(shape, planes_, winograd_, target_);
+    shares_ = work.shares;
     panels_ = terms_ / panel();
-    part_stride_ = chunk_ * panel() + kApart;
-    grad_stride_ = chunk_ * lanes() + kApart;
-    full_tiles_ = columns_ / loop::tile_rows(target_);
-    const int64_t parts_of_rows = loop::divided_up(target_.threads, planes_ * panels_);
-    block_tiles_ = loop::divided_up(full_tiles_, parts_of_rows);
-    row_blocks_ = block_tiles_ > 0 ? loop::divided_up(full_tiles_, block_tiles_) : 1;
-    const int64_t grad_planes = winograd_ ? kPlanes : 1;
-    const Expr size = index_const(chunk_), parts_of_products = index_const(planes_ * panels_ * row_blocks_);
+    panels_of_group_ = work.panels;
+    part_stride_ = work.chunk * panel() + kApart;
+    grad_stride_ = work.chunk * lanes() + kApart;
+    of_plane_ = panels_ * columns_ * panel();
+    const int64_t groups = loop::divided_up(panels_, panels_of_group_), grad_planes = winograd_ ? kPlanes : 1;
+    const Expr size = index_const(work.chunk), all_groups = index_const(groups),
+               of_group = index_const(panels_of_group_), chunks = simplify(ceildiv(tiles_, size)),
+               of_share = simplify(ceildiv(chunks, index_const(shares_)));
     Body body;
-    const std::string sums = alloc(body, "sums", index_const(planes_ * terms_ * columns_)),
-                      parts = alloc(body, "parts", index_const(planes_ * panels_ * part_stride_)),
-                      grads =
-                          alloc(body, "grads", index_const(grad_planes * columns_ / lanes() * grad_stride_));
-    const Expr cleared = index_const(panel() * columns_);
-    parallel(body, index_const(planes_ * panels_), cleared, [&](const Expr& part, Body& each) {
-      vectors(each, "cleared", cleared,
-              [&](const Expr& at, Body& lanes) { store(lanes, sums, part * cleared + at, number(0)); });
-    });
-    serial(body, "chunk", index_const(0), ceildiv(tiles_, size), [&](const Expr& chunk, Body& inner) {
-      const Expr first = let(inner, "first", chunk * size),
-                 count = let(inner, "count", least(size, tiles_ - first));
-      parallel(inner, count, index_const(planes_ * terms_ + grad_planes * columns_),
-               [&](const Expr& t, Body& each) {
+    const std::string sums = alloc(body, "sums", index_const(shares_ * planes_ * of_plane_));
+    const Expr cost =
+        simplify(of_share * size) * index_const(planes_ * panels_of_group_ * panel() * columns_);
+    parallel(body, index_const(shares_ * groups), cost, [&](const Expr& part, Body& inner) {
+      const Expr share = let(inner, "share", floordiv(part, all_groups)),
+                 begin = let(inner, "first_panel", floormod(part, all_groups) * of_group);
+      const Groups of_terms{panel(), begin,
+                            let(inner, "end_panel", least(begin + of_group, index_const(panels_)))};
+      const Expr own = let(inner, "own_sums", share * index_const(planes_ * of_plane_));
+      const std::string parts = alloc(inner, "parts", index_const(planes_ * panels_of_group_ * part_stride_)),
+                        grads = alloc(inner, "grads",
+                                      index_const(grad_planes * columns_ / lanes() * grad_stride_));
+      serial(inner, "plane", index_const(0), index_const(planes_), [&](const Expr& plane, Body& each) {
+        const Expr from =
+            let(each, "from", own + plane * index_const(of_plane_) + begin * index_const(columns_ * panel()));
+        vectors(each, "cleared", (of_terms.end - begin) * index_const(columns_ * panel()),
+                [&](const Expr& at, Body& lanes) { store(lanes, sums, from + at, number(0)); });
+      });
+      const Expr first_chunk = let(inner, "first_chunk", share * of_share);
+      serial(inner, "chunk", first_chunk, least(first_chunk + of_share, chunks),
+             [&](const Expr& chunk, Body& each) {
+               const Expr first = let(each, "first", chunk * size),
+                          count = let(each, "count", least(size, tiles_ - first));
+               serial(each, "position", index_const(0), count, [&](const Expr& t, Body& laid_out) {
                  if (winograd_)
-                   lay_out_tile(each, t, first + t, parts, grads);
+                   lay_out_tile(laid_out, t, first + t, of_terms, parts, grads);
                  else
-                   lay_out_position(each, t, first + t, parts, grads);
+                   lay_out_position(laid_out, t, first + t, of_terms, parts, grads);
                });
-      parallel(inner, parts_of_products, index_const(chunk_ * panel() * columns_ / row_blocks_),
-               [&](const Expr& part, Body& each) { multiply(each, part, count, parts, grads, sums); });
+               multiply(each, of_terms, count, own, parts, grads, sums);
+             });
     });
     parallel(body, index_const(panels_ * columns_), index_const(planes_ * panel()),
              [&](const Expr& part, Body& each) { finish(each, part, sums); });
@@ -82,10 +94,10 @@ class WeightGradient : WinogradBuilder {
   }
 
  private:
-  // parts[plane, panel, t, lane] and grads[plane, group, t, lane]
+  // parts[plane, panel of the group, t, lane] and grads[plane, vector, t, lane]
   Expr part_at(const Expr& plane, const Expr& of_panel, const Expr& t, const Expr& lane) const {
-    return (plane * index_const(panels_) + of_panel) * index_const(part_stride_) + t * index_const(panel()) +
-           lane;
+    return (plane * index_const(panels_of_group_) + of_panel) * index_const(part_stride_) +
+           t * index_const(panel()) + lane;
   }
   Expr grad_at(const Expr& plane, const Expr& group, const Expr& t, const Expr& lane) const {
     return (plane * index_const(columns_ / lanes()) + group) * index_const(grad_stride_) +
@@ -94,10 +106,10 @@ class WeightGradient : WinogradBuilder {
 
   // ---- Winograd's planes ----
 
-  void lay_out_tile(Body& out, const Expr& t, const Expr& tile, const std::string& parts,
-                    const std::string& grads) {
-    transform_input(out, x_, tile, panel(), parts, [&](int64_t plane, const Expr& group, const Expr& lane) {
-      return part_at(index_const(plane), group, t, lane);
+  void lay_out_tile(Body& out, const Expr& t, const Expr& tile, const Groups& of_terms,
+                    const std::string& parts, const std::string& grads) {
+    transform_input(out, x_, tile, of_terms, parts, [&](int64_t plane, const Expr& p, const Expr& lane) {
+      return part_at(index_const(plane), p - of_terms.begin, t, lane);
     });
     const Place at = place_of(out, tile);
     each_tile(out, at, grad_, [&](Body& body, const Exists& exists) {
@@ -128,8 +140,8 @@ class WeightGradient : WinogradBuilder {
 
   // ---- one plane a tap ----
 
-  void lay_out_position(Body& out, const Expr& t, const Expr& at, const std::string& parts,
-                        const std::string& grads) {
+  void lay_out_position(Body& out, const Expr& t, const Expr& at, const Groups& of_terms,
+                        const std::string& parts, const std::string& grads) {
     const auto& stride = node_.attr<std::vector<int64_t>>("stride");
     const auto& padding = node_.attr<std::vector<int64_t>>("padding");
     const Expr columns = grad_.shape[3],
@@ -154,10 +166,10 @@ class WeightGradient : WinogradBuilder {
                              index_const(padding[1]));
       const auto copy = [&](bool inside) {
         Body copied;
-        serial(copied, "panel", index_const(0), index_const(panels_), [&](const Expr& p, Body& of_panel) {
+        serial(copied, "panel", of_terms.begin, of_terms.end, [&](const Expr& p, Body& of_panel) {
           vectors(of_panel, "lane", index_const(panel()), [&](const Expr& lane, Body& inner) {
             const Expr from = position(x_, {image, p * index_const(panel()) + lane, y, x});
-            store(inner, parts, part_at(plane, p, t, lane),
+            store(inner, parts, part_at(plane, p - of_terms.begin, t, lane),
                   inside ? make_load(x_.buffer, x_.dtype, from) : number(0));
           });
         });
@@ -177,14 +189,22 @@ class WeightGradient : WinogradBuilder {
   // ---- products ----
 
   // sums[plane, panel, column, lane] += grads[plane, column, t] * parts[plane, panel, t, lane]
-  void multiply(Body& out, const Expr& part, const Expr& count, const std::string& parts,
-                const std::string& grads, const std::string& sums) {
-    const Expr blocks = index_const(row_blocks_);
-    const Expr block = let(out, "row_block", floormod(part, blocks)),
-               number = let(out, "plane_panel", floordiv(part, blocks));
-    const Expr plane = let(out, "plane", floordiv(number, index_const(panels_))), none = index_const(0);
-    const Expr by = let(out, "by", number * index_const(part_stride_)),
-               to = let(out, "to", number * index_const(columns_ * panel()));
+  void multiply(Body& out, const Groups& of_terms, const Expr& count, const Expr& own,
+                const std::string& parts, const std::string& grads, const std::string& sums) {
+    serial(out, "plane", index_const(0), index_const(planes_), [&](const Expr& plane, Body& of_plane) {
+      serial(of_plane, "panel", of_terms.begin, of_terms.end, [&](const Expr& p, Body& of_panel) {
+        const Expr by = let(of_panel, "by",
+                            part_at(plane, p - of_terms.begin, index_const(0), index_const(0))),
+                   to = let(of_panel, "to",
+                            own + plane * index_const(of_plane_) + p * index_const(columns_ * panel()));
+        multiply_panel(of_panel, plane, count, by, to, parts, grads, sums);
+      });
+    });
+  }
+
+  void multiply_panel(Body& out, const Expr& plane, const Expr& count, const Expr& by, const Expr& to,
+                      const std::string& parts, const std::string& grads, const std::string& sums) {
+    const Expr none = index_const(0);
     const int64_t rows = loop::tile_rows(target_);
     const auto tile = [&](Body& body, const Expr& first, int64_t tile_rows) {
       loop::ProductTile product{.term = {.var = names_.fresh("t")}};
@@ -208,25 +228,30 @@ class WeightGradient : WinogradBuilder {
             Store{sums, at, apply(ScalarOp::add_, make_load(sums, dtype_, at), results[i]), nullptr});
       }
     };
-    const Expr begin = let(out, "first_tile", block * index_const(block_tiles_)),
-               end = let(out, "end_tile", least(begin + index_const(block_tiles_), index_const(full_tiles_)));
-    serial(out, "rows", begin, end, [&](const Expr& at, Body& body) {
+    serial(out, "rows", none, index_const(columns_ / rows), [&](const Expr& at, Body& body) {
       tile(body, let(body, "first_row", at * index_const(rows)), rows);
     });
-    if (columns_ % rows == 0) return;
-    Body rest;
-    tile(rest, index_const(full_tiles_ * rows), columns_ % rows);
-    branch(out, make_apply(ScalarOp::eq_, {block, index_const(row_blocks_ - 1)}), std::move(rest), {});
+    if (columns_ % rows != 0) tile(out, index_const(columns_ / rows * rows), columns_ % rows);
   }
 
   // The windows of one column and a panel of terms.
   void finish(Body& out, const Expr& part, const std::string& sums) {
     const Expr p = let(out, "panel", floordiv(part, index_const(columns_))),
                column = let(out, "column", floormod(part, index_const(columns_)));
+    if (shares_ > 1)
+      serial(out, "plane", index_const(0), index_const(planes_), [&](const Expr& plane, Body& body) {
+        const Expr at = let(body, "at", plane * index_const(of_plane_) + part * index_const(panel()));
+        vectors(body, "lane", index_const(panel()), [&](const Expr& lane, Body& inner) {
+          store(inner, sums, at + lane,
+                reduce(inner, "share", index_const(shares_), ScalarOp::add_, number(0),
+                       [&](const Expr& share, Body&) {
+                         return load(sums, share * index_const(planes_ * of_plane_) + at + lane);
+                       }));
+        });
+      });
     vectors(out, "lane", index_const(panel()), [&](const Expr& lane, Body& inner) {
       const auto sum = [&](int64_t plane) {
-        const Expr number = index_const(plane * panels_) + p;
-        return load(sums, (number * index_const(columns_) + column) * index_const(panel()) + lane);
+        return load(sums, index_const(plane * of_plane_) + part * index_const(panel()) + lane);
       };
       const auto put = [&](int64_t r, int64_t q, const Expr& value) {
         const Expr term = p * index_const(panel()) + lane;
@@ -252,11 +277,11 @@ class WeightGradient : WinogradBuilder {
 
   const Tensor &grad_, &x_, &w_;
   bool winograd_ = false;
-  int64_t planes_ = 0, window_ = 0;                            // window: taps of a row
-  int64_t chunk_ = 0;                                          // positions: tiles, or single ones
-  int64_t panels_ = 0;                                         // of terms
-  int64_t part_stride_ = 0, grad_stride_ = 0;                  // elements from one panel or group to the next
-  int64_t full_tiles_ = 0, block_tiles_ = 0, row_blocks_ = 1;  // of columns
+  int64_t planes_ = 0, window_ = 0;  // window: taps of a row
+  int64_t shares_ = 1;
+  int64_t panels_ = 0, panels_of_group_ = 0;   // of terms
+  int64_t part_stride_ = 0, grad_stride_ = 0;  // elements from one panel or vector to the next
+  int64_t of_plane_ = 0;                       // sums
 };
 
 }  // namespace

@@ -41,8 +41,15 @@ bool winograd_best(const WinogradShape& shape, bool weights_stay, const loop::Ta
 enum class WeightGradientMethod : uint8_t { kLibrary, kTaps, kWinograd };
 WeightGradientMethod weight_gradient_method(const WinogradShape& shape, int64_t taps, bool winograd_applies,
                                             const loop::Target& target);
-// Positions (tiles, or single ones) that are laid out before they are multiplied.
-int64_t weight_gradient_chunk(const WinogradShape& shape, bool winograd);
+// Its work: shares of the positions (tiles, or single ones), each with its own sums, by groups of panels of
+// terms. What one lays out no other reads: threads on two chiplets would wait for each other's lines (17 ms
+// for 11, 64 by 64 channels of 16 x 56 x 56, two threads on Zen 4).
+struct WeightGradientParts {
+  int64_t shares, panels;  // panels of a group
+  int64_t chunk;           // positions that are laid out before they are multiplied
+};
+WeightGradientParts weight_gradient_parts(const WinogradShape& shape, int64_t planes, bool winograd,
+                                          const loop::Target& target);
 
 int64_t winograd_panel(const loop::Target& target);  // columns of the micro-kernel
 

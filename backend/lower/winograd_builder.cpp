@@ -95,7 +95,7 @@ void WinogradBuilder::each_tile(Body& out, const Place& at, const Tensor& result
 }
 
 // A window across an edge is first copied, with the zeros that lie beyond.
-void WinogradBuilder::transform_input(Body& out, const Tensor& x, const Expr& tile, int64_t width,
+void WinogradBuilder::transform_input(Body& out, const Tensor& x, const Expr& tile, const Groups& groups,
                                       const std::string& parts, const Destination& to) {
   const auto& padding = node_.attr<std::vector<int64_t>>("padding");
   const Place at = place_of(out, tile);
@@ -109,27 +109,26 @@ void WinogradBuilder::transform_input(Body& out, const Tensor& x, const Expr& ti
     const Expr from = position(x, {at.image, channel, simplify(top + r), simplify(left + q)});
     return make_load(x.buffer, x.dtype, from);
   };
-  const Expr channels = index_const(terms_), side = index_const(kTile);
+  const Expr channels = index_const(terms_), side = index_const(kTile), width = index_const(groups.width),
+             first = simplify(groups.begin * width), count = simplify((groups.end - groups.begin) * width);
   const auto transform = [&](Body& body,
                              const std::function<Expr(int64_t, int64_t, const Expr&)>& number_at) {
-    serial(body, "group", index_const(0), index_const(terms_ / width),
-           [&](const Expr& group, Body& of_group) {
-             vectors(of_group, "lane", index_const(width), [&](const Expr& lane, Body& lanes) {
-               const Expr channel = group * index_const(width) + lane;
-               std::array<ExprRow<4>, kTile> d;
-               for (int64_t q = 0; q < kTile; ++q) {
-                 ExprRow<4> column;
-                 for (int64_t r = 0; r < kTile; ++r) column[r] = let(lanes, "x", number_at(r, q, channel));
-                 const ExprRow<4> once = input_row(column);
-                 for (int64_t r = 0; r < kTile; ++r) d[r][q] = let(lanes, "d", once[r]);
-               }
-               for (int64_t r = 0; r < kTile; ++r) {
-                 const ExprRow<4> twice = input_row(d[r]);
-                 for (int64_t q = 0; q < kTile; ++q)
-                   store(lanes, parts, to(r * kTile + q, group, lane), twice[q]);
-               }
-             });
-           });
+    serial(body, "group", groups.begin, groups.end, [&](const Expr& group, Body& of_group) {
+      vectors(of_group, "lane", width, [&](const Expr& lane, Body& lanes) {
+        const Expr channel = group * width + lane;
+        std::array<ExprRow<4>, kTile> d;
+        for (int64_t q = 0; q < kTile; ++q) {
+          ExprRow<4> column;
+          for (int64_t r = 0; r < kTile; ++r) column[r] = let(lanes, "x", number_at(r, q, channel));
+          const ExprRow<4> once = input_row(column);
+          for (int64_t r = 0; r < kTile; ++r) d[r][q] = let(lanes, "d", once[r]);
+        }
+        for (int64_t r = 0; r < kTile; ++r) {
+          const ExprRow<4> twice = input_row(d[r]);
+          for (int64_t q = 0; q < kTile; ++q) store(lanes, parts, to(r * kTile + q, group, lane), twice[q]);
+        }
+      });
+    });
   };
   Body within, across;
   transform(within, [&](int64_t r, int64_t q, const Expr& channel) {
@@ -141,7 +140,8 @@ void WinogradBuilder::transform_input(Body& out, const Tensor& x, const Expr& ti
                q = let(body, "window_column", floormod(place, side));
     const auto copy = [&](bool is_inside) {
       Body copied;
-      vectors(copied, "channel", channels, [&](const Expr& channel, Body& lanes) {
+      vectors(copied, "channel", count, [&](const Expr& lane, Body& lanes) {
+        const Expr channel = first + lane;
         store(lanes, window, place * channels + channel, is_inside ? given(r, q, channel) : number(0));
       });
       return copied;

@@ -43,11 +43,14 @@ class WinogradBuilder : protected NestBuilder {
   void each_tile(Body& out, const Place& at, const Tensor& results,
                  const std::function<void(Body& body, const Exists& exists)>& write);
 
-  // The tile's window of x, transformed, to `parts`: channels in groups of `width`, each number where
-  // `to` says.
+  struct Groups {  // of `width` channels: begin, .., end - 1
+    int64_t width;
+    loop::Expr begin, end;
+  };
+  // The tile's window of x, transformed, to `parts`: of these channels, each number where `to` says.
   using Destination =
       std::function<loop::Expr(int64_t plane, const loop::Expr& group, const loop::Expr& lane)>;
-  void transform_input(Body& out, const Tensor& x, const loop::Expr& tile, int64_t width,
+  void transform_input(Body& out, const Tensor& x, const loop::Expr& tile, const Groups& groups,
                        const std::string& parts, const Destination& to);
 
   // B^T d, G g, A^T m and their adjoints, of one row or column.

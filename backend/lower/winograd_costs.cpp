@@ -13,22 +13,23 @@ using loop::divided_up;
 namespace {
 
 constexpr int64_t kPlanes = kWinogradPlanes;
-constexpr double kTransform = 40;  // cycles for a vector of 16 numbers: loads, sums, stores
-constexpr double kSpilled = 40;    // and for what L2 does not hold of them, there and back
-constexpr double kStreamed = 8;    // bytes of weights a cycle, from beyond L2
+constexpr double kTransform = 40;        // cycles for a vector of 16 numbers: loads, sums, stores
+constexpr double kSpilled = 40;          // and for what L2 does not hold of them, there and back
+constexpr double kStreamed = 8;          // bytes of weights a cycle, from beyond L2
+constexpr int64_t kMostSums = 16 << 20;  // of a gradient of weights, all planes and shares
 
 int64_t rounded_up(int64_t a, int64_t b) { return divided_up(a, b) * b; }
+
+double products_a_cycle(const loop::Target& target) {
+  return target.vector_multiplies * target.lanes(Dtype::kF32);
+}
 
 // Of a sum over windows in the library.
 double direct_cycles(const WinogradShape& shape, const loop::Target& target) {
   constexpr double kLibrary = 0.87;  // of what the CPU can multiply
   const int64_t products = shape.batch * shape.height * shape.width * shape.terms * shape.columns * 9;
-  return static_cast<double>(products) / (2 * kLibrary * target.lanes(Dtype::kF32));
+  return static_cast<double>(products) / (kLibrary * products_a_cycle(target));
 }
-
-// Measured on Zen 3 (f32, two threads, 1 x 64 x 56 x 56 to 16 x 512 x 7 x 7), 1.3 to 1.9 times the library's
-// speed; elsewhere not at all.
-bool is_measured(const loop::Target& target) { return target.isa == Isa::kAvx2; }
 
 }  // namespace
 
@@ -46,7 +47,7 @@ std::optional<WinogradBlocks> winograd_blocks(const WinogradShape& shape, int64_
     const auto terms = static_cast<double>(shape.terms), all_lanes = static_cast<double>(lanes),
                columns = static_cast<double>(shape.columns / column_blocks),
                block_rows = static_cast<double>(rounded_up(of_block, rows));
-    const double products = block_rows * kPlanes * terms * columns / (2 * all_lanes);
+    const double products = block_rows * kPlanes * terms * columns / products_a_cycle(target);
     const double weights = kPlanes * terms * columns * sizeof(float) / kStreamed;
     const bool spills = block_rows * kPlanes * (terms + columns) * sizeof(float) > target.l2_bytes;
     const double transforms =
@@ -70,38 +71,44 @@ std::optional<WinogradBlocks> winograd_blocks(const WinogradShape& shape, int64_
 
 bool winograd_best(const WinogradShape& shape, bool weights_stay, const loop::Target& target) {
   const auto blocks = winograd_blocks(shape, winograd_panel(target), target);
-  if (!is_measured(target) || !blocks) return false;
+  if (!blocks) return false;
   constexpr double kFilter = 40;  // cycles a weight: 26 MB to memory for 512 by 512 channels
   const double filter = weights_stay ? 0 : kFilter * static_cast<double>(shape.terms * shape.columns);
   return blocks->cycles < (direct_cycles(shape, target) - filter) / std::max(target.threads, 1);
 }
 
-int64_t weight_gradient_chunk(const WinogradShape& shape, bool winograd) {
-  constexpr int64_t kMost = 256;  // a panel of them stays in L1
+WeightGradientParts weight_gradient_parts(const WinogradShape& shape, int64_t planes, bool winograd,
+                                          const loop::Target& target) {
+  constexpr int64_t kMost = 128;  // positions: two panels of them stay in L1; longer sums are less exact
   const int64_t of_image = winograd ? shape.tiles_of_image() : shape.height * shape.width;
-  const int64_t positions = shape.batch * of_image;
-  return divided_up(positions, divided_up(positions, kMost));
+  const int64_t positions = shape.batch * of_image, panels = shape.terms / winograd_panel(target);
+  const int64_t most_shares =
+      std::clamp<int64_t>(kMostSums / (planes * shape.terms * shape.columns), 1, target.threads);
+  const int64_t groups = std::min(divided_up(target.threads, most_shares), panels);
+  const int64_t shares = std::min(most_shares, divided_up(target.threads, groups));
+  const int64_t of_share = divided_up(positions, shares);
+  return {shares, divided_up(panels, groups), divided_up(of_share, divided_up(of_share, kMost))};
 }
 
 WeightGradientMethod weight_gradient_method(const WinogradShape& shape, int64_t taps, bool winograd_applies,
                                             const loop::Target& target) {
   using enum WeightGradientMethod;
-  constexpr int64_t kMostSums = 16 << 20;  // of all planes
   const int64_t lanes = target.lanes(Dtype::kF32);
-  if (!is_measured(target) || shape.terms % winograd_panel(target) != 0 || shape.columns % lanes != 0 ||
+  if (shape.terms % winograd_panel(target) != 0 || shape.columns % lanes != 0 ||
       std::max(taps, kPlanes) * shape.terms * shape.columns > kMostSums)
     return kLibrary;
   // Of what the CPU can multiply the library reaches half, of windows with a stride a third. Zen 3, two
   // threads, batch 16: 1 x 1, 256 by 1024 channels of 14 x 14 12 ms for 18, but 64 by 256 of 56 x 56 20 for
   // 16, which is the cost of laying out; 3 x 3 with stride 2 28 for 65; Winograd's 16 to 25 for 47 to 66.
-  constexpr double kLibraryShare = 0.55, kLeastGain = 1.15;
+  const double share = target.isa == Isa::kAvx2 ? 0.55 : taps > 1 && !winograd_applies ? 0.6 : 0.75;
+  constexpr double kLeastGain = 1.15;
   constexpr double kFromMemory = 30, kCopied = 12, kWeight = 4;  // cycles a vector, a sum
-  const double vector = 2 * static_cast<double>(lanes);
   const int64_t weights = shape.terms * shape.columns, positions = shape.batch * shape.height * shape.width;
   const auto with_sums = [&](bool winograd, int64_t count, int64_t planes, double laid_out) {
-    const int64_t chunks = divided_up(count, weight_gradient_chunk(shape, winograd));
+    const int64_t chunks = divided_up(count, weight_gradient_parts(shape, planes, winograd, target).chunk);
     const double sums = static_cast<double>(planes * weights);
-    return static_cast<double>(count) * (sums / vector + laid_out / static_cast<double>(lanes)) +
+    return static_cast<double>(count) *
+               (sums / products_a_cycle(target) + laid_out / static_cast<double>(lanes)) +
            static_cast<double>(chunks) * sums * 8 / kStreamed + kWeight * sums;
   };
   const auto channels = static_cast<double>(shape.terms + shape.columns);
@@ -111,7 +118,7 @@ WeightGradientMethod weight_gradient_method(const WinogradShape& shape, int64_t 
   const double by_winograd =
       with_sums(true, shape.batch * shape.tiles_of_image(), kPlanes, (kTransform + kSpilled) * channels);
   const double library =
-      static_cast<double>(positions * taps * weights) / (kLibraryShare * vector) / kLeastGain;
+      static_cast<double>(positions * taps * weights) / (share * products_a_cycle(target)) / kLeastGain;
   if (winograd_applies && by_winograd < std::min(by_taps, library)) return kWinograd;
   return by_taps < library ? kTaps : kLibrary;
 }

@@ -137,8 +137,9 @@ std::string target_text(const Target& target) {
   std::string text = "llvm " + llvm_version() + "\nbuild " + build_identity() + "\ntarget " +
                      std::string(name(target.isa)) + " " + target.cpu + " " + target.features +
                      (target.matrix_tiles ? " +tiles" : "");
-  for (int64_t v : {int64_t{target.vector_bytes}, int64_t{target.vector_registers}, target.l1_bytes,
-                    target.l2_bytes, target.l3_bytes, int64_t{target.threads}})
+  for (int64_t v :
+       {int64_t{target.vector_bytes}, int64_t{target.vector_registers}, int64_t{target.vector_multiplies},
+        target.l1_bytes, target.l2_bytes, target.l3_bytes, int64_t{target.threads}})
     text += " " + std::to_string(v);
   return text;
 }

@@ -81,11 +81,13 @@ TEST(Allocator, KeepsLittleMoreThanTheHighWaterMark) {
 
 // Two blocks side by side that are free are one; a smaller one takes its part.
 TEST(Pages, NeighboursJoin) {
-  constexpr size_t kPage = PageHeap::kPage;
+  constexpr size_t kPage = PageHeap::kHugePage / 8;
   PageHeap heap;
   EXPECT_EQ(heap.take(kPage), nullptr);
-  char* whole = static_cast<char*>(PageHeap::map(8 * kPage));
+  char* whole = static_cast<char*>(heap.map(7 * kPage));
   ASSERT_NE(whole, nullptr);
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(whole) % PageHeap::kHugePage, 0u);
+  EXPECT_EQ(heap.take(kPage), whole + 7 * kPage) << "what is over of a huge page";
   heap.give_back(whole + 4 * kPage, 4 * kPage);
   heap.give_back(whole, 2 * kPage);
   EXPECT_EQ(heap.take(5 * kPage), nullptr);
