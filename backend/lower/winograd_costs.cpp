@@ -97,9 +97,10 @@ WeightGradientMethod weight_gradient_method(const WinogradShape& shape, int64_t 
   if (shape.terms % winograd_panel(target) != 0 || shape.columns % lanes != 0 ||
       std::max(taps, kPlanes) * shape.terms * shape.columns > kMostSums)
     return kLibrary;
-  // Of what the CPU can multiply the library reaches half, of windows with a stride a third. Zen 3, two
-  // threads, batch 16: 1 x 1, 256 by 1024 channels of 14 x 14 12 ms for 18, but 64 by 256 of 56 x 56 20 for
-  // 16, which is the cost of laying out; 3 x 3 with stride 2 28 for 65; Winograd's 16 to 25 for 47 to 66.
+  // Of what the CPU can multiply the library reaches half, of windows with a stride a third; with AVX-512
+  // three quarters and 60 % (Zen 4). Zen 3, two threads, batch 16: 1 x 1, 256 by 1024 channels of 14 x 14 12
+  // ms for 18, but 64 by 256 of 56 x 56 20 for 16, which is the cost of laying out; 3 x 3 with stride 2 28
+  // for 65; Winograd's 16 to 25 for 47 to 66.
   const double share = target.isa == Isa::kAvx2 ? 0.55 : taps > 1 && !winograd_applies ? 0.6 : 0.75;
   constexpr double kLeastGain = 1.15;
   constexpr double kFromMemory = 30, kCopied = 12, kWeight = 4;  // cycles a vector, a sum
