@@ -22,13 +22,15 @@ void* PageHeap::map(size_t bytes) {
   const size_t size = whole(bytes);
   void* mapped = mmap(nullptr, size + kHugePage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (mapped == MAP_FAILED) return nullptr;
-  char* first = static_cast<char*>(mapped);
-  const size_t before = -reinterpret_cast<uintptr_t>(first) % kHugePage;
-  if (before > 0) munmap(first, before);
-  char* block = first + before;
-  munmap(block + size, kHugePage - before);
-  madvise(block, size, MADV_HUGEPAGE);  // refused where the system has none: small pages serve
-  if (size > bytes) add(block + bytes, size - bytes);
+  // The last that is aligned: mappings grow downwards, so that it lies beside the one before.
+  char *first = static_cast<char*>(mapped), *last = first + size + kHugePage;
+  const size_t after = reinterpret_cast<uintptr_t>(last) % kHugePage;
+  if (after > 0) munmap(last - after, after);
+  char* block = last - after - size;
+  if (block > first) munmap(first, static_cast<size_t>(block - first));
+  // Those that this block fills. Refused where the system has none: small pages serve.
+  madvise(block, bytes / kHugePage * kHugePage, MADV_HUGEPAGE);
+  if (size > bytes) give_back(block + bytes, size - bytes);
   return block;
 }
 

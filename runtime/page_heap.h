@@ -18,7 +18,7 @@ class PageHeap {
   // From the smallest free range that is large enough; nullptr when there is none.
   void* take(size_t bytes);
   static size_t whole(size_t bytes) { return (bytes + kHugePage - 1) / kHugePage * kHugePage; }
-  // Fresh from the system, in whole huge pages, of which the rest is free; nullptr when it refuses.
+  // Fresh from the system, a multiple of huge pages, of which the rest is free; nullptr when it refuses.
   void* map(size_t bytes);
   // What take() or map() gave, whole. It joins the free ranges beside it.
   void give_back(void* block, size_t bytes);

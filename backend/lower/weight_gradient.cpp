@@ -44,22 +44,27 @@ class WeightGradient : WinogradBuilder {
     window_ = *as_const_int(w_.shape[3]);
     planes_ = winograd_ ? kPlanes : *as_const_int(w_.shape[2]) * window_;
     if (!winograd_) tiles_ = simplify(grad_.shape[0] * grad_.shape[2] * grad_.shape[3]);
-    const WeightGradientParts work = weight_gradient_parts(shape, planes_, winograd_, target_);
+    const WeightGradientParts work = weight_gradient_parts(shape, planes_, target_);
     shares_ = work.shares;
     panels_ = terms_ / panel();
     panels_of_group_ = work.panels;
-    part_stride_ = work.chunk * panel() + kApart;
-    grad_stride_ = work.chunk * lanes() + kApart;
     of_plane_ = panels_ * columns_ * panel();
-    const int64_t groups = loop::divided_up(panels_, panels_of_group_), grad_planes = winograd_ ? kPlanes : 1;
-    const Expr size = index_const(work.chunk), all_groups = index_const(groups),
-               of_group = index_const(panels_of_group_), chunks = simplify(ceildiv(tiles_, size)),
-               of_share = simplify(ceildiv(chunks, index_const(shares_)));
+    const int64_t grad_planes = winograd_ ? kPlanes : 1;
+    const Expr all_groups = index_const(work.groups), of_group = index_const(panels_of_group_);
     Body body;
+    const Expr shares = index_const(shares_), one = index_const(1);
+    const Expr share_size =
+        let(body, "share_size", make_apply(ScalarOp::max_, {ceildiv(tiles_, shares), one}));
+    const Expr size =
+        let(body, "chunk_size", ceildiv(share_size, ceildiv(share_size, index_const(kMostPositions))));
+    const Expr chunks = let(body, "chunks", ceildiv(tiles_, size)),
+               of_share = let(body, "chunks_of_share", ceildiv(chunks, shares));
+    const int64_t most = as_const_int(size).value_or(kMostPositions);
+    part_stride_ = most * panel() + kApart;
+    grad_stride_ = most * lanes() + kApart;
     const std::string sums = alloc(body, "sums", index_const(shares_ * planes_ * of_plane_));
-    const Expr cost =
-        simplify(of_share * size) * index_const(planes_ * panels_of_group_ * panel() * columns_);
-    parallel(body, index_const(shares_ * groups), cost, [&](const Expr& part, Body& inner) {
+    const Expr cost = ceildiv(tiles_, shares) * index_const(planes_ * panels_of_group_ * panel() * columns_);
+    parallel(body, index_const(shares_ * work.groups), cost, [&](const Expr& part, Body& inner) {
       const Expr share = let(inner, "share", floordiv(part, all_groups)),
                  begin = let(inner, "first_panel", floormod(part, all_groups) * of_group);
       const Groups of_terms{panel(), begin,
@@ -88,7 +93,7 @@ class WeightGradient : WinogradBuilder {
                multiply(each, of_terms, count, own, parts, grads, sums);
              });
     });
-    parallel(body, index_const(panels_ * columns_), index_const(planes_ * panel()),
+    parallel(body, index_const(panels_ * columns_), index_const(planes_ * panel() * shares_),
              [&](const Expr& part, Body& each) { finish(each, part, sums); });
     return function(name, std::move(body));
   }

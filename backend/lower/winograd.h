@@ -45,10 +45,12 @@ WeightGradientMethod weight_gradient_method(const WinogradShape& shape, int64_t 
 // terms. What one lays out no other reads: threads on two chiplets would wait for each other's lines (17 ms
 // for 11, 64 by 64 channels of 16 x 56 x 56, two threads on Zen 4).
 struct WeightGradientParts {
-  int64_t shares, panels;  // panels of a group
-  int64_t chunk;           // positions that are laid out before they are multiplied
+  int64_t shares, groups, panels;  // panels of a group
 };
-WeightGradientParts weight_gradient_parts(const WinogradShape& shape, int64_t planes, bool winograd,
+// Positions that are laid out before they are multiplied, at most: two panels of them stay in L1, and longer
+// sums are less exact.
+inline constexpr int64_t kMostPositions = 128;
+WeightGradientParts weight_gradient_parts(const WinogradShape& shape, int64_t planes,
                                           const loop::Target& target);
 
 int64_t winograd_panel(const loop::Target& target);  // columns of the micro-kernel

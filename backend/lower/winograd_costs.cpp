@@ -77,17 +77,14 @@ bool winograd_best(const WinogradShape& shape, bool weights_stay, const loop::Ta
   return blocks->cycles < (direct_cycles(shape, target) - filter) / std::max(target.threads, 1);
 }
 
-WeightGradientParts weight_gradient_parts(const WinogradShape& shape, int64_t planes, bool winograd,
+WeightGradientParts weight_gradient_parts(const WinogradShape& shape, int64_t planes,
                                           const loop::Target& target) {
-  constexpr int64_t kMost = 128;  // positions: two panels of them stay in L1; longer sums are less exact
-  const int64_t of_image = winograd ? shape.tiles_of_image() : shape.height * shape.width;
-  const int64_t positions = shape.batch * of_image, panels = shape.terms / winograd_panel(target);
+  const int64_t threads = std::max(target.threads, 1), panels = shape.terms / winograd_panel(target);
   const int64_t most_shares =
-      std::clamp<int64_t>(kMostSums / (planes * shape.terms * shape.columns), 1, target.threads);
-  const int64_t groups = std::min(divided_up(target.threads, most_shares), panels);
-  const int64_t shares = std::min(most_shares, divided_up(target.threads, groups));
-  const int64_t of_share = divided_up(positions, shares);
-  return {shares, divided_up(panels, groups), divided_up(of_share, divided_up(of_share, kMost))};
+      std::clamp<int64_t>(kMostSums / (planes * shape.terms * shape.columns), 1, threads);
+  const int64_t of_group = divided_up(panels, std::min(divided_up(threads, most_shares), panels));
+  const int64_t groups = divided_up(panels, of_group);
+  return {std::clamp<int64_t>(threads / groups, 1, most_shares), groups, of_group};
 }
 
 WeightGradientMethod weight_gradient_method(const WinogradShape& shape, int64_t taps, bool winograd_applies,
@@ -105,19 +102,21 @@ WeightGradientMethod weight_gradient_method(const WinogradShape& shape, int64_t 
   constexpr double kLeastGain = 1.15;
   constexpr double kFromMemory = 30, kCopied = 12, kWeight = 4;  // cycles a vector, a sum
   const int64_t weights = shape.terms * shape.columns, positions = shape.batch * shape.height * shape.width;
-  const auto with_sums = [&](bool winograd, int64_t count, int64_t planes, double laid_out) {
-    const int64_t chunks = divided_up(count, weight_gradient_parts(shape, planes, winograd, target).chunk);
-    const double sums = static_cast<double>(planes * weights);
+  const auto with_sums = [&](int64_t count, int64_t planes, double of_channel, double of_copy) {
+    const auto [shares, groups, of_group] = weight_gradient_parts(shape, planes, target);
+    const int64_t of_share = divided_up(count, shares);
+    const int64_t chunks = shares * divided_up(of_share, kMostPositions);
+    const auto terms = static_cast<double>(shape.terms),
+               columns = static_cast<double>(shape.columns * groups),
+               sums = static_cast<double>(planes * weights);
+    const double laid_out = of_channel * (terms + columns) + of_copy * terms;
     return static_cast<double>(count) *
                (sums / products_a_cycle(target) + laid_out / static_cast<double>(lanes)) +
-           static_cast<double>(chunks) * sums * 8 / kStreamed + kWeight * sums;
+           static_cast<double>(chunks) * sums * 8 / kStreamed + kWeight * sums * static_cast<double>(shares);
   };
-  const auto channels = static_cast<double>(shape.terms + shape.columns);
-  const double by_taps =
-      with_sums(false, positions, taps,
-                kFromMemory * channels + kCopied * static_cast<double>((taps - 1) * shape.terms));
+  const double by_taps = with_sums(positions, taps, kFromMemory, kCopied * static_cast<double>(taps - 1));
   const double by_winograd =
-      with_sums(true, shape.batch * shape.tiles_of_image(), kPlanes, (kTransform + kSpilled) * channels);
+      with_sums(shape.batch * shape.tiles_of_image(), kPlanes, kTransform + kSpilled, 0);
   const double library =
       static_cast<double>(positions * taps * weights) / (share * products_a_cycle(target)) / kLeastGain;
   if (winograd_applies && by_winograd < std::min(by_taps, library)) return kWinograd;

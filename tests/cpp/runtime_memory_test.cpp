@@ -104,6 +104,20 @@ TEST(Pages, NeighboursJoin) {
   EXPECT_EQ(heap.free_bytes(), 0u);
 }
 
+// So do two that the system gave one after the other, where it puts them side by side.
+TEST(Pages, MappingsJoin) {
+  constexpr size_t kBytes = 8 * PageHeap::kHugePage;
+  PageHeap heap;
+  char *a = static_cast<char*>(heap.map(kBytes)), *b = static_cast<char*>(heap.map(kBytes));
+  ASSERT_TRUE(a && b);
+  heap.give_back(a, kBytes);
+  heap.give_back(b, kBytes);
+  if (a + kBytes != b && b + kBytes != a) GTEST_SKIP() << "the system put them apart";
+  EXPECT_EQ(heap.take(2 * kBytes), std::min(a, b));
+  heap.give_back(std::min(a, b), 2 * kBytes);
+  heap.unmap(2 * kBytes);
+}
+
 // Blocks of many sizes come and go: none overlaps another, and what one size leaves serves the others.
 TEST(Allocator, LargeBlocksShareTheirPages) {
   allocator().trim();
