@@ -104,8 +104,7 @@ void describe(Step& step, const Graph& g, int32_t n) {
   if (node.op == Op::kAttention) step.info.flops = attention_flops(g, node, 0, 2);
   if (node.op == Op::kAttentionBackward) step.info.flops = attention_flops(g, node, 1, 5);
   if (node.op == Op::kLstm) step.info.flops = lstm_flops(g, node);
-  if (step.info.kind == StepKind::kLibrary && step.info.flops > 0)
-    step.info.multiplies = g.type(node.operands[0]).dtype;
+  if (!node.body && step.info.flops > 0) step.info.multiplies = g.type(node.operands[0]).dtype;
 }
 
 std::string kernel_suffix(const Graph& body) {

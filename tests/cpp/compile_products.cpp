@@ -68,6 +68,22 @@ TEST_P(Products, ManyRowsOfNumbers) {
       << "small weights";
 }
 
+// Which limit of the machine a profile holds a step against, the library's or ours.
+TEST_P(Products, SayWhatTheyMultiply) {
+  for (const int rows : {8, 256})
+    for (const Dtype dtype : {Dtype::kF32, Dtype::kBF16}) {
+      if (dtype == Dtype::kBF16 && GetParam() != Isa::kAvx512Bf16) continue;  // widened to f32
+      const CompiledGraph c = product(GetParam(), std::string(name(dtype)), rows, {512, 320});
+      const auto& steps = c.executable->parts().steps;
+      EXPECT_TRUE(std::ranges::any_of(steps,
+                                      [&](const auto& step) {
+                                        return step->info.flops == int64_t{2} * rows * 512 * 320 &&
+                                               step->info.multiplies == dtype;
+                                      }))
+          << rows << " rows of " << name(dtype);
+    }
+}
+
 // Weights that are no parameters are ours too, on AVX2 by the thousand rows only where their terms lie side
 // by side; rows' terms have to.
 TEST_P(Products, ManyRowsByWeightsThatChange) {
