@@ -39,7 +39,7 @@ class WeightGradient : WinogradBuilder {
   loop::Function run(const std::string& name) {
     winograd_ = node_.attr<bool>("winograd");
     const WinogradShape shape = set_shape(x_, grad_);
-    IPEX_CHECK(terms_ % panel() == 0 && columns_ % lanes() == 0,
+    IPEX_CHECK(terms_ > 0 && columns_ > 0 && terms_ % panel() == 0 && columns_ % lanes() == 0,
                "weight_gradient: x has channels that fill panels, the gradient such that fill vectors");
     window_ = *as_const_int(w_.shape[3]);
     planes_ = winograd_ ? kPlanes : *as_const_int(w_.shape[2]) * window_;
