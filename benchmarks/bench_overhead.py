@@ -1,5 +1,6 @@
-"""What a call costs beyond the kernel: a one-kernel graph through aot_eager, Inductor and ipex, interleaved. And what
-finding the backend costs: the import behind the entry point, in fresh processes."""
+"""What a call costs beyond the kernel: a one-kernel graph through aot_eager, Inductor and ipex, interleaved; and what one
+more step costs, a kernel or a product in the library. And what finding the backend costs: the import behind the entry
+point, in fresh processes."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ import argparse
 import json
 from statistics import median
 
+import intel_extension_for_pytorch as ipex
 import torch
 from rich.console import Console
 from tables import ResultTable
@@ -15,6 +17,40 @@ from timing import in_fresh_process, interleaved
 
 def one_kernel(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return torch.nn.functional.gelu(x) * y
+
+
+def sums(x: torch.Tensor, steps: int) -> torch.Tensor:
+    for i in range(steps):  # down and across by turns, so that no two are one kernel
+        x = x.cumsum(i % 2)
+    return x
+
+
+def products(x: torch.Tensor, steps: int) -> torch.Tensor:
+    for _ in range(steps):
+        x = x @ x
+    return x
+
+
+STEPS = {"kernel": sums, "library": products}
+
+
+def nanoseconds_a_step(rounds: int, more: int = 32) -> dict[str, float]:
+    """By kind of step, on 4 x 4 numbers: the time of `more` + 1 of them beyond that of one, per step."""
+    found = {}
+    x = torch.eye(4)
+    with torch.inference_mode():
+        for kind, function in STEPS.items():
+            calls = {}
+            for steps in (1, more + 1):
+                with ipex.record_reports() as reports:
+                    compiled = torch.compile(function, backend="ipex", dynamic=False)
+                    compiled(x, steps)
+                if (count := sum(r[f"{kind}_steps"] for r in reports)) != steps:
+                    raise RuntimeError(f"{function.__name__}: {count} steps of the kind {kind!r}, not {steps}")
+                calls[str(steps)] = lambda compiled=compiled, steps=steps: compiled(x, steps)
+            one, many = interleaved(calls, rounds=rounds).values()
+            found[kind] = (many.median - one.median) * 1e6 / more
+    return found
 
 
 IMPORT = """
@@ -40,14 +76,27 @@ def main() -> None:
             compiled(x, y)
             variants[backend] = lambda compiled=compiled: compiled(x, y)
         samples = interleaved(variants, rounds=arguments.rounds)
+    steps = nanoseconds_a_step(arguments.rounds)
     imports = [float(in_fresh_process(IMPORT)) for _ in range(5)]
     if arguments.json:
-        print(json.dumps({name: s.median * 1e3 for name, s in samples.items()} | {"import_ms": median(imports)}))
+        print(
+            json.dumps(
+                {name: s.median * 1e3 for name, s in samples.items()}
+                | {"import_ms": median(imports)}
+                | {f"{kind}_step_ns": ns for kind, ns in steps.items()}
+            )
+        )
         return
     table = ResultTable("overhead", "gelu(x) * y of 64 elements, microseconds a call", "bench_overhead.py",
                         ["variant", "median", "best", "spread"])  # fmt: skip
     for name, sample in samples.items():
         table.add(name, f"{sample.median * 1e3:.2f}", f"{sample.best * 1e3:.2f}", f"{sample.spread:.0%}")
+    table.show(Console(width=110))
+    table.save(arguments.tables)
+    table = ResultTable("steps", "One more step of a graph, on 4 x 4 numbers, nanoseconds", "bench_overhead.py",
+                        ["step", "ns"])  # fmt: skip
+    for kind, ns in steps.items():
+        table.add(kind, f"{ns:.0f}")
     table.show(Console(width=110))
     table.save(arguments.tables)
     table = ResultTable("import", 'Finding `backend="ipex"` once torch is imported, milliseconds of 5 fresh processes',
