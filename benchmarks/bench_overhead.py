@@ -1,6 +1,6 @@
-"""What a call costs beyond the kernel: a one-kernel graph through aot_eager, Inductor and ipex, interleaved; and what one
-more step costs, a kernel or a product in the library. And what finding the backend costs: the import behind the entry
-point, in fresh processes."""
+"""What a call costs beyond the kernel: a one-kernel graph through aot_eager, Inductor and ipex, interleaved; and what
+one more step costs, a kernel or a product in the library. And what finding the backend costs: the import behind the
+entry point, in fresh processes."""
 
 from __future__ import annotations
 
