@@ -17,6 +17,7 @@ class PageHeap {
 
   // From the smallest free range that is large enough; nullptr when there is none.
   void* take(size_t bytes);
+  // What map() takes from the system for so many.
   static size_t whole(size_t bytes) { return (bytes + kHugePage - 1) / kHugePage * kHugePage; }
   // Fresh from the system, a multiple of huge pages, of which the rest is free; nullptr when it refuses.
   void* map(size_t bytes);

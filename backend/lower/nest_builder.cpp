@@ -74,8 +74,9 @@ Expr NestBuilder::load(const std::string& buffer, const Expr& index) const {
   return make_load(buffer, dtype_, simplify(index));
 }
 
-void NestBuilder::clear(Body& out, const std::string& buffer, const Expr& extent) {
-  vectors(out, "cleared", extent, [&](const Expr& at, Body& body) { store(body, buffer, at, number(0)); });
+void NestBuilder::clear(Body& out, const std::string& buffer, const Expr& extent, const Expr& begin) {
+  vectors(out, "cleared", extent,
+          [&](const Expr& at, Body& body) { store(body, buffer, begin + at, number(0)); });
 }
 
 void NestBuilder::serial(Body& out, std::string_view base, const Expr& begin, const Expr& end,

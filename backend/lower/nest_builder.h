@@ -37,7 +37,8 @@ class NestBuilder {
   std::string alloc(Body& out, std::string_view base, const loop::Expr& extent);  // of the type computed in
   void store(Body& out, const std::string& buffer, const loop::Expr& index, const loop::Expr& value) const;
   loop::Expr load(const std::string& buffer, const loop::Expr& index) const;  // from such scratch
-  void clear(Body& out, const std::string& buffer, const loop::Expr& extent);
+  void clear(Body& out, const std::string& buffer, const loop::Expr& extent,
+             const loop::Expr& begin = loop::index_const(0));
   void serial(Body& out, std::string_view base, const loop::Expr& begin, const loop::Expr& end,
               const Each& each);
   void vectors(Body& out, std::string_view base, const loop::Expr& end, const Each& each, int unroll = 1);

@@ -74,10 +74,8 @@ class WeightGradient : WinogradBuilder {
                         grads = alloc(inner, "grads",
                                       index_const(grad_planes * columns_ / lanes() * grad_stride_));
       serial(inner, "plane", index_const(0), index_const(planes_), [&](const Expr& plane, Body& each) {
-        const Expr from =
-            let(each, "from", own + plane * index_const(of_plane_) + begin * index_const(columns_ * panel()));
-        vectors(each, "cleared", (of_terms.end - begin) * index_const(columns_ * panel()),
-                [&](const Expr& at, Body& lanes) { store(lanes, sums, from + at, number(0)); });
+        const Expr from = let(each, "from", sums_at(own, plane, begin));
+        clear(each, sums, (of_terms.end - begin) * index_const(columns_ * panel()), from);
       });
       const Expr first_chunk = let(inner, "first_chunk", share * of_share);
       serial(inner, "chunk", first_chunk, least(first_chunk + of_share, chunks),
@@ -107,6 +105,11 @@ class WeightGradient : WinogradBuilder {
   Expr grad_at(const Expr& plane, const Expr& group, const Expr& t, const Expr& lane) const {
     return (plane * index_const(columns_ / lanes()) + group) * index_const(grad_stride_) +
            t * index_const(lanes()) + lane;
+  }
+
+  // The sums of a panel, [column, lane], of the share whose sums begin at `own`.
+  Expr sums_at(const Expr& own, const Expr& plane, const Expr& p) const {
+    return own + plane * index_const(of_plane_) + p * index_const(columns_ * panel());
   }
 
   // ---- Winograd's planes ----
@@ -200,8 +203,7 @@ class WeightGradient : WinogradBuilder {
       serial(of_plane, "panel", of_terms.begin, of_terms.end, [&](const Expr& p, Body& of_panel) {
         const Expr by = let(of_panel, "by",
                             part_at(plane, p - of_terms.begin, index_const(0), index_const(0))),
-                   to = let(of_panel, "to",
-                            own + plane * index_const(of_plane_) + p * index_const(columns_ * panel()));
+                   to = let(of_panel, "to", sums_at(own, plane, p));
         multiply_panel(of_panel, plane, count, by, to, parts, grads, sums);
       });
     });
