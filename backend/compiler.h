@@ -101,6 +101,7 @@ class Compiler {
   bool multiplies_best(int32_t n) const;
   bool multiplies_pairs(int32_t n) const;
   bool multiplies_small(int32_t n) const;  // a product of f32
+  bool multiplies_few(int32_t n) const;
   // By trying both; nullopt where there is no choice, or none that matters.
   std::optional<bool> measured_best(int32_t n);
   // The product alone, its operands as inputs of the same layouts.

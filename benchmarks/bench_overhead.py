@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from functools import partial
 from statistics import median
 
 import intel_extension_for_pytorch as ipex
@@ -19,37 +20,43 @@ def one_kernel(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return torch.nn.functional.gelu(x) * y
 
 
-def sums(x: torch.Tensor, steps: int) -> torch.Tensor:
+def sums(x: torch.Tensor, _: torch.Tensor, steps: int) -> torch.Tensor:
     for i in range(steps):  # down and across by turns, so that no two are one kernel
         x = x.cumsum(i % 2)
     return x
 
 
-def products(x: torch.Tensor, steps: int) -> torch.Tensor:
+def products(x: torch.Tensor, y: torch.Tensor, steps: int) -> torch.Tensor:
     for _ in range(steps):
-        x = x @ x
+        x = x @ y
     return x
 
 
-STEPS = {"kernel": sums, "library": products}
+# By name: the operation, on so many rows by columns, and the kind of the step that computes it.
+STEPS = {
+    "kernel, running sums of 4 x 4": (sums, (4, 4), "kernel"),
+    "kernel, 4 x 4 by 4 x 4": (products, (4, 4), "kernel"),
+    "library, 16 x 80 by 80 x 80": (products, (16, 80), "library"),
+}
 
 
 def nanoseconds_a_step(rounds: int, more: int = 32) -> dict[str, float]:
-    """By kind of step, on 4 x 4 numbers: the time of `more` + 1 of them beyond that of one, per step."""
+    """By kind of step: the time of `more` + 1 of them beyond that of one, per step."""
     found = {}
-    x = torch.eye(4)
     with torch.inference_mode():
-        for kind, function in STEPS.items():
+        for name, (function, (rows, columns), kind) in STEPS.items():
+            torch._dynamo.reset()
+            x, y = torch.ones(rows, columns), torch.eye(columns)
             calls = {}
             for steps in (1, more + 1):
                 with ipex.record_reports() as reports:
                     compiled = torch.compile(function, backend="ipex", dynamic=False)
-                    compiled(x, steps)
+                    compiled(x, y, steps)
                 if (count := sum(r[f"{kind}_steps"] for r in reports)) != steps:
                     raise RuntimeError(f"{function.__name__}: {count} steps of the kind {kind!r}, not {steps}")
-                calls[str(steps)] = lambda compiled=compiled, steps=steps: compiled(x, steps)
+                calls[str(steps)] = partial(compiled, x, y, steps)
             one, many = interleaved(calls, rounds=rounds).values()
-            found[kind] = (many.median - one.median) * 1e6 / more
+            found[name] = (many.median - one.median) * 1e6 / more
     return found
 
 
@@ -83,7 +90,7 @@ def main() -> None:
             json.dumps(
                 {name: s.median * 1e3 for name, s in samples.items()}
                 | {"import_ms": median(imports)}
-                | {f"{kind}_step_ns": ns for kind, ns in steps.items()}
+                | {"steps_ns": steps}
             )
         )
         return
@@ -93,10 +100,10 @@ def main() -> None:
         table.add(name, f"{sample.median * 1e3:.2f}", f"{sample.best * 1e3:.2f}", f"{sample.spread:.0%}")
     table.show(Console(width=110))
     table.save(arguments.tables)
-    table = ResultTable("steps", "One more step of a graph, on 4 x 4 numbers, nanoseconds", "bench_overhead.py",
+    table = ResultTable("steps", "One more step of a graph, nanoseconds", "bench_overhead.py",
                         ["step", "ns"])  # fmt: skip
-    for kind, ns in steps.items():
-        table.add(kind, f"{ns:.0f}")
+    for name, ns in steps.items():
+        table.add(name, f"{ns:.0f}")
     table.show(Console(width=110))
     table.save(arguments.tables)
     table = ResultTable("import", 'Finding `backend="ipex"` once torch is imported, milliseconds of 5 fresh processes',

@@ -112,18 +112,18 @@ TEST(Compile, OneKernel) {
 }
 
 TEST(Compile, EqualKernelsAreCompiledOnce) {
-  const CompiledGraph compiled = check(R"(graph main(%x: f32[4,4], %w: f32[4,4]) {
-    %0 = matmul(%x, %w) : f32[4,4]
+  const CompiledGraph compiled = check(R"(graph main(%x: f32[4,72], %w: f32[72,72]) {
+    %0 = matmul(%x, %w) : f32[4,72]
     %1 = reduce.sum(%0) axes=[1] keepdim=true : f32[4,1]
-    %2 = expand(%1) dims=[0,1] : f32[4,4]
-    %3 = pointwise.div(%0, %2) : f32[4,4]
-    %4 = matmul(%3, %w) : f32[4,4]
+    %2 = expand(%1) dims=[0,1] : f32[4,72]
+    %3 = pointwise.div(%0, %2) : f32[4,72]
+    %4 = matmul(%3, %w) : f32[4,72]
     %5 = reduce.sum(%4) axes=[1] keepdim=true : f32[4,1]
-    %6 = expand(%5) dims=[0,1] : f32[4,4]
-    %7 = pointwise.div(%4, %6) : f32[4,4]
+    %6 = expand(%5) dims=[0,1] : f32[4,72]
+    %7 = pointwise.div(%4, %6) : f32[4,72]
     return %7
   })",
-                                       {tensor(ramp(16, 1.0f)), tensor(ramp(16, 0.5f))});
+                                       {tensor(ramp(4 * 72, 1.0f)), tensor(ramp(72 * 72, 0.5f))});
   EXPECT_EQ(compiled.report.kernel_steps, 2);
   const std::string& text = compiled.report.loop_text;
   ASSERT_NE(text.find("func "), std::string::npos);
@@ -131,7 +131,7 @@ TEST(Compile, EqualKernelsAreCompiledOnce) {
 }
 
 // Transposes as rows and shuffles: every size of an element, tiles and what is left beside them, every
-// target.
+// target; moved only, or computed with too.
 TEST(Compile, TransposesOfEveryElementSize) {
   for (const char* dtype : {"i8", "bf16", "i16", "f32", "i32", "f64", "i64"})
     for (const auto& [rows, columns] : {std::pair{16, 16}, {17, 33}, {70, 131}, {8, 200}, {200, 8}})
@@ -142,14 +142,15 @@ TEST(Compile, TransposesOfEveryElementSize) {
             std::string(dtype) + "[" + std::to_string(columns) + "," + std::to_string(rows) + "]";
         const graph::Graph g = graph::parse("graph main(%x: " + from + ", %y: " + to +
                                             ") { %t = permute(%x) dims=[1,0] : " + to +
-                                            " %m = pointwise.maximum(%t, %y) : " + to + " return %m }");
+                                            " %m = pointwise.maximum(%t, %y) : " + to +
+                                            " %c = pointwise.clone(%t) : " + to + " return %m, %c }");
         const int64_t bytes = int64_t{rows} * columns * itemsize(g.type({0, 0}).dtype);
         std::vector<HostTensor> inputs(2, HostTensor(static_cast<size_t>(bytes)));
         std::mt19937 random(7);
         for (HostTensor& t : inputs)  // small numbers in any dtype, no NaN
           for (size_t i = 0; i < t.size(); ++i) t[i] = static_cast<std::byte>(random() % 64);
         CompileOptions o = options();
-        o.target.isa = isa;
+        o.target = loop::target_for(isa);
         EXPECT_EQ(run(compile(g, o), inputs), graph::eval(g, inputs, {})) << from << " " << name(isa);
       }
 }
@@ -194,10 +195,10 @@ TEST(Compile, MatMulWithEpilogueAndTransposedWeights) {
 
 TEST(Compile, BytesOfALibraryStepCountOnce) {
   const std::string text =
-      "graph main(%x: f32[5,8], %w: f32[8,6]) {\n %0 = matmul(%x, %w) : f32[5,6]\n return %0\n}\n";
-  const CompiledGraph compiled = check(text, {tensor(ramp(40)), tensor(ramp(48, 0.5f))});
+      "graph main(%x: f32[5,80], %w: f32[80,6]) {\n %0 = matmul(%x, %w) : f32[5,6]\n return %0\n}\n";
+  const CompiledGraph compiled = check(text, {tensor(ramp(400)), tensor(ramp(480, 0.5f))});
   ASSERT_EQ(count(compiled, StepKind::kLibrary), 1);
-  EXPECT_EQ(compiled.executable->parts().steps[0]->info.bytes, (40 + 48 + 30) * 4);
+  EXPECT_EQ(compiled.executable->parts().steps[0]->info.bytes, (400 + 480 + 30) * 4);
 }
 
 TEST(Compile, IntegerMatMulFallsBackToANest) {

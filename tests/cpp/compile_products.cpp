@@ -151,6 +151,19 @@ TEST_P(Products, SmallProductsOfABatch) {
   EXPECT_EQ(steps(48, 64, 48, true), 1) << "many results";
 }
 
+// One small product takes less time than the call of the library does.
+TEST_P(Products, FewNumbers) {
+  const int lanes = loop::target_for(GetParam()).lanes(Dtype::kF32);
+  for (const bool by_column : {false, true}) {
+    EXPECT_EQ(library_steps(product(GetParam(), "f32", 4, {4, 4, by_column})), 0) << by_column;
+    EXPECT_EQ(library_steps(product(GetParam(), "f32", 8, {48, 2 * lanes, by_column})), 0) << by_column;
+    EXPECT_EQ(library_steps(product(GetParam(), "bf16", 4, {4, 4, by_column})), 0) << by_column;
+  }
+  EXPECT_EQ(library_steps(product(GetParam(), "f32", 4, {64, 48, true})), 1) << "sums of terms, not vectors";
+  EXPECT_EQ(library_steps(product(GetParam(), "f32", 16, {80, 8})), 1) << "many terms, half a vector";
+  EXPECT_EQ(library_steps(product(GetParam(), "f32", 16, {80, 64})), 1) << "many products";
+}
+
 CompileReport multiplied_by(Multiplier multiplier, const std::string& text) {
   CompileOptions options;
   options.target = loop::current_target();

@@ -17,7 +17,7 @@ std::string text_of(const CompiledGraph& c) {
   return print_program(*interface_of(parts), parts, constant_members(parts));
 }
 
-const char* const kMatMul = R"(graph main(%x: f32[8,64], %w: f32[64,64] static, %b: f32[64]) {
+const char* const kMatMul = R"(graph main(%x: f32[8,72], %w: f32[72,64] static, %b: f32[64]) {
     %0 = matmul(%x, %w, %b) bias=true post=["relu"] : f32[8,64]   # model.py:5 linear
     %1 = pointwise.exp(%0) : f32[8,64]
     return %1
@@ -84,8 +84,8 @@ TEST(Program, OneKernelOverATableOfTensors) {
 // Which values of two graphs are one, a loaded graph knows as the compiled one did; an artifact has no use
 // for it.
 TEST(Program, HoistedKernelsKeepTheirRecipe) {
-  const char* const source = R"(graph main(%x: f32[8,64], %w: f32[64,64] static) {
-    %0 = pointwise.exp(%w) : f32[64,64]
+  const char* const source = R"(graph main(%x: f32[8,72], %w: f32[72,64] static) {
+    %0 = pointwise.exp(%w) : f32[72,64]
     %1 = matmul(%x, %0) bias=false post=[] : f32[8,64]
     return %1
   })";
@@ -125,8 +125,8 @@ TEST(Program, DamageIsNamedWithItsPlace) {
   EXPECT_NE(message("dst=%", "dst=%9999").find("does not exist"), std::string::npos);
   EXPECT_NE(message("dst=%", "dist=%").find("expected 'dst='"), std::string::npos);
   // Not the weight of a product: whether that is packed, by a hoisted step, is for oneDNN to say.
-  const CompiledGraph hoisted = compiled(R"(graph main(%x: f32[8,64], %w: f32[64,64] static) {
-    %0 = pointwise.exp(%w) : f32[64,64]
+  const CompiledGraph hoisted = compiled(R"(graph main(%x: f32[8,72], %w: f32[72,64] static) {
+    %0 = pointwise.exp(%w) : f32[72,64]
     %1 = matmul(%x, %0) bias=false post=[] : f32[8,64]
     return %1
   })");
