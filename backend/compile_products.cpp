@@ -68,10 +68,10 @@ bool Compiler::multiplies_small(int32_t n) const {
   return results <= kFewResults && side_by_side;
 }
 
-// One product of few numbers, which the library takes 0.7 us to begin. Zen 4, f32: 4 x 4 by 4 x 4 takes 30 ns
-// for 700, 32 x 32 by 32 x 32 850 for 2150. Columns that lie side by side fill vectors; terms that do are
-// added up for each result (16 x 16 results, 16 terms: 1500 ns for 800), unless block_products transposes
-// them.
+// One product of few numbers, which the library takes 0.7 us to begin, 1.8 with threads. Zen 4, f32: 4 x 4 by
+// 4 x 4 takes 15 ns for 720, 32 x 32 by 32 x 32 840 for 2150. Columns that lie side by side fill vectors;
+// terms that do are added up for each result (16 x 16 results of 16 terms: 1500 ns for 800), unless
+// block_products transposes them.
 bool Compiler::multiplies_few(int32_t n) const {
   constexpr int64_t kMostProducts = 64 << 10, kMostTerms = 64, kFewResults = 64, kBlockedRows = 8;
   const Node& node = g_.nodes[n];
@@ -127,6 +127,7 @@ bool Compiler::multiplies_best(int32_t n) const {
 }
 
 bool Compiler::kernel_multiplies(int32_t n) {
+  if (!kernels::runs_on(options_.target.isa, g_.type(g_.nodes[n].operands[0]).dtype)) return true;
   if (options_.products == Multiplier::kLibrary) return false;
   if (options_.products == Multiplier::kKernel) return g_.nodes[n].op == Op::kMatMul;
   if (options_.products == Multiplier::kMeasured)
@@ -135,7 +136,7 @@ bool Compiler::kernel_multiplies(int32_t n) {
 }
 
 std::optional<bool> Compiler::measured_best(int32_t n) {
-  constexpr int64_t kLeastFlops = 100'000;  // below, either takes less than the call of a step
+  constexpr int64_t kLeastFlops = 100'000;  // below, multiplies_few decides
   constexpr double kLeastGain = 1.03;  // what the models chose stays where the other is not clearly better
   const Node& node = g_.nodes[n];
   const auto is_known = [&](Value v) {

@@ -41,7 +41,7 @@ enum class Planning {
   kAny,    // at once, whatever there is: nothing else could compute it
   kLater,  // at the first run: the step is for another machine, this one cannot tell
 };
-// Every CPU of this ISA has implementations for the type.
+// Every CPU of this ISA has implementations for the type that are worth having.
 bool runs_on(Isa isa, Dtype dtype);
 
 // Beside so many rows of f32, a weight is not worth a packed copy.

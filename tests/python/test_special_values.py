@@ -43,3 +43,26 @@ def test_epilogues(name, dtype, compiled, strict):
     inputs = torch.randn(5, 8, dtype=dtype), torch.randn(2, 4, 6, 6, dtype=dtype), rows
     with torch.no_grad():
         assert_close_to_eager(compiled(run)(*inputs), run(*inputs))
+
+
+@pytest.mark.parametrize("sizes", ((9, 5, 9), (33, 1023, 129), (128, 65, 256)), ids=str)
+def test_infinity_in_the_last_of_an_odd_number_of_terms(sizes, compiled, strict):
+    """Pairs of bf16 are filled up with a zero, by which an infinity must not be multiplied: every layout of both
+    operands, with a column to their left too."""
+    rows, terms, columns = sizes
+
+    def layouts(r, c):
+        wide = torch.ones(r, c + 1, dtype=torch.bfloat16)
+        tall = torch.ones(c, r, dtype=torch.bfloat16)
+        return wide[:, 1:].contiguous(), wide[:, 1:], tall.t()
+
+    left, right = layouts(rows, terms), layouts(terms, columns)
+    for a in left:
+        a[-1, -1] = float("inf")
+
+    def run(left, right):
+        return [a @ b for a in left for b in right]
+
+    with torch.no_grad():
+        for ours, eager in zip(compiled(run)(left, right), run(left, right), strict=True):
+            assert torch.equal(ours, eager)

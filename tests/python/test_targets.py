@@ -10,7 +10,7 @@ from intel_extension_for_pytorch import _C
 
 HERE = Path(__file__).parent
 SUITES = ("test_special_values.py", "test_op_matrix.py", "test_attention.py")
-CASES = "epilogues or gelu or cumsum or 197 or few"
+CASES = "epilogues or infinity or gelu or cumsum or 197 or few"
 
 
 @pytest.mark.needs_ipex
