@@ -242,8 +242,9 @@ class Chooser {
       double footprint = bytes;
       for (int loop : chain) footprint *= costs_.trips(loop);
       const bool cached = 2 * footprint <= static_cast<double>(target_.l3_bytes);
-      const int64_t line = cached ? kCacheLine / static_cast<int64_t>(bytes) : 64;
-      const int64_t run = std::max<int64_t>(64, entry(var(vector)).lanes);
+      const int64_t wide = bytes == 2 ? 128 : 64;
+      const int64_t line = cached ? kCacheLine / static_cast<int64_t>(bytes) : wide;
+      const int64_t run = std::max<int64_t>(cached ? 64 : wide, entry(var(vector)).lanes);
       if (costs_.trips(across) > static_cast<double>(line) &&
           costs_.trips(vector) > static_cast<double>(run)) {
         entry(var(across)).tile = line;
