@@ -37,6 +37,32 @@ class WeightGradient : WinogradBuilder {
       : WinogradBuilder(body, inputs, outputs, target), grad_(inputs_[0]), x_(inputs_[1]), w_(outputs_[0]) {}
 
   loop::Function run(const std::string& name) {
+    const WeightGradientParts work = set_sizes();
+    Body body;
+    const Chunks chunks = chunks_of(body);
+    part_stride_ = chunks.most * panel() + kApart;
+    grad_stride_ = chunks.most * lanes() + kApart;
+    const std::string sums = alloc(body, "sums", index_const(shares_ * planes_ * of_plane_));
+    const Expr cost =
+        ceildiv(tiles_, index_const(shares_)) * index_const(planes_ * panels_of_group_ * panel() * columns_);
+    parallel(body, index_const(shares_ * work.groups), cost, [&](const Expr& part, Body& each) {
+      const Expr groups = index_const(work.groups);
+      const Expr share = let(each, "share", floordiv(part, groups));
+      multiply_share(each, share, floormod(part, groups), chunks, sums);
+    });
+    parallel(body, index_const(panels_ * columns_), index_const(planes_ * panel() * shares_),
+             [&](const Expr& part, Body& each) { finish(each, part, sums); });
+    return function(name, std::move(body));
+  }
+
+ private:
+  // Positions are laid out so many at once, at most `most`.
+  struct Chunks {
+    Expr size, all, of_share;
+    int64_t most;
+  };
+
+  WeightGradientParts set_sizes() {
     winograd_ = node_.attr<bool>("winograd");
     const WinogradShape shape = set_shape(x_, grad_);
     IPEX_CHECK(terms_ > 0 && columns_ > 0 && terms_ % panel() == 0 && columns_ % lanes() == 0,
@@ -49,54 +75,51 @@ class WeightGradient : WinogradBuilder {
     panels_ = terms_ / panel();
     panels_of_group_ = work.panels;
     of_plane_ = panels_ * columns_ * panel();
-    const int64_t grad_planes = winograd_ ? kPlanes : 1;
-    const Expr all_groups = index_const(work.groups), of_group = index_const(panels_of_group_);
-    Body body;
-    const Expr shares = index_const(shares_), one = index_const(1);
-    const Expr share_size =
-        let(body, "share_size", make_apply(ScalarOp::max_, {ceildiv(tiles_, shares), one}));
-    const Expr size =
-        let(body, "chunk_size", ceildiv(share_size, ceildiv(share_size, index_const(kMostPositions))));
-    const Expr chunks = let(body, "chunks", ceildiv(tiles_, size)),
-               of_share = let(body, "chunks_of_share", ceildiv(chunks, shares));
-    const int64_t most = as_const_int(size).value_or(kMostPositions);
-    part_stride_ = most * panel() + kApart;
-    grad_stride_ = most * lanes() + kApart;
-    const std::string sums = alloc(body, "sums", index_const(shares_ * planes_ * of_plane_));
-    const Expr cost = ceildiv(tiles_, shares) * index_const(planes_ * panels_of_group_ * panel() * columns_);
-    parallel(body, index_const(shares_ * work.groups), cost, [&](const Expr& part, Body& inner) {
-      const Expr share = let(inner, "share", floordiv(part, all_groups)),
-                 begin = let(inner, "first_panel", floormod(part, all_groups) * of_group);
-      const Groups of_terms{panel(), begin,
-                            let(inner, "end_panel", least(begin + of_group, index_const(panels_)))};
-      const Expr own = let(inner, "own_sums", share * index_const(planes_ * of_plane_));
-      const std::string parts = alloc(inner, "parts", index_const(planes_ * panels_of_group_ * part_stride_)),
-                        grads = alloc(inner, "grads",
-                                      index_const(grad_planes * columns_ / lanes() * grad_stride_));
-      serial(inner, "plane", index_const(0), index_const(planes_), [&](const Expr& plane, Body& each) {
-        const Expr from = let(each, "from", sums_at(own, plane, begin));
-        clear(each, sums, (of_terms.end - begin) * index_const(columns_ * panel()), from);
-      });
-      const Expr first_chunk = let(inner, "first_chunk", share * of_share);
-      serial(inner, "chunk", first_chunk, least(first_chunk + of_share, chunks),
-             [&](const Expr& chunk, Body& each) {
-               const Expr first = let(each, "first", chunk * size),
-                          count = let(each, "count", least(size, tiles_ - first));
-               serial(each, "position", index_const(0), count, [&](const Expr& t, Body& laid_out) {
-                 if (winograd_)
-                   lay_out_tile(laid_out, t, first + t, of_terms, parts, grads);
-                 else
-                   lay_out_position(laid_out, t, first + t, of_terms, parts, grads);
-               });
-               multiply(each, of_terms, count, own, parts, grads, sums);
-             });
-    });
-    parallel(body, index_const(panels_ * columns_), index_const(planes_ * panel() * shares_),
-             [&](const Expr& part, Body& each) { finish(each, part, sums); });
-    return function(name, std::move(body));
+    return work;
   }
 
- private:
+  // Chunks of a share are alike.
+  Chunks chunks_of(Body& out) {
+    const Expr shares = index_const(shares_), one = index_const(1);
+    const Expr share_size =
+        let(out, "share_size", make_apply(ScalarOp::max_, {ceildiv(tiles_, shares), one}));
+    const Expr size =
+        let(out, "chunk_size", ceildiv(share_size, ceildiv(share_size, index_const(kMostPositions))));
+    const Expr all = let(out, "chunks", ceildiv(tiles_, size)),
+               of_share = let(out, "chunks_of_share", ceildiv(all, shares));
+    return {size, all, of_share, as_const_int(size).value_or(kMostPositions)};
+  }
+
+  // The sums of a share of the positions, for a group of panels.
+  void multiply_share(Body& out, const Expr& share, const Expr& group, const Chunks& chunks,
+                      const std::string& sums) {
+    const Expr of_group = index_const(panels_of_group_), begin = let(out, "first_panel", group * of_group);
+    const Groups of_terms{panel(), begin,
+                          let(out, "end_panel", least(begin + of_group, index_const(panels_)))};
+    const Expr own = let(out, "own_sums", share * index_const(planes_ * of_plane_));
+    const int64_t grad_planes = winograd_ ? kPlanes : 1;
+    const std::string parts = alloc(out, "parts", index_const(planes_ * panels_of_group_ * part_stride_)),
+                      grads =
+                          alloc(out, "grads", index_const(grad_planes * columns_ / lanes() * grad_stride_));
+    serial(out, "plane", index_const(0), index_const(planes_), [&](const Expr& plane, Body& each) {
+      const Expr from = let(each, "from", sums_at(own, plane, begin));
+      clear(each, sums, (of_terms.end - begin) * index_const(columns_ * panel()), from);
+    });
+    const Expr first_chunk = let(out, "first_chunk", share * chunks.of_share);
+    serial(out, "chunk", first_chunk, least(first_chunk + chunks.of_share, chunks.all),
+           [&](const Expr& chunk, Body& each) {
+             const Expr first = let(each, "first", chunk * chunks.size),
+                        count = let(each, "count", least(chunks.size, tiles_ - first));
+             serial(each, "position", index_const(0), count, [&](const Expr& t, Body& laid_out) {
+               if (winograd_)
+                 lay_out_tile(laid_out, t, first + t, of_terms, parts, grads);
+               else
+                 lay_out_position(laid_out, t, first + t, of_terms, parts, grads);
+             });
+             multiply(each, of_terms, count, own, parts, grads, sums);
+           });
+  }
+
   // parts[plane, panel of the group, t, lane] and grads[plane, vector, t, lane]
   Expr part_at(const Expr& plane, const Expr& of_panel, const Expr& t, const Expr& lane) const {
     return (plane * index_const(panels_of_group_) + of_panel) * index_const(part_stride_) +
