@@ -127,6 +127,7 @@ bool Compiler::multiplies_best(int32_t n) const {
 }
 
 bool Compiler::kernel_multiplies(int32_t n) {
+  // Of few rows or columns, or of a type that no library has: widen_library has left them.
   if (!kernels::runs_on(options_.target.isa, g_.type(g_.nodes[n].operands[0]).dtype)) return true;
   if (options_.products == Multiplier::kLibrary) return false;
   if (options_.products == Multiplier::kKernel) return g_.nodes[n].op == Op::kMatMul;
