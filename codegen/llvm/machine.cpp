@@ -60,7 +60,7 @@ std::unique_ptr<llvm::TargetMachine> make_machine(const Target& target) {
 // sums in registers. There each row of an operand has an address of its own, and where all are computed from
 // one number in the loop, the scheduler loads all rows before their products and spills sums for it: 1.15 to
 // 1.25 times the time of a gradient of weights (Zen 4). An x86 address adds two registers and a constant, so
-// other loops gain nothing: of 284 kernels, timed with and without, none was slower.
+// other loops gain nothing: 284 kernels take 0.99 of the time without it.
 struct TileStrengthReduction : llvm::PassInfoMixin<TileStrengthReduction> {
   static constexpr int64_t kLeastSums = 8;
 
