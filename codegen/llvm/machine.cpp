@@ -75,7 +75,7 @@ struct TileStrengthReduction : llvm::PassInfoMixin<TileStrengthReduction> {
   }
 };
 
-// Keeps the code generator from reducing every loop, which is a third of the time of a compilation. Its
+// Keeps the code generator from reducing every loop, which is a quarter of the time of a compilation. Its
 // option -disable-lsr is the process's, and LLD resets all of those.
 struct WithoutStrengthReduction : llvm::OptPassGate {
   bool shouldRunPass(llvm::StringRef pass, llvm::StringRef) const override {
