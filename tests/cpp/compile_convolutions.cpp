@@ -1,10 +1,13 @@
 // Convolutions by Winograd's method: compiled and run against the sum over windows in f64, and as Loop IR for
 // every ISA.
 #include <random>
+#include <regex>
 
 #include "backend/compile.h"
 #include "backend/lower/winograd.h"
+#include "codegen/llvm/jit.h"
 #include "codegen/loop/text.h"
+#include "codegen/passes/passes.h"
 #include "runtime/cpu.h"
 #include "tests/cpp/graph_fixture.h"
 
@@ -163,16 +166,34 @@ std::vector<std::pair<Isa, bool>> isas_and_batches() {
   return all;
 }
 
+// The gradient of a convolution's weights.
+struct Window {
+  int64_t batch, terms, columns, height, width, rows = 3, row = 3, stride = 1, padding = 1;
+  int threads = 0;  // that the target has; 0: as many as this machine
+
+  int64_t down() const { return (height + 2 * padding - rows) / stride + 1; }
+  int64_t across() const { return (width + 2 * padding - row) / stride + 1; }
+};
+
+std::string text_of(const Window& c, bool symbolic) {
+  const std::string batch = symbolic ? "s0" : std::to_string(c.batch);
+  const auto pair = [](int64_t n) { return "[" + std::to_string(n) + "," + std::to_string(n) + "]"; };
+  const auto image = [&](int64_t channels, int64_t height, int64_t width) {
+    return "f32[" + batch + "," + std::to_string(channels) + "," + std::to_string(height) + "," +
+           std::to_string(width) + "]" + channels_last(channels, height, width);
+  };
+  const bool winograd = c.rows * c.row == 9 && c.stride == 1;
+  return "graph main(%g: " + image(c.columns, c.down(), c.across()) +
+         ", %x: " + image(c.terms, c.height, c.width) + (symbolic ? ") symbols(s0=2) {" : ") {") +
+         "\n%0 = weight_gradient(%g, %x) stride=" + pair(c.stride) + " padding=" + pair(c.padding) +
+         " winograd=" + (winograd ? "true" : "false") + " : " + shape({c.columns, c.terms, c.rows, c.row}) +
+         "\nreturn %0 }";
+}
+
 // Of the weights: by tiles in several chunks and in one that is not full; by taps, of windows that Winograd's
 // method does not have; by so many threads that the sums of all would be too many, and panels are divided
 // too.
 TEST(Winograd, GradientOfWeights) {
-  struct Window {
-    int64_t batch, terms, columns, height, width, rows = 3, row = 3, stride = 1, padding = 1;
-    int threads = 0;  // that the target has; 0: as many as this machine
-    int64_t down() const { return (height + 2 * padding - rows) / stride + 1; }
-    int64_t across() const { return (width + 2 * padding - row) / stride + 1; }
-  };
   for (const Window& c : {Window{4, 32, 48, 20, 20}, Window{3, 32, 40, 15, 17, 3, 3, 1, 0},
                           Window{2, 32, 64, 9, 12, 3, 3, 1, 2}, Window{2, 64, 64, 56, 56},
                           Window{2, 64, 72, 19, 18, 3, 3, 2, 1}, Window{2, 48, 56, 15, 13, 1, 1, 1, 0},
@@ -185,19 +206,7 @@ TEST(Winograd, GradientOfWeights) {
       if (c.threads > 0) options.target.threads = c.threads;
       const int64_t lanes = options.target.lanes(Dtype::kF32);
       if (c.terms % graph::winograd_panel(options.target) != 0 || c.columns % lanes != 0) continue;
-      const std::string batch = symbolic ? "s0" : std::to_string(c.batch);
-      const auto pair = [](int64_t n) { return "[" + std::to_string(n) + "," + std::to_string(n) + "]"; };
-      const auto image = [&](int64_t channels, int64_t height, int64_t width) {
-        return "f32[" + batch + "," + std::to_string(channels) + "," + std::to_string(height) + "," +
-               std::to_string(width) + "]" + channels_last(channels, height, width);
-      };
-      const bool winograd = c.rows * c.row == 9 && c.stride == 1;
-      const std::string text = "graph main(%g: " + image(c.columns, c.down(), c.across()) +
-                               ", %x: " + image(c.terms, c.height, c.width) +
-                               (symbolic ? ") symbols(s0=2) {" : ") {") +
-                               "\n%0 = weight_gradient(%g, %x) stride=" + pair(c.stride) +
-                               " padding=" + pair(c.padding) + " winograd=" + (winograd ? "true" : "false") +
-                               " : " + shape({c.columns, c.terms, c.rows, c.row}) + "\nreturn %0 }";
+      const std::string text = text_of(c, symbolic);
       const CompiledGraph compiled = compile(graph::parse(text), options);
       std::mt19937 random(7);
       std::vector<Floats> in{random_numbers(c.batch * c.columns * c.down() * c.across(), random),
@@ -225,6 +234,22 @@ TEST(Winograd, GradientOfWeights) {
       compiled.executable->run(arguments, results, Longs{0}, {});  // no images
       EXPECT_TRUE(std::ranges::all_of(out, [](float w) { return w == 0; })) << text;
     }
+}
+
+// Each row of a tile has an address of its own in the loop. Where LLVM computes all from one number, it loads
+// every row before the products, and sums leave their registers.
+TEST(Winograd, SumsOfGradientsStayInRegisters) {
+  CompileOptions options;
+  options.target = loop::target_for(Isa::kAvx512);
+  options.jit = false;
+  for (const Window& c : {Window{2, 64, 64, 56, 56}, Window{2, 64, 256, 14, 14, 1, 1, 1, 0}}) {
+    const CompiledGraph compiled = compile(graph::parse(text_of(c, false)), options);
+    const std::string code =
+        loop::emit_assembly(loop::run_pipeline(compiled.functions, options.target), options.target);
+    ASSERT_NE(code.find("vfmadd"), std::string::npos);
+    const std::regex to_stack("vmov[au]ps\\s+%zmm\\d+, -?\\d*\\(%rsp\\)");
+    EXPECT_FALSE(std::regex_search(code, to_stack)) << text_of(c, false);
+  }
 }
 
 // Interpreted, with panels of each ISA's width.
