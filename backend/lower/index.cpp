@@ -12,6 +12,11 @@ using loop::as_const_int;
 using loop::Expr;
 using loop::index_const;
 
+Expr both(const Expr& a, const Expr& b) {
+  if (!a || !b) return a ? a : b;
+  return loop::make_apply(loop::ScalarOp::bitand_, {a, b});
+}
+
 bool is_one(const Dim& dim) { return as_const_int(dim) == 1; }
 
 bool same_extent(const Dim& a, const Dim& b) {

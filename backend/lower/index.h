@@ -29,6 +29,9 @@ std::pair<loop::Expr, loop::Expr> div_mod(const loop::Expr& e, const Dim& n, con
 // The index into `to` of the element at `index` of `from`, both row-major views of the same elements.
 Index reshape_index(const Index& index, const Shape& from, const Shape& to, const loop::Ranges& ranges);
 
+// Whether both conditions hold; one that is null always does.
+loop::Expr both(const loop::Expr& a, const loop::Expr& b);
+
 bool is_one(const Dim& dim);
 bool same_extent(const Dim& a, const Dim& b);
 // An attribute that holds dims, whether written with symbols or as plain integers.

@@ -24,12 +24,6 @@ namespace {
 
 constexpr int64_t kLongestIndex = 64;  // nodes; well above what views of one tensor need
 
-Expr both(const Expr& a, const Expr& b) {
-  if (!a) return b;
-  if (!b) return a;
-  return make_apply(ScalarOp::bitand_, {a, b});
-}
-
 bool same(const Expr& a, const Expr& b) { return a == b || (a && b && loop::equal(a, b)); }
 
 bool same(const Index& a, const Index& b) {

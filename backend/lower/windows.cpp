@@ -19,11 +19,6 @@ namespace {
 
 using Ints = std::vector<int64_t>;
 
-Expr both(const Expr& a, const Expr& b) {
-  if (!a || !b) return a ? a : b;
-  return make_apply(ScalarOp::bitand_, {a, b});
-}
-
 // Where a window's tap falls along each spatial dim; inside: null when it always does.
 struct Tap {
   Index position;

@@ -161,30 +161,28 @@ class Winograd : WinogradBuilder {
                       const std::string& sums) {
     const Tensor& y = outputs_[0];
     const Place at = place_of(out, tile);
-    each_tile(out, at, y, [&](Body& body, const Exists& exists) {
-      vectors(body, "column", index_const(block_columns_), [&](const Expr& column, Body& lanes) {
-        const Expr channel = let(lanes, "channel", column_block * index_const(block_columns_) + column);
-        std::array<ExprRow<4>, kOut> s;
-        for (int64_t q = 0; q < kTile; ++q) {
-          ExprRow<4> m;
-          for (int64_t r = 0; r < kTile; ++r)
-            m[r] = let(lanes, "m",
-                       load(sums, index_const((r * kTile + q) * sum_plane_) +
-                                      row * index_const(block_columns_) + column));
-          const ExprRow<2> once = output_row(m);
-          for (int64_t r = 0; r < kOut; ++r) s[r][q] = let(lanes, "s", once[r]);
+    const auto exists = existing(out, at, y);
+    vectors(out, "column", index_const(block_columns_), [&](const Expr& column, Body& lanes) {
+      const Expr channel = let(lanes, "channel", column_block * index_const(block_columns_) + column);
+      std::array<ExprRow<4>, kOut> s;
+      for (int64_t q = 0; q < kTile; ++q) {
+        ExprRow<4> m;
+        for (int64_t r = 0; r < kTile; ++r)
+          m[r] = let(lanes, "m",
+                     load(sums, index_const((r * kTile + q) * sum_plane_) +
+                                    row * index_const(block_columns_) + column));
+        const ExprRow<2> once = output_row(m);
+        for (int64_t r = 0; r < kOut; ++r) s[r][q] = let(lanes, "s", once[r]);
+      }
+      for (int64_t r = 0; r < kOut; ++r) {
+        const ExprRow<2> values = output_row(s[r]);
+        for (int64_t q = 0; q < kOut; ++q) {
+          const Expr mask = exists[r][q];
+          const std::vector<Expr> index{at.image, channel, simplify(at.row + index_const(r)),
+                                        simplify(at.column + index_const(q))};
+          lanes.push_back(Store{y.buffer, position(y, index), finished(lanes, values[q], index, mask), mask});
         }
-        for (int64_t r = 0; r < kOut; ++r) {
-          const ExprRow<2> values = output_row(s[r]);
-          for (int64_t q = 0; q < kOut; ++q) {
-            const Expr mask = exists(r, q);
-            const std::vector<Expr> index{at.image, channel, simplify(at.row + index_const(r)),
-                                          simplify(at.column + index_const(q))};
-            lanes.push_back(
-                Store{y.buffer, position(y, index), finished(lanes, values[q], index, mask), mask});
-          }
-        }
-      });
+      }
     });
   }
 

@@ -70,90 +70,77 @@ WinogradBuilder::Place WinogradBuilder::place_of(Body& out, const Expr& tile) {
           let(out, "left", floormod(in_image, across) * index_const(kOut))};
 }
 
-Expr WinogradBuilder::both(const Expr& a, const Expr& b) { return make_apply(ScalarOp::bitand_, {a, b}); }
-
-void WinogradBuilder::branch(Body& out, const Expr& condition, Body yes, Body no) {
-  out.push_back(loop::If{condition, loop::make_block(std::move(yes)), loop::make_block(std::move(no))});
+Expr WinogradBuilder::is_negative(const Expr& x) {
+  return make_apply(ScalarOp::ne_,
+                    {make_apply(ScalarOp::shr_, {simplify(x), index_const(63)}), index_const(0)});
 }
 
-void WinogradBuilder::each_tile(Body& out, const Place& at, const Tensor& results,
-                                const std::function<void(Body& body, const Exists& exists)>& write) {
-  const Dim &rows = results.shape[2], &columns = results.shape[3];
-  if (*as_const_int(rows) % kOut == 0 && *as_const_int(columns) % kOut == 0)
-    return write(out, [](int64_t, int64_t) { return Expr(); });
-  const auto second = [&](std::string_view name, const Expr& first, const Dim& size) {
-    return let(out, name, make_apply(ScalarOp::lt_, {simplify(first + index_const(1)), size}));
+template <size_t n>
+std::array<ExprRow<n>, n> WinogradBuilder::pairs(Body& out, const ExprRow<n>& rows,
+                                                 const ExprRow<n>& columns) {
+  std::array<ExprRow<n>, n> holds;
+  for (size_t r = 0; r < n; ++r)
+    for (size_t q = 0; q < n; ++q) {
+      const Expr pair = both(rows[r], columns[q]);
+      holds[r][q] = rows[r] && columns[q] ? let(out, "holds", pair) : pair;
+    }
+  return holds;
+}
+
+std::array<ExprRow<2>, 2> WinogradBuilder::existing(Body& out, const Place& at, const Tensor& results) {
+  const auto second = [&](const Expr& first, const Dim& size) {
+    return *as_const_int(size) % kOut == 0 ? Expr()
+                                           : let(out, "exists", is_negative(first + index_const(1) - size));
   };
-  const Expr row = second("second_row", at.row, rows), column = second("second_column", at.column, columns);
-  Body whole, cut;
-  write(whole, [](int64_t, int64_t) { return Expr(); });
-  write(cut, [&](int64_t r, int64_t q) {
-    if (r > 0 && q > 0) return both(row, column);
-    return r > 0 ? row : q > 0 ? column : Expr();
-  });
-  branch(out, both(row, column), std::move(whole), std::move(cut));
+  return pairs<2>(out, {Expr(), second(at.row, results.shape[2])},
+                  {Expr(), second(at.column, results.shape[3])});
 }
 
-// A window across an edge is first copied, with the zeros that lie beyond.
+// Rows and columns beyond an edge, where some window has such, are not read but zeros.
 void WinogradBuilder::transform_input(Body& out, const Tensor& x, const Expr& tile, const Groups& groups,
                                       const std::string& parts, const Destination& to) {
   const auto& padding = node_.attr<std::vector<int64_t>>("padding");
   const Place at = place_of(out, tile);
-  const Expr top = let(out, "input_top", at.row - index_const(padding[0])),
-             left = let(out, "input_left", at.column - index_const(padding[1]));
-  const auto inside = [&](const Expr& first, int64_t count, const Dim& size) {
-    return both(make_apply(ScalarOp::ge_, {first, index_const(0)}),
-                make_apply(ScalarOp::le_, {simplify(first + index_const(count)), size}));
+  struct Side {  // of the window
+    Expr first;
+    ExprRow<kTile> inside;  // null: always
   };
-  const auto given = [&](const Expr& r, const Expr& q, const Expr& channel) {
-    const Expr from = position(x, {at.image, channel, simplify(top + r), simplify(left + q)});
-    return make_load(x.buffer, x.dtype, from);
+  const auto side = [&](std::string_view name, const Expr& result, int64_t before, const Dim& size,
+                        int64_t tiles) {
+    Side all{let(out, name, result - index_const(before)), {}};
+    const int64_t last = (tiles - 1) * kOut - before;
+    for (int64_t k = 0; k < kTile; ++k) {
+      const Expr place = all.first + index_const(k);
+      const Expr inside = both(k < before ? is_negative(index_const(-1) - place) : Expr(),
+                               last + k >= *as_const_int(size) ? is_negative(place - size) : Expr());
+      if (inside) all.inside[k] = let(out, "inside", inside);
+    }
+    return all;
   };
-  const Expr channels = index_const(terms_), side = index_const(kTile), width = index_const(groups.width),
-             first = simplify(groups.begin * width), count = simplify((groups.end - groups.begin) * width);
-  const auto transform = [&](Body& body,
-                             const std::function<Expr(int64_t, int64_t, const Expr&)>& number_at) {
-    serial(body, "group", groups.begin, groups.end, [&](const Expr& group, Body& of_group) {
-      vectors(of_group, "lane", width, [&](const Expr& lane, Body& lanes) {
-        const Expr channel = group * width + lane;
-        std::array<ExprRow<4>, kTile> d;
-        for (int64_t q = 0; q < kTile; ++q) {
-          ExprRow<4> column;
-          for (int64_t r = 0; r < kTile; ++r) column[r] = let(lanes, "x", number_at(r, q, channel));
-          const ExprRow<4> once = input_row(column);
-          for (int64_t r = 0; r < kTile; ++r) d[r][q] = let(lanes, "d", once[r]);
-        }
+  const Side rows = side("input_top", at.row, padding[0], x.shape[2], tiles_of_image_ / tiles_across_),
+             columns = side("input_left", at.column, padding[1], x.shape[3], tiles_across_);
+  const auto inside = pairs<kTile>(out, rows.inside, columns.inside);
+  const Expr width = index_const(groups.width);
+  serial(out, "group", groups.begin, groups.end, [&](const Expr& group, Body& of_group) {
+    vectors(of_group, "lane", width, [&](const Expr& lane, Body& lanes) {
+      const Expr channel = group * width + lane;
+      std::array<ExprRow<4>, kTile> d;
+      for (int64_t q = 0; q < kTile; ++q) {
+        ExprRow<4> column;
         for (int64_t r = 0; r < kTile; ++r) {
-          const ExprRow<4> twice = input_row(d[r]);
-          for (int64_t q = 0; q < kTile; ++q) store(lanes, parts, to(r * kTile + q, group, lane), twice[q]);
+          const Expr from = position(x, {at.image, channel, simplify(rows.first + index_const(r)),
+                                         simplify(columns.first + index_const(q))});
+          column[r] = let(lanes, "x", make_load(x.buffer, x.dtype, from, inside[r][q]));
         }
-      });
+        const ExprRow<4> once = input_row(column);
+        for (int64_t r = 0; r < kTile; ++r) d[r][q] = let(lanes, "d", once[r]);
+      }
+      for (int64_t r = 0; r < kTile; ++r) {
+        const ExprRow<4> twice = input_row(d[r]);
+        for (int64_t q = 0; q < kTile; ++q) store(lanes, parts, to(r * kTile + q, group, lane), twice[q]);
+      }
     });
-  };
-  Body within, across;
-  transform(within, [&](int64_t r, int64_t q, const Expr& channel) {
-    return given(index_const(r), index_const(q), channel);
   });
-  const std::string window = alloc(across, "window", index_const(kPlanes * terms_));
-  serial(across, "place", index_const(0), index_const(kPlanes), [&](const Expr& place, Body& body) {
-    const Expr r = let(body, "window_row", floordiv(place, side)),
-               q = let(body, "window_column", floormod(place, side));
-    const auto copy = [&](bool is_inside) {
-      Body copied;
-      vectors(copied, "channel", count, [&](const Expr& lane, Body& lanes) {
-        const Expr channel = first + lane;
-        store(lanes, window, place * channels + channel, is_inside ? given(r, q, channel) : number(0));
-      });
-      return copied;
-    };
-    branch(body, both(inside(top + r, 1, x.shape[2]), inside(left + q, 1, x.shape[3])), copy(true),
-           copy(false));
-  });
-  transform(across, [&](int64_t r, int64_t q, const Expr& channel) {
-    return load(window, index_const(r * kTile + q) * channels + channel);
-  });
-  const Expr whole = both(inside(top, kTile, x.shape[2]), inside(left, kTile, x.shape[3]));
-  branch(out, let(out, "whole", whole), std::move(within), std::move(across));
 }
 
 }  // namespace ipex::graph

@@ -7,12 +7,13 @@
 #include <string>
 #include <vector>
 
+#include "backend/lower/index.h"
 #include "backend/lower/nest_builder.h"
 #include "backend/lower/winograd.h"
 
 namespace ipex::graph {
 
-template <int64_t n>
+template <size_t n>
 using ExprRow = std::array<loop::Expr, n>;
 
 class WinogradBuilder : protected NestBuilder {
@@ -35,13 +36,13 @@ class WinogradBuilder : protected NestBuilder {
   Place place_of(Body& out, const loop::Expr& tile);
   static loop::Expr position(const Tensor& x, const std::vector<loop::Expr>& index);
 
-  static loop::Expr both(const loop::Expr& a, const loop::Expr& b);
-  static void branch(Body& out, const loop::Expr& condition, Body yes, Body no);
-  // `write` for a whole tile of `results`, and once more for tiles that their edges cut off, where there are
-  // such; `exists`: whether result [r, q] does, null where it always does.
-  using Exists = std::function<loop::Expr(int64_t r, int64_t q)>;
-  void each_tile(Body& out, const Place& at, const Tensor& results,
-                 const std::function<void(Body& body, const Exists& exists)>& write);
+  // Of conditions, as `both`.
+  template <size_t n>
+  std::array<ExprRow<n>, n> pairs(Body& out, const ExprRow<n>& rows, const ExprRow<n>& columns);
+  // x < 0, not as a comparison of indices, for which partition_loops would write a transform once more.
+  static loop::Expr is_negative(const loop::Expr& x);
+  // Whether the results of a tile exist, by row and column.
+  std::array<ExprRow<kOut>, kOut> existing(Body& out, const Place& at, const Tensor& results);
 
   struct Groups {  // of `width` channels: begin, .., end - 1
     int64_t width;
