@@ -4,7 +4,6 @@
 #include "codegen/llvm/machine.h"
 
 #include <llvm/Analysis/CGSCCPassManager.h>
-#include <llvm/Analysis/LoopAnalysisManager.h>
 #include <llvm/IR/LegacyPassManager.h>
 #include <llvm/IR/OptBisect.h>
 #include <llvm/IR/PassManager.h>
@@ -16,10 +15,8 @@
 #include <llvm/Transforms/Scalar/EarlyCSE.h>
 #include <llvm/Transforms/Scalar/LICM.h>
 #include <llvm/Transforms/Scalar/LoopPassManager.h>
-#include <llvm/Transforms/Scalar/LoopStrengthReduce.h>
 #include <llvm/Transforms/Scalar/SimplifyCFG.h>
 
-#include <algorithm>
 #include <array>
 #include <memory>
 #include <mutex>
@@ -56,27 +53,9 @@ std::unique_ptr<llvm::TargetMachine> make_machine(const Target& target) {
                                llvm::CodeModel::Small, llvm::CodeGenOptLevel::Default));
 }
 
-// Addresses that a loop counts up, in place of what they are computed from, for the loops that hold a tile of
-// sums in registers. There each row of an operand has an address of its own, and where all are computed from
-// one number in the loop, the scheduler loads all rows before their products and spills sums for it: 1.15 to
-// 1.25 times the time of a gradient of weights (Zen 4). An x86 address adds two registers and a constant, so
-// other loops gain nothing: 284 kernels take 0.99 of the time without it.
-struct TileStrengthReduction : llvm::PassInfoMixin<TileStrengthReduction> {
-  static constexpr int64_t kLeastSums = 8;
-
-  llvm::PreservedAnalyses run(llvm::Loop& loop, llvm::LoopAnalysisManager& analyses,
-                              llvm::LoopStandardAnalysisResults& results, llvm::LPMUpdater& updater) {
-    const auto carried = loop.getHeader()->phis();
-    const bool is_tile = loop.isInnermost() && std::ranges::count_if(carried, [](const llvm::PHINode& phi) {
-                                                 return phi.getType()->isVectorTy();
-                                               }) >= kLeastSums;
-    if (!is_tile) return llvm::PreservedAnalyses::all();
-    return llvm::LoopStrengthReducePass().run(loop, analyses, results, updater);
-  }
-};
-
-// Keeps the code generator from reducing every loop, which is a quarter of the time of a compilation. Its
-// option -disable-lsr is the process's, and LLD resets all of those.
+// Keeps the code generator from making addresses into counters of their own, which takes a quarter of the
+// time of a compilation: an x86 address adds two registers and a constant, and no kernel is slower without
+// it. Its option -disable-lsr is the process's, and LLD resets all of those.
 struct WithoutStrengthReduction : llvm::OptPassGate {
   bool shouldRunPass(llvm::StringRef pass, llvm::StringRef) const override {
     return pass != "Loop Strength Reduction";
@@ -116,7 +95,6 @@ void optimize(llvm::Module& module, const Target& target) {
   passes.addPass(
       llvm::createFunctionToLoopPassAdaptor(llvm::LICMPass(llvm::LICMOptions()), /*UseMemorySSA=*/true));
   passes.addPass(llvm::EarlyCSEPass(/*UseMemorySSA=*/true));
-  passes.addPass(llvm::createFunctionToLoopPassAdaptor(TileStrengthReduction(), /*UseMemorySSA=*/false));
   llvm::ModulePassManager pipeline;
   pipeline.addPass(llvm::createModuleToFunctionPassAdaptor(std::move(passes)));
   pipeline.run(module, modules);

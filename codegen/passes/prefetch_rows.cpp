@@ -1,4 +1,5 @@
-// prefetch_rows: a loop that reads a row again asks for the same place of the next row.
+// prefetch_rows: a loop that reads a row again, or rows far from each other, asks for the same place of the
+// next row.
 //
 //   for i {                                          for i {
 //     for j reduce(m) { .. x[i*N + j*8 ..] }           for j reduce(m) { .. x[i*N + j*8 ..] }
@@ -7,7 +8,8 @@
 //                                                    }
 //
 // The first pass over a row waits for memory, the others compute on what it left in a cache while memory
-// waits for them. The hardware's own prefetch ends with the row: the next one is asked for when it begins.
+// waits for them. The hardware's own prefetch ends with the row: where the next one does not follow (the same
+// channel of the next image), its first lines are waited for, and the first pass asks for them too.
 #include <algorithm>
 #include <set>
 
@@ -19,6 +21,8 @@
 namespace ipex::loop {
 
 namespace {
+
+constexpr int64_t kLeastApart = 1 << 10;  // bytes of a row whose next one is far
 
 class RowPrefetcher {
  public:
@@ -37,6 +41,7 @@ class RowPrefetcher {
     Dtype dtype;
     Expr first;
     int64_t bytes;
+    bool is_apart;  // from the next row, in memory
   };
 
   Block rebuilt(const BlockNode& block) {
@@ -62,7 +67,7 @@ class RowPrefetcher {
       const std::vector<Read> reads = reads_of(outer, *along);
       const std::string next = names_.fresh("next");
       for (const Read& r : reads)
-        if (read.count(r.buffer) > 0 && asked_for.insert(r.buffer).second)
+        if ((r.is_apart || read.count(r.buffer) > 0) && asked_for.insert(r.buffer).second)
           ask(r, {{outer.var, make_var(next)}}, body);
       if (!body.empty()) out.emplace_back(Let{next, following(outer)});
       for (const Read& r : reads) read.insert(r.buffer);
@@ -89,12 +94,14 @@ class RowPrefetcher {
     const auto add = [&](const ExprNode& e) {
       if (!e.is(ExprKind::kLoad) || e.args.size() != 1 || !e.args[0]->is(ExprKind::kRamp)) return;
       const Expr &first = e.args[0]->args[0], &step = e.args[0]->args[1];
-      const int64_t bytes = e.type.lanes * itemsize(e.type.dtype);
+      const int64_t bytes = e.type.lanes * itemsize(e.type.dtype), row = *steps * bytes;
       const auto apart = LoopTree::constant_stride(first, outer.var);
       if (as_const_int(step) == 1 && apart && *apart != 0 &&
-          LoopTree::constant_stride(first, along.var) == e.type.lanes && *steps * bytes >= 4 * kCacheLine &&
-          *steps * bytes <= target_.l2_bytes / 4 && is_large(e.name) && known(first))
-        out.push_back({e.name, e.type.dtype, first, bytes});
+          LoopTree::constant_stride(first, along.var) == e.type.lanes && row >= 4 * kCacheLine &&
+          row <= target_.l2_bytes / 4 && is_larger(e.name, target_.l2_bytes) && known(first))
+        out.push_back({e.name, e.type.dtype, first, bytes,
+                       row >= kLeastApart && std::abs(*apart) * itemsize(e.type.dtype) >= 2 * row &&
+                           is_larger(e.name, target_.l3_bytes)});
     };
     for (const Stmt& stmt : along.body->stmts)
       if (!std::holds_alternative<For>(stmt)) visit(make_block({stmt}), [](const Stmt&) {}, add);
@@ -103,12 +110,12 @@ class RowPrefetcher {
     return out;
   }
 
-  bool is_large(const std::string& name) const {
+  bool is_larger(const std::string& name, int64_t bytes) const {
     const auto buffer =
         std::find_if(f_.buffers.begin(), f_.buffers.end(), [&](const Buffer& b) { return b.name == name; });
     if (buffer == f_.buffers.end() || tree_.writes(name)) return false;
     const auto extent = as_const_int(buffer->extent);
-    return !extent || *extent * itemsize(buffer->dtype) > target_.l2_bytes;
+    return !extent || *extent * itemsize(buffer->dtype) > bytes;
   }
 
   static Expr following(const For& outer) {

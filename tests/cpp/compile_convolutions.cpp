@@ -236,8 +236,8 @@ TEST(Winograd, GradientOfWeights) {
     }
 }
 
-// Each row of a tile has an address of its own in the loop. Where LLVM computes all from one number, it loads
-// every row before the products, and sums leave their registers.
+// Each row of a tile of 13 has an address of its own. Where LLVM computes all from one number in the loop, it
+// loads every row before the products, and sums leave their registers.
 TEST(Winograd, SumsOfGradientsStayInRegisters) {
   CompileOptions options;
   options.target = loop::target_for(Isa::kAvx512);
