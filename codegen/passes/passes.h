@@ -98,7 +98,7 @@ Function jam_scans(const Function& f, const Target& target);
 //   =>  for i' { for j' { 8 rows of x; 24 shuffles; 8 rows of y } }
 Function transpose_loads(const Function& f);
 
-// prefetch_rows: a loop that reads a row again asks for the same place of the next row.
+// prefetch_rows: a loop that reads a row again, or rows far apart, asks for the same place of the next row.
 //   pre: vectorized; post: same values
 //   for i { for j {.. x[i*N + j]}  for j {.. x[i*N + j]} }
 //   =>  for i { for j {.. x[i*N + j]}  for j { prefetch(x[min(i + 1, last)*N + j])  .. x[i*N + j]} }
