@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -288,53 +289,18 @@ def _masked_scatter_backward(gradient: Tensor, mask: Tensor, sizes: list[int]) -
 # ---- embedding bags ----
 
 
-def _bag_of_each(indices: Tensor, offsets: Tensor) -> Tensor:
-    """The last offset that is not past an index starts its bag; of bags that start together only the last has any."""
-    return torch.searchsorted(offsets, torch.arange(indices.shape[0], dtype=offsets.dtype), right=True) - 1
-
-
-@formula(aten._embedding_bag_per_sample_weights_backward.default)
-def _embedding_bag_weights_backward(
-    gradient: Tensor, table: Tensor, indices: Tensor, offsets: Tensor, bag_of: Tensor, mode: int, padding_idx: int = -1
-) -> Tensor:
-    """Of sums only: each weight's gradient is its row times its bag's gradient."""
-    wide = torch.promote_types(gradient.dtype, torch.float32)
-    result = (gradient[_bag_of_each(indices, offsets)].to(wide) * table[indices].to(wide)).sum(1)
-    return torch.where(indices != padding_idx, result, 0).to(gradient.dtype)
-
-
 @formula(aten._embedding_bag_backward.default)
 def _embedding_bag_backward(
-    gradient: Tensor,
-    indices: Tensor,
-    offsets: Tensor,
-    bag_of: Tensor,
-    bag_sizes: Tensor,
-    largest: Tensor,
-    rows: int,
-    scale_by_frequency: bool,
-    mode: int,
-    sparse: bool,
-    weights: Tensor | None,
-    padding_idx: int = -1,
-) -> Tensor:
-    """[bags, width] gives [rows, width]: each index adds its bag's gradient to its row. Mode 0 sum, 1 mean, 2 max."""
-    if sparse or scale_by_frequency:  # ATen counts the wrong rows there (`counts[indices[i]]`): left to it
+    gradient: Tensor, indices: Tensor, offsets: Tensor, bag_of: Tensor, bag_sizes: Tensor, largest: Tensor,
+    rows: int, scale_by_frequency: bool, mode: int, *options: Any,
+) -> Tensor:  # fmt: skip
+    """The op itself, with `offsets` for what its rule does not read, which the forward pass then need not make."""
+    read = (offsets, bag_sizes if mode > 0 else offsets, largest if mode == 2 else offsets)
+    if scale_by_frequency or all(map(operator.is_, read, (bag_of, bag_sizes, largest))):
         return NotImplemented
-    wide = torch.promote_types(gradient.dtype, torch.float32)
-    table = torch.zeros(rows, gradient.shape[1], dtype=wide)
-    if mode == 2:
-        filled = (bag_sizes[: gradient.shape[0]] > 0).unsqueeze(1)
-        return table.scatter_add(0, largest, torch.where(filled, gradient, 0).to(wide)).to(gradient.dtype)
-    bag = _bag_of_each(indices, offsets)
-    shares = gradient[bag].to(wide)
-    if mode == 1:
-        shares = shares / bag_sizes[bag].unsqueeze(1)
-    if weights is not None:
-        shares = shares * weights.unsqueeze(1)
-    if padding_idx >= 0:
-        shares = torch.where((indices != padding_idx).unsqueeze(1), shares, 0)
-    return table.index_add(0, indices, shares).to(gradient.dtype)
+    return aten._embedding_bag_backward.default(
+        gradient, indices, offsets, *read, rows, scale_by_frequency, mode, *options
+    )
 
 
 # ---- lists of tensors (optimizers): the op on each of them ----

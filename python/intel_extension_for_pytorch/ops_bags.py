@@ -12,9 +12,11 @@ from typing import Any
 import torch
 
 from . import compat
+from .errors import Unsupported
 from .importer import Importer, Ref, opmath
 from .ops import emit_row, reduce_axes, rule
 from .ops_indexing import as_index
+from .ops_sorting import search
 from .sizes import Dim, sub
 
 _SUM, _MEAN, _MAX = 0, 1, 2  # modes of an embedding bag
@@ -72,11 +74,7 @@ def _embedding_bag(
             divisor = im.cast(emit_row(im, "clamp_min", (bags,), count, 1), rows.dtype)
             divisor = im.expand(divisor, (bags, width), [0])
             total = im.pointwise_node("div", [total, divisor], rows.dtype, (bags, width))
-    if im.symbols.dims(bag_of.shape) == (0,):
-        bag = im.full(0, torch.int64, (0,))
-    else:  # of bags that start together only the last has any index
-        following = im.emit("search", "", [begins, im.iota((length,), 0)], torch.int64, (length,), right=True)
-        bag = emit_row(im, "sub", (length,), following, 1)
+    bag = im.full(0, torch.int64, (0,)) if im.symbols.dims(bag_of.shape) == (0,) else _bag_of_each(im, begins, length)
     last = found if mode == _MAX else count
     return [
         im.cast(total, output.dtype),
@@ -84,6 +82,80 @@ def _embedding_bag(
         _of_traced_length(im, im.cast(count, sizes.dtype), sizes),
         _of_traced_length(im, im.cast(last, largest.dtype), largest),
     ]
+
+
+@rule("_embedding_bag_backward")
+def _embedding_bag_backward(
+    im: Importer,
+    node: Any,
+    gradient: Ref,
+    indices: Ref,
+    offsets: Ref,
+    bag_of: Ref,
+    bag_sizes: Ref,
+    largest: Ref,
+    rows: Any,
+    scale_grad_by_freq: bool,
+    mode: int,
+    sparse: bool,
+    per_sample_weights: Ref | None,
+    padding_idx: int = -1,
+) -> Ref:
+    """[bags, width] gives [rows, width]: each index adds its bag's gradient to its row."""
+    if scale_grad_by_freq:
+        raise Unsupported("ATen scales by the counts of other rows (`counts[indices[i]]`)")
+    shape = im.symbols.dims(node.meta["val"].shape)
+    (bags, width), length, wide = gradient.shape, indices.shape[0], opmath(gradient.dtype)
+    if mode == _MAX:
+        filled = emit_row(im, "gt", (bags,), im.slice_dim(bag_sizes, 0, 0, bags), 0)
+        filled = im.expand(filled, (bags, width), [0])
+        added = im.pointwise_node("where", [filled, im.cast(gradient, wide), im.scalar(0, wide)], wide, (bags, width))
+        return _sum_of_rows(im, shape, im.slice_dim(largest, 0, 0, bags), added, gradient.dtype)
+    bag = _bag_of_each(im, as_index(im, offsets), length)
+    at = im.expand(bag, (length, width), [0])
+    added = im.cast(im.emit("gather", "", [gradient, at], gradient.dtype, at.shape, map=[-1, 1]), wide)
+    if mode == _MEAN:
+        size = im.emit("gather", "", [bag_sizes, bag], bag_sizes.dtype, (length,), map=[-1])
+        added = im.pointwise_node("div", [added, im.expand(im.cast(size, wide), at.shape, [0])], wide, at.shape)
+    if per_sample_weights is not None:
+        scale = im.expand(im.cast(per_sample_weights, wide), at.shape, [0])
+        added = im.pointwise_node("mul", [added, scale], wide, at.shape)
+    index = as_index(im, indices)
+    if padding_idx >= 0:
+        kept = im.expand(emit_row(im, "ne", (length,), index, padding_idx), at.shape, [0])
+        added = im.pointwise_node("where", [kept, added, im.scalar(0, wide)], wide, at.shape)
+    return _sum_of_rows(im, shape, im.expand(index, at.shape, [0]), added, gradient.dtype)
+
+
+@rule("_embedding_bag_per_sample_weights_backward")
+def _weights_backward(
+    im: Importer, node: Any, gradient: Ref, table: Ref, indices: Ref, offsets: Ref, bag_of: Ref, mode: int,
+    padding_idx: int = -1,
+) -> Ref:  # fmt: skip
+    """Of sums only: each weight's gradient is its row times its bag's gradient, [length]."""
+    (length,), width, wide = indices.shape, gradient.shape[1], opmath(gradient.dtype)
+    index, bag = as_index(im, indices), _bag_of_each(im, as_index(im, offsets), length)
+    factors = []
+    for source, row in ((gradient, bag), (table, index)):
+        at = im.expand(row, (length, width), [0])
+        factors.append(im.cast(im.emit("gather", "", [source, at], source.dtype, at.shape, map=[-1, 1]), wide))
+    total = reduce_axes(im, "sum", im.pointwise_node("mul", factors, wide, (length, width)), [1])
+    if padding_idx >= 0:
+        kept = emit_row(im, "ne", (length,), index, padding_idx)
+        total = im.pointwise_node("where", [kept, total, im.scalar(0, wide)], wide, (length,))
+    return im.cast(total, gradient.dtype)
+
+
+def _bag_of_each(im: Importer, begins: Ref, length: Dim) -> Ref:
+    """The last bag that begins at an index or before it; of bags that begin together only the last has any."""
+    following = search(im, begins, im.iota((length,), 0), torch.int64, right=True)
+    return emit_row(im, "sub", (length,), following, 1)
+
+
+def _sum_of_rows(im: Importer, shape: tuple[Dim, ...], index: Ref, added: Ref, dtype: torch.dtype) -> Ref:
+    """A matrix of the rows of `added`, each added at its index."""
+    zeros = im.full(0, added.dtype, shape)
+    return im.cast(im.emit("scatter", "", [zeros, index, added], added.dtype, shape, map=[-1, 1], combine="add"), dtype)
 
 
 def _of_traced_length(im: Importer, x: Ref, traced: torch.Tensor) -> Ref:

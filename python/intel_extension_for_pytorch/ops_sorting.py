@@ -94,11 +94,17 @@ def _searchsorted(
         common = promote([boundaries, values])
         boundaries, values = im.cast(boundaries, common), im.cast(values, common)
     dtype = torch.int32 if out_int32 else torch.int64
-    length = boundaries.shape[0] if len(boundaries.shape) == 1 and sorter is None else 0
+    if sorter is not None:
+        return im.emit("search", "", [boundaries, values, sorter], dtype, values.shape, right=right)
+    return search(im, boundaries, values, dtype, right=right)
+
+
+def search(im: Importer, boundaries: Ref, values: Ref, dtype: torch.dtype, *, right: bool) -> Ref:
+    """How many elements of its sorted row come before each value; with `right`, those equal to it too."""
+    length = boundaries.shape[0] if len(boundaries.shape) == 1 else 0
     if isinstance(length, int) and 0 < length < 2**31 and not _is_half(values):
         return im.cast(_search_in_one_row(im, boundaries, length, values, right), dtype)
-    operands = [boundaries, values] + ([sorter] if sorter is not None else [])
-    return im.emit("search", "", operands, dtype, values.shape, right=right)
+    return im.emit("search", "", [boundaries, values], dtype, values.shape, right=right)
 
 
 def _search_in_one_row(im: Importer, row: Ref, size: int, values: Ref, right: bool) -> Ref:

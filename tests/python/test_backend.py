@@ -1,5 +1,6 @@
 """The frontend: modes, strides, mutation, aliasing, options, random numbers, threads, fallback, strict mode."""
 
+import gc
 import json
 import logging
 import threading
@@ -51,6 +52,28 @@ def test_gradients_of_every_parameter(compiled, strict):
     found = torch.autograd.grad(compiled(model)(x).square().sum(), inputs)
     for ours, eager in zip(found, expected, strict=True):
         assert_same(ours, eager, rtol=1e-4, atol=1e-5)
+
+
+def test_collections_skip_older_objects_while_compiling(compiled, strict, monkeypatch):
+    from intel_extension_for_pytorch import backend
+
+    seen, compile_one = [], backend._compile
+
+    def watched(*args, **options):
+        seen.append(gc.get_freeze_count())
+        return compile_one(*args, **options)
+
+    monkeypatch.setattr(backend, "_compile", watched)
+    x = torch.randn(5, 6)
+    compiled(lambda v: v.sin() + 1)(x)
+    assert seen[0] > 10_000 and gc.get_freeze_count() == 0
+    gc.freeze()  # as servers do before they fork: what they froze stays so
+    try:
+        kept = gc.get_freeze_count()
+        compiled(lambda v: v.cos() + 1)(x)
+        assert len(seen) == 2 and gc.get_freeze_count() >= kept * 0.99
+    finally:
+        gc.unfreeze()
 
 
 def test_autocast(compiled, strict):
