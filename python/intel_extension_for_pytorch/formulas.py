@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -292,14 +291,22 @@ def _masked_scatter_backward(gradient: Tensor, mask: Tensor, sizes: list[int]) -
 @formula(aten._embedding_bag_backward.default)
 def _embedding_bag_backward(
     gradient: Tensor, indices: Tensor, offsets: Tensor, bag_of: Tensor, bag_sizes: Tensor, largest: Tensor,
-    rows: int, scale_by_frequency: bool, mode: int, *options: Any,
+    rows: int, scale_by_frequency: bool, mode: int, sparse: bool, *options: Any,
 ) -> Tensor:  # fmt: skip
-    """The op itself, with `offsets` for what its rule does not read, which the forward pass then need not make."""
-    read = (offsets, bag_sizes if mode > 0 else offsets, largest if mode == 2 else offsets)
-    if scale_by_frequency or all(map(operator.is_, read, (bag_of, bag_sizes, largest))):
+    """The op itself without what its mode does not read, which the forward pass then need not make. ATen, which a
+    failure of compilation would call, finds the bags of indices by `offsets` as well where it is given none."""
+    unread = (bag_of, largest) if mode == 1 else (bag_of, bag_sizes, largest)
+    if (
+        sparse
+        or scale_by_frequency
+        or mode == 2
+        or all(isinstance(t.shape[0], int) and t.shape[0] == 0 for t in unread)
+    ):
         return NotImplemented
+    nothing = indices[:0]
+    sizes = bag_sizes if mode == 1 else nothing
     return aten._embedding_bag_backward.default(
-        gradient, indices, offsets, *read, rows, scale_by_frequency, mode, *options
+        gradient, indices, offsets, nothing, sizes, nothing, rows, scale_by_frequency, mode, sparse, *options
     )
 
 

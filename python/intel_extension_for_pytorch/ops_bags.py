@@ -102,6 +102,8 @@ def _embedding_bag_backward(
     padding_idx: int = -1,
 ) -> Ref:
     """[bags, width] gives [rows, width]: each index adds its bag's gradient to its row."""
+    if sparse:
+        raise Unsupported("a sparse gradient")
     if scale_grad_by_freq:
         raise Unsupported("ATen scales by the counts of other rows (`counts[indices[i]]`)")
     shape = im.symbols.dims(node.meta["val"].shape)

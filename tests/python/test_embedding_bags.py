@@ -139,3 +139,28 @@ def test_offsets_beyond_the_indices_are_an_error(mode, offsets, compiled, strict
                           bag(indices, torch.tensor([0, 2, 6][: len(offsets)])))  # fmt: skip
     with pytest.raises(IndexError, match="out of bounds"):
         run(indices, torch.tensor(offsets))
+
+
+@pytest.mark.parametrize(
+    ("mode", "sparse"), [("sum", False), ("sum", True), ("mean", False), ("mean", True), ("max", False)]
+)
+def test_gradients_where_compilation_fails(compiled, monkeypatch, mode, sparse):
+    """ATen then calls the traced graph, from which what the rules do not read is gone."""
+    from intel_extension_for_pytorch import backend
+
+    def fail(*args, **options):
+        raise RuntimeError("not compiled")
+
+    monkeypatch.setenv("IPEX_STRICT", "0")
+    monkeypatch.setattr(backend, "_compile_native", fail)
+    table, index, offsets = torch.randn(30, 8), torch.randint(30, (50,)), torch.tensor([0, 4, 4, 20, 33])
+
+    def loss(t):
+        return nn.functional.embedding_bag(index, t, offsets, mode=mode, sparse=sparse).square().sum()
+
+    gradients = []
+    for function in (loss, compiled(loss)):
+        t = table.clone().requires_grad_()
+        function(t).backward()
+        gradients.append(t.grad.to_dense())
+    torch.testing.assert_close(gradients[1], gradients[0])
