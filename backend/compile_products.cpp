@@ -92,8 +92,9 @@ bool Compiler::multiplies_few(int32_t n) const {
 // them in memory.
 //
 // Many rows of f32, by block_products (blocks_best). On weights as they are, GFLOP/s of ours and of the
-// library: Zen 3, 1024 rows 185 and 182, where their columns lie side by side, 256 rows 175 and 90, 1024 rows
-// 180 and 183; Zen 4, 788 rows 218 and 201, 1024 rows 211 and 209, columns side by side 204 and 178.
+// library: Zen 3, 1024 rows 185 and 182, where their columns lie side by side, 256 rows 175 and 90, 512 rows
+// by 1408 x 512 131 and 90, by 1408 x 768 125 and 134, 1024 rows 180 and 183; Zen 4, 788 rows 218 and 201,
+// 1024 rows 211 and 209, columns side by side 204 and 178.
 //
 // One row by weights that together no cache holds, as they come at the pace of memory: each thread reads one
 // stream, of which Zen 4 makes twice the bandwidth of the library's several.
@@ -118,7 +119,7 @@ bool Compiler::multiplies_best(int32_t n) const {
   const Isa isa = options_.target.isa;
   if (dtype == Dtype::kF32 && loop::blocks_best(isa, known(a[0]), known(b[0]), known(b[1])))
     return steps_by_one(0, 1) &&
-           (isa != Isa::kAvx2 || is_static || known(a[0]) < kMostRows || steps_by_one(1, 0));
+           (isa != Isa::kAvx2 || is_static || known(a[0]) <= kMostRows || steps_by_one(1, 0));
   if (!is_static) return false;
   const bool one_row = known(a[0]) == 1, streams = weight_bytes_ > kCached;
   if (dtype == Dtype::kBF16)

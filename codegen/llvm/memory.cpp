@@ -5,6 +5,7 @@
 #include "codegen/llvm/memory.h"
 
 #include <llvm/IR/Constants.h>
+#include <llvm/IR/PatternMatch.h>
 
 #include <bit>
 
@@ -158,7 +159,14 @@ void MemoryBuilder::prefetch(const BufferRef& buffer, const IndexRef& index) {
 }
 
 llvm::Value* MemoryBuilder::address(const BufferRef& buffer, llvm::Value* index) {
-  return ir_.CreateGEP(values_.memory_type({buffer.dtype, 1}), buffer.pointer, index);
+  llvm::Type* type = values_.memory_type({buffer.dtype, 1});
+  // What is constant comes last: an address has room for it, and neighbours share what comes before.
+  llvm::Value* varying = nullptr;
+  llvm::ConstantInt* constant = nullptr;
+  using namespace llvm::PatternMatch;
+  if (match(index, m_Add(m_Value(varying), m_ConstantInt(constant))))
+    return ir_.CreateGEP(type, ir_.CreateGEP(type, buffer.pointer, varying), constant);
+  return ir_.CreateGEP(type, buffer.pointer, index);
 }
 
 llvm::Value* MemoryBuilder::addresses(const BufferRef& buffer, const IndexRef& index) {

@@ -130,6 +130,13 @@ class ProductBlocker {
     return index_const(best);
   }
 
+  // At least so many; somewhat more where all of them are whole runs then.
+  static int64_t pieces_of(int64_t terms, int64_t least) {
+    for (int64_t pieces = least; pieces <= least + std::max<int64_t>(least / 2, 1); ++pieces)
+      if (terms % (pieces * kRunTerms) == 0) return pieces;
+    return least;
+  }
+
   static Expr min(Expr a, Expr b) { return make_apply(ScalarOp::min_, {std::move(a), std::move(b)}); }
 
   For blocked(const Product& p) {
@@ -139,7 +146,7 @@ class ProductBlocker {
     Shape s{.width = most.tile_vectors * lanes(p), .tile = most.tile_rows};
     s.columns = *extent(columns);
     const int64_t all_terms = *as_const_int(p.terms.end);
-    s.pieces = divided_up(all_terms * s.width * item, most.panel_bytes);
+    s.pieces = pieces_of(all_terms, divided_up(all_terms * s.width * item, most.panel_bytes));
     s.terms = divided_up(all_terms, s.pieces);
     s.pieces = divided_up(all_terms, s.terms);
     const int64_t panels = divided_up(s.columns, s.width);
