@@ -153,7 +153,7 @@ std::vector<Expr> multiply(ProductTile tile, Names& names, std::vector<Stmt>& ou
   const Expr first = tile.term.begin, count = simplify(tile.term.end - first);
   const int64_t products = static_cast<int64_t>(tile.a.size() * tile.b.size()),
                 most = std::max(kProductsTogether / products, int64_t{1}),
-                together = std::min(most, as_const_int(count).value_or(most));
+                together = std::clamp(as_const_int(count).value_or(most), int64_t{1}, most);
   const Expr trips = simplify(floordiv(count, index_const(together))),
              done = simplify(trips * index_const(together));
   std::vector<Expr> sums = TermLoop(tile, first, names, out).run(trips, together);

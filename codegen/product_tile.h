@@ -39,6 +39,7 @@ std::vector<Expr> add_sums(const ProductTile& tile, For& loop, std::string_view 
 
 //   for term reduce(rows x vectors states) { let b } yield(fma(a[row], b[vector], state))     # or dot_bf16
 //
+// several terms a step, and what is left of them in a second loop behind it;
 // appended to `out`. Returns the sums, row by row.
 std::vector<Expr> multiply(ProductTile tile, Names& names, std::vector<Stmt>& out);
 
@@ -47,7 +48,7 @@ struct LinesAhead {
   Expr lines;
   std::function<Expr(const Expr& line)> at;  // a load from one
 };
-inline constexpr int64_t kRunTerms = 32;
+inline constexpr int64_t kRunTerms = 32;  // of a run
 // The tile's terms, a run after the other. Before each run a few of the lines `ahead` are asked for: weights
 // come from memory, and what needs them next would wait for them as long as a tenth of the products of 128
 // rows take. All at once they would keep this panel's own lines from L1.
