@@ -5,6 +5,8 @@
 
 #include "codegen/loop/polynomial.h"
 #include "codegen/loop/simplify.h"
+#include "codegen/passes/expand.h"
+#include "codegen/passes/loop_tree.h"
 
 namespace ipex::loop {
 
@@ -58,47 +60,44 @@ struct Place {
   int lanes = 1;         // side by side
 };
 
-// The loop over a tile's terms from `first` on; what is bound before it goes to `out`.
+// The loop over a tile's terms from `first` on.
 class TermLoop {
  public:
-  TermLoop(const ProductTile& tile, const Expr& first, Names& names, std::vector<Stmt>& out)
-      : tile_(tile), first_(first), names_(names), out_(out) {
+  TermLoop(const ProductTile& tile, const Expr& first, Names& names)
+      : tile_(tile), first_(first), names_(names), before_(names) {
     for (const Expr& a : tile.a) a_.push_back(place_of(a));
     for (const Expr& b : tile.b) b_.push_back(place_of(b));
   }
 
   // `trips` steps of `together` terms each.
-  std::vector<Expr> run(const Expr& trips, int64_t together) {
+  std::vector<Expr> run(const Expr& trips, int64_t together, std::vector<Stmt>& out) {
     For step{.var = names_.fresh(tile_.term.var), .begin = index_const(0), .end = trips};
-    std::vector<Stmt> body;
+    Binder body(names_);
     const std::vector<Expr> sums = add_sums(tile_, step, "sum", names_);
     const ScalarOp op = tile_.pairs ? ScalarOp::dot_bf16_ : ScalarOp::fma_;
     std::vector<Expr> values = sums;
     for (int64_t i = 0; i < together; ++i) {
       const Expr term = simplify(make_var(step.var) * index_const(together) + index_const(i));
       std::vector<Expr> columns;
-      for (const Place& b : b_) columns.push_back(bound("b_vector", at(b, term), body));
+      for (const Place& b : b_) columns.push_back(body.bind("b_vector", at(b, term)));
       for (size_t row = 0; row < a_.size(); ++row) {
         const Expr a = make_broadcast(at(a_[row], term), columns[0]->type.lanes);
         for (size_t v = 0; v < columns.size(); ++v) {
           Expr& value = values[row * columns.size() + v];
           value = make_apply(op, {a, columns[v], value});
-          if (i + 1 < together) value = bound("so_far", value, body);
+          if (i + 1 < together) value = body.bind("so_far", value);
         }
       }
     }
     step.reduction->yield = std::move(values);
-    step.body = make_block(std::move(body));
-    out_.emplace_back(std::move(step));
+    step.body = make_block(body.take());
+    const std::vector<Stmt> before = before_.take();
+    out.insert(out.end(), before.begin(), before.end());
+    out.emplace_back(std::move(step));
     return sums;
   }
 
  private:
-  Expr bound(std::string_view name, const Expr& value, std::vector<Stmt>& block) {
-    block.push_back(Let{names_.fresh(name), value});
-    return make_var(std::get<Let>(block.back()).name, value->type);
-  }
-
   Place place_of(const Expr& load) {
     Place place{.load = load};
     if (!load->is(ExprKind::kLoad) || load->args.size() != 1) return place;
@@ -110,24 +109,20 @@ class TermLoop {
     } else if (index->type.is_vector()) {
       return place;
     }
-    const std::string& var = tile_.term.var;
-    const auto at_term = [&](const Expr& term) { return to_polynomial(substitute(index, {{var, term}})); };
-    const Expr here = make_var(var);
-    const Expr step = to_expr(add(at_term(here + index_const(1)), at_term(here), -1));
-    if (uses(step, var)) return place;
-    Polynomial base = at_term(first_);
+    const auto step = LoopTree::stride(index, tile_.term.var);
+    if (!step) return place;
+    Polynomial base = to_polynomial(substitute(index, {{tile_.term.var, first_}}));
     place.constant = std::exchange(base.constant, 0);
     place.base = base_of(to_expr(base));
-    place.step = step;
+    place.step = *step;
     return place;
   }
 
   // Bound before the loop, once.
   Expr base_of(const Expr& base) {
-    if (base->is(ExprKind::kConst) || base->is(ExprKind::kVar)) return base;
     for (const auto& [value, name] : bases_)
       if (equal(value, base)) return name;
-    bases_.emplace_back(base, bound("from", base, out_));
+    bases_.emplace_back(base, before_.bind("from", base));
     return bases_.back().second;
   }
 
@@ -142,7 +137,7 @@ class TermLoop {
   const ProductTile& tile_;
   const Expr first_;
   Names& names_;
-  std::vector<Stmt>& out_;
+  Binder before_;
   std::vector<Place> a_, b_;
   std::vector<std::pair<Expr, Expr>> bases_;
 };
@@ -156,10 +151,10 @@ std::vector<Expr> multiply(ProductTile tile, Names& names, std::vector<Stmt>& ou
                 together = std::clamp(as_const_int(count).value_or(most), int64_t{1}, most);
   const Expr trips = simplify(floordiv(count, index_const(together))),
              done = simplify(trips * index_const(together));
-  std::vector<Expr> sums = TermLoop(tile, first, names, out).run(trips, together);
+  std::vector<Expr> sums = TermLoop(tile, first, names).run(trips, together, out);
   if (as_const_int(simplify(count - done)) == 0) return sums;
   tile.start = std::move(sums);
-  return TermLoop(tile, simplify(first + done), names, out).run(simplify(count - done), 1);
+  return TermLoop(tile, simplify(first + done), names).run(simplify(count - done), 1, out);
 }
 
 std::vector<Expr> multiply_in_runs(ProductTile tile, const LinesAhead& ahead, Names& names,
