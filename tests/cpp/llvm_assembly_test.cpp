@@ -145,6 +145,7 @@ TEST(Assembly, ProductsStayInRegisters) {
     EXPECT_EQ(count("vbroadcastss"), scalars) << name(isa) << "\n" << between;
     EXPECT_EQ(count("vmovups\t\\d*\\(%\\w+,%\\w+\\), %[yz]mm"), loads) << name(isa) << "\n" << between;
     EXPECT_EQ(count("\n"), products + scalars + loads) << name(isa) << "\n" << between;
+    EXPECT_EQ(count("%rsp"), 0) << name(isa) << "\n" << between;  // what they load is no spilled sum
   }
 }
 

@@ -53,9 +53,6 @@ NIGHTLY = {
 
 def models(mode):
     late = NIGHTLY[mode] | set(MORE)
-    # The reference, eager in bf16, takes up to seventy times as long on a CPU that has no instructions for it.
-    if mode.endswith("bf16") and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
-        late |= set(list(ALL)[::2])
     return pytest.mark.parametrize(
         "name", [pytest.param(n, marks=pytest.mark.nightly) if n in late else n for n in ALL]
     )
