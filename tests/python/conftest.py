@@ -7,6 +7,7 @@ themselves: it must pass everything that is not marked needs_ipex).
 import logging
 import os
 import tempfile
+import zlib
 from collections import Counter
 
 # Read when libgomp is loaded: several workers share the cores, and threads that spin for each other take them from all.
@@ -29,23 +30,20 @@ torch.set_num_threads(min(4, os.cpu_count() or 1))
 torch._dynamo.config.cache_size_limit = 64
 
 
-def some(values, every=2):
-    """Parameters of which every second (third, ...) is tested in CI and all at night."""
-    marks = ((), (pytest.mark.nightly,))
-    marked = [(value, marks[position % every != 0]) for position, value in enumerate(values)]
-    return [
-        pytest.param(*value, id=value[0], marks=mark) if isinstance(value, tuple) else pytest.param(value, marks=mark)
-        for value, mark in marked
-    ]
-
-
 def pytest_configure(config):
     config.addinivalue_line("markers", "needs_ipex: checks what only this backend promises")
+    config.addinivalue_line("markers", "one_in(n): CI runs one in n of these cases, `make nightly` all")
     # Dynamo's structured trace would bury the report of a failing test under thousands of empty lines.
     logging.getLogger("torch.__trace").addFilter(lambda record: False)
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest leaves out what is marked nightly
 def pytest_collection_modifyitems(items):
+    for item in items:
+        one_in = item.get_closest_marker("one_in")
+        # By name: which ones does not depend on what else is collected, and no dtype or layout is left out whole.
+        if one_in and zlib.crc32(item.name.encode()) % one_in.args[0]:
+            item.add_marker(pytest.mark.nightly)
     if BACKEND == "ipex":
         return
     skip = pytest.mark.skip(reason=f"IPEX_TEST_BACKEND={BACKEND}")

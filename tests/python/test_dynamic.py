@@ -99,6 +99,7 @@ ROW_PROGRAMS = {
 }
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_sizes(name):
     check(PROGRAMS[name], SHAPES)

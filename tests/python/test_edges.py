@@ -66,6 +66,7 @@ MOVES = {
 }  # fmt: skip
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(("dtype", "dynamic"), KINDS)
 @pytest.mark.parametrize("name", MOVES)
 def test_moved(name, dtype, dynamic):

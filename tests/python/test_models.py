@@ -179,6 +179,7 @@ def test_inference_fp32(name, compiled):
     assert all(torch.equal(bits(a), bits(b)) for a, b in zip(tensors_of(again), tensors_of(eager), strict=True))
 
 
+@pytest.mark.one_in(2)
 @models("inference_bf16")
 def test_inference_bf16(name, compiled):
     model = build(name)[0]
@@ -262,6 +263,7 @@ def test_training_fp32(name, compiled):
         assert message is None, f"buffer {key}: {message}"
 
 
+@pytest.mark.one_in(2)
 @models("training_bf16")
 def test_training_bf16(name, compiled):
     """Autocast over fp32 parameters, the way bf16 training is done; all gradients of several batches as one vector."""
@@ -293,6 +295,7 @@ def test_training_bf16(name, compiled):
         assert_error_within(ours, eager, reference)
 
 
+@pytest.mark.one_in(2)
 @models("inference_autocast")
 def test_inference_autocast(name, compiled):
     model = build(name)[0]

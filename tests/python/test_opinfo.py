@@ -7,7 +7,6 @@ import op_cases
 import pytest
 import torch
 from comparison import difference
-from conftest import some
 from graphs import Call, assert_all
 from opinfo_cases import op_db
 
@@ -63,6 +62,7 @@ def check_forward(info, limit):
     assert_all(list(forward_calls(info, limit)), compare)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("info", infos(), ids=label)
 def test_forward(info, strict):
     check_forward(info, SAMPLES_IN_CI)
@@ -74,6 +74,7 @@ def test_forward_all_samples(info, strict):
     check_forward(info, None)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("info", structural_infos(), ids=label)
 def test_structural(info):
     check_forward(info, SAMPLES_IN_CI)
@@ -85,7 +86,8 @@ def test_structural_all_samples(info):
     check_forward(info, None)
 
 
-@pytest.mark.parametrize("info", some([i for i in structural_infos() if i.supports_autograd]), ids=label)
+@pytest.mark.one_in(2)
+@pytest.mark.parametrize("info", [i for i in structural_infos() if i.supports_autograd], ids=label)
 def test_structural_gradients(info):
     calls = list(samples(info, torch.float32, GRADIENT_SAMPLES, requires_grad=True))
     assert_all(calls, functools.partial(difference, strides=True, scale=10.0), gradients=True)
@@ -96,7 +98,8 @@ def gradient_infos():
     return [i for i in differentiable if i.name not in NO_GRADIENT_CHECK]
 
 
-@pytest.mark.parametrize("info", some(gradient_infos()), ids=label)
+@pytest.mark.one_in(2)
+@pytest.mark.parametrize("info", gradient_infos(), ids=label)
 def test_gradients(info, strict):
     calls = list(samples(info, torch.float32, GRADIENT_SAMPLES, requires_grad=True))
     assert_all(calls, functools.partial(difference, strides=True, scale=10.0), gradients=True)

@@ -88,6 +88,7 @@ def trained(model, run, x, gradient):
     return y, held, [y.detach(), x.grad, *(p.grad for p in model.parameters()), *model.buffers()]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize(
     ("dynamic", "precision"),

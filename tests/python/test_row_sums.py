@@ -43,6 +43,7 @@ FUNCTIONS = (layer_norm_gradients, product_and_bias, stored_softmax, rows_and_co
 SHAPES = [(1024, 768), (1030, 515), (8, 256, 96), (700, 4100), (64, 33)]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("function", FUNCTIONS, ids=lambda f: f.__name__)

@@ -28,6 +28,7 @@ CALLS = {
 }  # fmt: skip
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("symbolic", ["first", "second", "both"])
 @pytest.mark.parametrize("name", CALLS)
 def test_as_in_eager(name, symbolic, compiled):
