@@ -88,6 +88,7 @@ POOLS = {
 }
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=["rows", "channels"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
 @pytest.mark.parametrize("name", POOLS)

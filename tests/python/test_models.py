@@ -243,6 +243,7 @@ def test_inference_dynamic(name, compiled):
     assert graphs <= expected
 
 
+@pytest.mark.one_in(2)
 @models("training_fp32")
 def test_training_fp32(name, compiled):
     """Dropout on: masks come from the same generator state, so they are eager's bit for bit."""

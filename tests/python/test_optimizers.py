@@ -53,6 +53,7 @@ def states(model, opt):
     return [*model.parameters(), *(opt.state[p][key] for p in model.parameters() for key in sorted(opt.state[p]))]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("foreach", [False, True], ids=["for", "foreach"])
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_follows_eager(name, foreach, compiled, strict):
@@ -64,6 +65,7 @@ def test_follows_eager(name, foreach, compiled, strict):
     assert_near_in_norm(states(*trained(compiled, ours, optimizer, arguments)), expected)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.needs_ipex
 @pytest.mark.parametrize("foreach", [False, True], ids=["for", "foreach"])
 @pytest.mark.parametrize("name", OPTIMIZERS)

@@ -84,6 +84,7 @@ def test_gradients(name, strict):
     assert_all([Call(name, function, (x,))], functools.partial(difference, strides=True), gradients=True)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", CASES)
 def test_float64(name, strict):
     function, shape = CASES[name]
@@ -101,6 +102,7 @@ def both_ways(function, x, dynamic=False):
     return y.detach(), x.grad
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", [n for n in CASES if "2d" in n])
 def test_channels_last(name, compiled, strict):
     function, shape = CASES[name]

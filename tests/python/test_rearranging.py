@@ -88,11 +88,13 @@ def calls(name, requires_grad):
         yield Call(f"{name} [{dtype}]", fn, (x.requires_grad_(requires_grad),))
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", CASES)
 def test_forward(name, strict):
     assert_all(list(calls(name, False)), functools.partial(difference, strides=True), at_least=len(dtypes_of(name)))
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", CASES)
 def test_gradient(name, strict):
     assert_all(list(calls(name, True)), functools.partial(difference, strides=True), gradients=True)
