@@ -7,9 +7,11 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/from_blob.h>
+#include <c10/core/CPUAllocator.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/version.h>
 
+#include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "runtime/error.h"
@@ -23,6 +25,32 @@ at::Tensor view_of(const TensorView& view) {
   return at::from_blob(view.data, view.sizes, view.strides,
                        at::TensorOptions().dtype(scalar_type(view.dtype)));
 }
+
+// The graph's memory as tensors for one call. Who keeps one of them or a view of it (a log of activations, a
+// traceback) gets a copy of that memory, which the graph is about to reuse. Until then the operator's writes
+// are the graph's; those that come later, through what was kept, are not.
+class Loans {
+ public:
+  at::Tensor lend(const TensorView& view) {
+    at::Tensor tensor = view_of(view);
+    storages_.push_back(tensor.storage().getWeakStorageImpl());
+    return tensor;
+  }
+
+  // For when the call's own handles are gone: a storage that is still alive is kept by somebody.
+  void end() const {
+    for (const auto& lent : storages_) {
+      const auto kept = lent.lock();
+      if (!kept || kept->nbytes() == 0) continue;
+      at::DataPtr copy = c10::GetCPUAllocator()->allocate(kept->nbytes());
+      std::memcpy(copy.get(), kept->data(), kept->nbytes());
+      kept->set_data_ptr_noswap(std::move(copy));  // every view reads its memory through the storage
+    }
+  }
+
+ private:
+  std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> storages_;
+};
 
 // One argument: a constant, or how to make its value from operands and symbols at each call.
 struct Argument {
@@ -197,12 +225,25 @@ class ExternCall final : public Step {
   }
 
   void run(RunContext& context) const override {
+    Loans loans;
+    try {
+      call(context, loans);
+    } catch (...) {
+      loans.end();
+      throw;
+    }
+    // A collective's worker may hold its operands for a moment more, but is done with them.
+    if (!waits_) loans.end();
+  }
+
+ private:
+  void call(RunContext& context, Loans& loans) const {
     // Below autograd and autocast: the graph already holds what they would do.
     at::AutoDispatchBelowADInplaceOrView below_autograd;
     c10::impl::ExcludeDispatchKeyGuard below_autocast(c10::autocast_dispatch_keyset);
     std::vector<at::Tensor> operands;
     operands.reserve(operands_.size());
-    for (size_t k = 0; k < operands_.size(); ++k) operands.push_back(operand(context, k));
+    for (size_t k = 0; k < operands_.size(); ++k) operands.push_back(operand(context, k, loans));
     torch::jit::Stack stack;
     stack.reserve(arguments_.size());
     for (const Argument& argument : arguments_)
@@ -233,7 +274,6 @@ class ExternCall final : public Step {
     }
   }
 
- private:
   static c10::OperatorHandle find(const std::string& overload) {
     const size_t dot = overload.rfind('.');
     std::string suffix = overload.substr(dot + 1);
@@ -280,8 +320,8 @@ class ExternCall final : public Step {
   }
 
   // As the graph lays it out, or copied to the strides that the op relies on.
-  at::Tensor operand(RunContext& context, size_t k) const {
-    const at::Tensor view = view_of(context.view(operands_[k]));
+  at::Tensor operand(RunContext& context, size_t k, Loans& loans) const {
+    const at::Tensor view = loans.lend(context.view(operands_[k]));
     if (strides_.empty() || view.numel() == 0) return view;
     std::vector<int64_t> exact;
     for (const SizeExpr& stride : strides_[k]) exact.push_back(stride.eval(context.symbols()));

@@ -180,7 +180,9 @@ py::list CompiledGraph::run(py::list list) const {
   const int64_t* symbols = call.symbols.data();
   for (size_t i = 0; i < input_argument_.size(); ++i) {
     at::Tensor tensor = take_argument(tensor_at(input_argument_[i]), static_cast<int>(i), symbols);
-    call.input_data.push_back(const_cast<void*>(tensor.const_data_ptr()));
+    // A lazy clone that is written to gets memory of its own first.
+    call.input_data.push_back(signature_.mutated[i] ? tensor.mutable_data_ptr()
+                                                    : const_cast<void*>(tensor.const_data_ptr()));
     if (!parts.static_inputs.empty())
       call.versions.push_back(is_static_[i] ? version_of(tensor) : InputVersion{});
     call.storages.push_back(may_go_[i] ? tensor.storage() : c10::Storage());

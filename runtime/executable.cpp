@@ -175,6 +175,7 @@ void Executable::prepare(std::span<void* const> inputs, std::span<const InputVer
   IPEX_CHECK(inputs.size() == parts_.inputs.size(), "one pointer an input");
   if (!state_->hoisting->any()) return;
   std::unique_ptr<Frame> frame = take_frame();
+  frame->observer = nullptr;  // that of the run before may be gone
   frame->context.versions_ = versions;
   bind(*frame, inputs, {}, nullptr);
   state_->hoisting->bind(frame->context, [&](int step) { run_step(*frame, step); });

@@ -1,10 +1,12 @@
-// See hoisting.h. Two levels: the executable's latest set, found again by comparing versions of tensors (and
+// See hoisting.h. Two levels: the executable's sets, found again by comparing versions of tensors (and
 // contents, where those do not tell), which is what every call pays; and below it the process-wide map from
 // keys to values, asked only when something changed.
 #include "runtime/hoisting.h"
 
 #include <algorithm>
 #include <atomic>
+#include <functional>
+#include <iterator>
 #include <map>
 #include <set>
 
@@ -15,6 +17,8 @@ namespace {
 
 // What one operand of a hoisted step is, at the head of its part of the key.
 enum KeyTag : uint64_t { kFromInput, kFromHoisted, kFromConstant };
+
+constexpr size_t kMostSets = 256;  // of one executable
 
 uint64_t bits(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer); }
 
@@ -117,13 +121,20 @@ class Hoisting::Call {
     return true;
   }
 
-  // What `outdated`, which may be null, knows of contents that cannot have changed need not be read again.
-  void take_contents(const Set* outdated) {
+  // Whether the set was made from what this call's tensors held before: nobody asks for it again.
+  bool outdates(const Set& set) const {
+    for (size_t i = 0; i < count(); ++i)
+      if (version(i).storage != set.versions[i].storage || version(i).data != set.versions[i].data)
+        return false;
+    return true;
+  }
+
+  // What an outdated set knows of contents that cannot have changed need not be read again.
+  void take_contents(const Set& outdated) {
     contents_.resize(count());
-    for (size_t i = 0; outdated && i < count(); ++i)
-      if (is_same_tensor(version(i), outdated->versions[i]) &&
-          is_unwritten(version(i), outdated->versions[i]))
-        contents_[i] = outdated->contents[i];
+    for (size_t i = 0; i < count(); ++i)
+      if (is_same_tensor(version(i), outdated.versions[i]) && is_unwritten(version(i), outdated.versions[i]))
+        contents_[i] = outdated.contents[i];
   }
 
   // The set as of this call, which finds it current: what is no longer exposed need not be compared again.
@@ -181,8 +192,8 @@ class Hoisting::Registry {
     std::vector<std::shared_ptr<const Set>> dead;  // freed when the locks are given back
     std::lock_guard lock(mutex_);
     for (Hoisting* hoisting : all_) {
-      std::lock_guard latest(hoisting->mutex_);
-      if (hoisting->latest_ && hoisting->latest_->outlived()) dead.push_back(std::move(hoisting->latest_));
+      std::lock_guard sets(hoisting->mutex_);
+      std::ranges::move(hoisting->take_sets(&Set::outlived), std::back_inserter(dead));
     }
   }
 
@@ -227,8 +238,8 @@ bool Hoisting::keeps(int buffer) const {
 std::vector<const void*> Hoisting::values() {
   std::lock_guard lock(mutex_);
   std::vector<const void*> data;
-  if (latest_)
-    for (const auto& value : latest_->values) data.push_back(value->data);
+  if (last_ < sets_.size())
+    for (const auto& value : sets_[last_]->values) data.push_back(value->data);
   return data;
 }
 
@@ -245,35 +256,54 @@ void Hoisting::adopt(std::span<const void* const> values, const std::shared_ptr<
     set->values.push_back(std::move(value));
   }
   std::lock_guard lock(mutex_);
-  latest_ = std::move(set);
+  sets_ = {std::move(set)};
+  last_ = 0;
+}
+
+// From the last call's on: the same again, or the next layer's, is found at once.
+std::shared_ptr<const Hoisting::Set> Hoisting::find(Call& call) {
+  for (size_t i = 0;; ++i) {
+    std::unique_lock lock(mutex_);
+    if (i >= sets_.size()) return nullptr;
+    const size_t place = (last_ + i) % sets_.size();
+    const std::shared_ptr<const Set> set = sets_[place];
+    lock.unlock();  // contents may have to be read
+    if (!call.finds_current(*set)) continue;
+    std::shared_ptr<const Set> renewed = call.as_of_now(set);
+    if (i == 0 && renewed == set) return set;
+    lock.lock();
+    if (place < sets_.size() && sets_[place] == set) {
+      sets_[place] = renewed;
+      last_ = place;
+    }
+    return renewed;
+  }
+}
+
+std::vector<std::shared_ptr<const Hoisting::Set>> Hoisting::take_sets(auto condition) {
+  const auto taken = std::stable_partition(sets_.begin(), sets_.end(),
+                                           [&](const auto& set) { return !std::invoke(condition, *set); });
+  std::vector<std::shared_ptr<const Set>> sets(std::make_move_iterator(taken),
+                                               std::make_move_iterator(sets_.end()));
+  sets_.erase(taken, sets_.end());
+  return sets;
 }
 
 std::shared_ptr<const void> Hoisting::bind(RunContext& context, const std::function<void(int)>& run_step) {
   Call call(*this, context.versions_, context.symbols_);
-  const auto latest = [&] {
-    std::lock_guard lock(mutex_);
-    return latest_;
-  };
-  // As of this call; null: not what it needs.
-  const auto current = [&](const std::shared_ptr<const Set>& set) -> std::shared_ptr<const Set> {
-    if (!set || !call.finds_current(*set)) return nullptr;
-    std::shared_ptr<const Set> renewed = call.as_of_now(set);
-    if (renewed != set) {
-      std::lock_guard lock(mutex_);
-      if (latest_ == set) latest_ = renewed;
-    }
-    return renewed;
-  };
-  std::shared_ptr<const Set> set = current(latest());
+  std::shared_ptr<const Set> set = find(call);
   if (!set) {
     std::lock_guard computing(computing_);
     call.forget_contents();  // the wait may have been long
-    std::shared_ptr<const Set> outdated = latest();
-    set = current(outdated);
+    set = find(call);
     if (!set) {
-      set = compute(context, run_step, call, std::move(outdated));
-      std::lock_guard lock(mutex_);
-      latest_ = set;
+      set = compute(context, run_step, call);
+      if (std::ranges::all_of(set->versions, &InputVersion::trackable)) {
+        std::lock_guard lock(mutex_);
+        if (sets_.size() == kMostSets) sets_.erase(sets_.begin());
+        sets_.push_back(set);
+        last_ = sets_.size() - 1;
+      }
     }
   }
   for (size_t i = 0; i < kept_.size(); ++i) context.buffers_[kept_[i]] = set->values[i]->data;
@@ -313,15 +343,19 @@ std::vector<Hoisting::Key> Hoisting::keys(Call& call) const {
 }
 
 std::shared_ptr<const Hoisting::Set> Hoisting::compute(RunContext& context,
-                                                       const std::function<void(int)>& run_step, Call& call,
-                                                       std::shared_ptr<const Set> outdated) {
+                                                       const std::function<void(int)>& run_step, Call& call) {
   release_dead();
   // Before contents are read, so that later writes are noticed, and before the old values go, and with them
   // the last pins: what is known of a pinned storage is so kept.
   std::vector<std::shared_ptr<const StoragePin>> pins;
   for (const InputVersion& version : call.versions())
     if (version.memory) pins.push_back(version.memory->pin(version.storage));
-  call.take_contents(outdated.get());
+  std::vector<std::shared_ptr<const Set>> outdated;
+  {
+    std::lock_guard lock(mutex_);
+    outdated = take_sets([&](const Set& set) { return call.outdates(set); });
+  }
+  for (const auto& set : outdated) call.take_contents(*set);
   const std::vector<Key> keys = this->keys(call);
   std::vector<std::shared_ptr<const HoistedValue>> found(parts_.buffers.size());
   std::vector<bool> needed(parts_.buffers.size(), false);
@@ -349,11 +383,7 @@ std::shared_ptr<const Hoisting::Set> Hoisting::compute(RunContext& context,
   for (int buffer : kept_) last_reader[buffer] = -1;
 
   // What was not found again is of no use: its memory serves the new values.
-  outdated.reset();
-  {
-    std::lock_guard lock(mutex_);
-    latest_.reset();
-  }
+  outdated.clear();
 
   std::vector<std::shared_ptr<const void>> constants;
   for (const BufferInfo& buffer : parts_.buffers)

@@ -1,7 +1,8 @@
 // Hoisted values: packed weights, casts and whatever else depends only on parameters and buffers. Computed on
 // first use, kept while what they were computed from stays the same, and shared by all executables of the
 // process that compute the same thing from the same tensors (a model compiled for two batch sizes packs its
-// weights once).
+// weights once). An executable keeps a set of them for each set of tensors that it is called with: the layers
+// of a model are one graph where they are compiled one by one.
 //
 // A value's key is the text of the step that makes it and, for each operand, the storage, address and version
 // of the tensor, or the key of the hoisted value it is. A change to one weight recomputes what was made from
@@ -35,7 +36,7 @@ class Hoisting {
   bool any() const { return !kept_.empty(); }
   // Those that later steps read.
   const std::vector<int>& buffers() const { return kept_; }
-  // What they point at now, in this order; empty before the first bind.
+  // What they pointed at in the last bind, in this order; empty before the first.
   std::vector<const void*> values();
   // Takes values that were made before from inputs of these versions; `owner` keeps them.
   void adopt(std::span<const void* const> values, const std::shared_ptr<const void>& owner,
@@ -61,18 +62,22 @@ class Hoisting {
   using Key = std::vector<uint64_t>;
 
   static std::shared_ptr<const Recipe> intern(const std::string& text);
-  // `outdated`: the set to replace, dropped as soon as what it still holds of use was found.
+  // The sets of which the condition holds, which are no longer in sets_; under mutex_.
+  std::vector<std::shared_ptr<const Set>> take_sets(auto condition);
+  // A set that is as this call needs it; null: there is none.
+  std::shared_ptr<const Set> find(Call& call);
   std::shared_ptr<const Set> compute(RunContext& context, const std::function<void(int)>& run_step,
-                                     Call& call, std::shared_ptr<const Set> outdated);
+                                     Call& call);
   std::vector<Key> keys(Call& call) const;
 
   const Executable::Parts& parts_;
-  std::vector<Maker> makers_;  // in order
-  std::vector<int> kept_;      // buffers that later steps read
-  std::vector<int> inputs_;    // positions of the static inputs that hoisted steps read
-  std::mutex mutex_;           // guards latest_
-  std::shared_ptr<const Set> latest_;
-  std::mutex computing_;  // one thread computes, others wait for its result
+  std::vector<Maker> makers_;                     // in order
+  std::vector<int> kept_;                         // buffers that later steps read
+  std::vector<int> inputs_;                       // positions of the static inputs that hoisted steps read
+  std::mutex mutex_;                              // guards sets_ and last_
+  std::vector<std::shared_ptr<const Set>> sets_;  // the oldest first
+  size_t last_ = 0;                               // the one that the last call used
+  std::mutex computing_;                          // one thread computes, others wait for its result
 };
 
 }  // namespace ipex

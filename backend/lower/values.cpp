@@ -31,6 +31,12 @@ bool same(const Index& a, const Index& b) {
                     [](const Expr& x, const Expr& y) { return same(x, y); });
 }
 
+double rounded(double value, Dtype dtype) {
+  if (dtype == Dtype::kBF16) return loop::bf16_to_f32(loop::f32_to_bf16(static_cast<float>(value)));
+  if (dtype == Dtype::kF16) return loop::f16_to_f32(loop::f32_to_f16(static_cast<float>(value)));
+  return value;
+}
+
 // Rounds to a half type and comes back to the type arithmetic is done in.
 Expr round_through(Dtype dtype, const Expr& x) {
   if (!is_half(dtype)) return make_cast(dtype, x);
@@ -175,7 +181,8 @@ Expr Lowering::literal(const Node& node) const {
     const Attr& attr = node.attrs.find("value")->second;
     if (auto* i = std::get_if<int64_t>(&attr)) return make_int(type, *i);
     if (auto* b = std::get_if<bool>(&attr)) return make_int(type, *b);
-    if (auto* f = std::get_if<double>(&attr)) return loop::make_const(type, *f);
+    // What a half rounds to, as where the number lies in memory.
+    if (auto* f = std::get_if<double>(&attr)) return loop::make_const(type, rounded(*f, node.types[0].dtype));
     throw InternalError("constant with neither data nor a number as its value");
   }
   const std::vector<std::byte>& bytes = node.constant->bytes;
@@ -325,8 +332,11 @@ Index Lowering::mapped_index(const Node& node, const Shape& x, const Index& u, c
       at[d] = proved_index(given, x[d]);
       continue;
     }
-    Expr negative = make_apply(ScalarOp::lt_, {given, index_const(0)});
-    at[d] = emitter_.let("at", make_apply(ScalarOp::select_, {negative, given + x[d], given}));
+    if (node.attr_or("wrap", true)) {
+      Expr negative = make_apply(ScalarOp::lt_, {given, index_const(0)});
+      given = make_apply(ScalarOp::select_, {negative, given + x[d], given});
+    }
+    at[d] = emitter_.let("at", given);
     Expr in_range =
         emitter_.let("ok", make_apply(ScalarOp::bitand_, {make_apply(ScalarOp::ge_, {at[d], index_const(0)}),
                                                           make_apply(ScalarOp::lt_, {at[d], x[d]})}));

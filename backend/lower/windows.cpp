@@ -143,7 +143,7 @@ Expr Lowering::pool(Value v, const Index& index, const Expr& mask) {
   for (const GraphOutput& out : body_.outputs) wants_index |= is_index(out.value);
 
   const ops::ReductionRow* row = ops::find_reduction(!is_max       ? "sum"
-                                                     : wants_index ? "max_with_index"
+                                                     : wants_index ? "max_of_window"
                                                                    : "amax");
   const Dtype type = compute_dtype(node.operands[0]);
   Emitter::ReductionSpec spec;

@@ -249,7 +249,7 @@ struct All {
 
 // Value and index travel together. The order is total (NaN first, then the better value, then the lower
 // index), so the result does not depend on how a loop was split; the identity's index loses every tie.
-template <bool kWantLargest>
+template <bool kWantLargest, bool kLastNaN = false>
 struct Extremum {
   static std::vector<State> states(Dtype t, Dtype index) {
     return {state(0, {t}, kWantLargest ? lowest(t) : highest(t)), state(1, {index}, highest(index))};
@@ -257,7 +257,7 @@ struct Extremum {
   static Exprs update(States s, Expr x, Expr index) {
     Expr earlier = lt(index, s[1]);
     Expr wins = (kWantLargest ? gt(x, s[0]) : lt(x, s[0])) | (eq(x, s[0]) & earlier);
-    if (is_float(x)) wins = wins | (isnan(x) & (~isnan(s[0]) | earlier));
+    if (is_float(x)) wins = wins | (isnan(x) & (~isnan(s[0]) | (kLastNaN ? ~earlier : earlier)));
     return {select(wins, x, s[0]), select(wins, index, s[1])};
   }
   static Exprs merge(States s, States o) { return update(s, o[0], o[1]); }
@@ -265,6 +265,7 @@ struct Extremum {
 };
 using LargestWithIndex = Extremum<true>;
 using SmallestWithIndex = Extremum<false>;
+using LargestOfWindow = Extremum<true, true>;  // ATen's pooling takes each NaN that it meets
 
 // For scans: the last of equal values, and a NaN gives way to another NaN only.
 template <bool kWantLargest>

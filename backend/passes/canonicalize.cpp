@@ -186,10 +186,10 @@ class Canonicalizer {
 
   // A gather along some dims of what another gathered along others is one gather of both (an image that is
   // mirrored along its rows and columns): the positions of the first do not vary with those of the second,
-  // which wrap around and are checked at the same extents.
+  // which are checked at the same extents and, both or neither, wrap around.
   void merge_gathers(Node& node) {
     const Node first = producer(node);
-    if (first.op != Op::kGather) return;
+    if (first.op != Op::kGather || first.attr_or("wrap", true) != node.attr_or("wrap", true)) return;
     using Ints = std::vector<int64_t>;
     const Ints places = node.attr<Ints>("map");  // where the first's dims are taken
     std::vector<Value> operands = {first.operands[0]};

@@ -193,8 +193,8 @@ class IndexProver {
       return computed(corners(x[0], x[1], std::divides<>()), dtype);
     if (name == "neg") return computed({-x[0].high, -x[0].low}, dtype);
     if (name == "abs") {
-      const double low = std::max({x[0].low, -x[0].high, 0.0});
-      return Interval{low, std::max(-x[0].low, x[0].high)};
+      const Interval exact{std::max({x[0].low, -x[0].high, 0.0}), std::max(-x[0].low, x[0].high)};
+      return is_float(dtype) ? exact : computed(exact, dtype);  // the least integer has no abs
     }
     const auto each = [&](auto op) { return Interval{op(x[0].low), op(x[0].high)}; };
     if (name == "floor") return each([](double v) { return std::floor(v); });

@@ -27,10 +27,12 @@ double op_cost(ScalarOp op, Dtype dtype) {
 }
 
 // Integer lets in scope, inlined (`named`: but for positions), and the loop that owns each scratch buffer. In
-// place of other lets stands something that is affine in none of the loop variables they depend on.
+// place of other lets stands something that names the loop variables and states they depend on, and is affine
+// in none.
 struct LoopTree::Scope {
   Substitution integers, named;
-  std::map<std::string, std::set<std::string>> varies;  // names: loop variables that their value depends on
+  // Names: loop variables and reductions' states that their value depends on.
+  std::map<std::string, std::set<std::string>> varies;
   std::map<std::string, Position> positions;
   std::map<std::string, int> owner;
   std::map<std::string, Dtype> dtype;
@@ -114,10 +116,18 @@ void LoopTree::walk(const Block& block, int loop, Scope& scope) {
       walk(*inner, loop, scope);
     } else if (const auto* f = std::get_if<For>(&stmt)) {
       const int id = static_cast<int>(loops_.size());
-      loops_.push_back(
-          {.node = f, .parent = loop, .children = {}, .accesses = {}, .extent = simplify(f->end - f->begin)});
+      const Expr begin = substitute(f->begin, scope.integers), end = substitute(f->end, scope.integers);
+      loops_.push_back({.node = f,
+                        .parent = loop,
+                        .children = {},
+                        .accesses = {},
+                        .extent = simplify(f->end - f->begin),
+                        .begin = begin,
+                        .reach = simplify(end - begin - index_const(1))});
       (loop < 0 ? roots_ : loops_[loop].children).push_back(id);
       scope.varies[f->var] = {f->var};
+      if (f->reduction)
+        for (const State& s : f->reduction->states) scope.varies[s.name] = {s.name};
       walk(f->body, id, scope);
       if (f->reduction)
         for (const Expr& y : f->reduction->yield) read(y, id, scope);
@@ -221,33 +231,30 @@ bool LoopTree::disjoint(const Access& a, const Access& b, int loop, const std::s
       Expr begin, reach;
     };
     std::vector<Source> sources;
-    for (int i : path_to(loop, access.loop)) {
-      const For& node = *loops_[i].node;
-      sources.push_back({node.var, node.begin, simplify(node.end - node.begin - index_const(1))});
-    }
+    for (int i : path_to(loop, access.loop))
+      sources.push_back({loops_[i].node->var, loops_[i].begin, loops_[i].reach});
     for (const Position& position : access.positions)
       if (encloses(loop, position.loop)) sources.push_back({position.name, index_const(0), position.reach});
     std::set<std::string> vars;
     for (const Source& source : sources) vars.insert(source.name);
+    // Only what is the same in both iterations may cancel: nothing loaded from what the nest overwrites.
+    const auto is_fixed = [&](const Expr& e) {
+      bool fixed = true;
+      visit(e, [&](const ExprNode& n) {
+        if (n.is(ExprKind::kVar)) fixed &= !vars.count(n.name) && !varies.count(n.name);
+        if (n.is(ExprKind::kLoad)) fixed &= !written_.count(n.name);
+      });
+      return fixed;
+    };
     const std::optional<Affine> form = affine(access.named, vars);
-    if (!form) return std::nullopt;
-    const std::set<std::string> rest = free_vars(form->rest);
-    if (std::any_of(rest.begin(), rest.end(),
-                    [&](const std::string& v) { return vars.count(v) || varies.count(v); }))
-      return std::nullopt;
-    bool stable = true;  // an offset loaded from what the nest overwrites is not the same twice
-    visit(form->rest,
-          [&](const ExprNode& n) { stable &= !n.is(ExprKind::kLoad) || written_.count(n.name) == 0; });
-    if (!stable) return std::nullopt;
+    if (!form || !is_fixed(form->rest)) return std::nullopt;
     Form out{index_const(0), nullptr, form->rest, {}};
     for (const Source& source : sources) {
       const auto it = form->coefficients.find(source.name);
       if (it == form->coefficients.end()) continue;
       const Expr weight = simplify(it->second);
       const std::optional<Expr> size = magnitude(weight, ranges_);
-      const std::set<std::string> in_reach = free_vars(source.reach);
-      if (!size || std::any_of(in_reach.begin(), in_reach.end(),
-                               [&](const std::string& v) { return vars.count(v) > 0; }))
+      if (!size || !is_fixed(weight) || !is_fixed(source.begin) || !is_fixed(source.reach))
         return std::nullopt;
       if (source.name == digit) {
         out.weight = weight;

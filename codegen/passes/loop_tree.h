@@ -23,6 +23,8 @@ class LoopTree {
     std::vector<int> children;
     std::vector<int> accesses;  // in its own body, not in a child's
     Expr extent = nullptr;
+    // Of the variable, with lets inlined: its first value, and by how much its last one is more.
+    Expr begin = nullptr, reach = nullptr;
     double work = 0;  // cost of its own body's arithmetic for one iteration, in simple element operations
     bool has_call = false;  // calls anything but ipex_report_index, here or below
     bool has_math = false;  // a transcendental or a division, here or below
@@ -76,7 +78,7 @@ class LoopTree {
 
  private:
   struct Scope;
-  static std::set<std::string> varies_with(const Expr& e, const Scope& scope);  // loop variables
+  static std::set<std::string> varies_with(const Expr& e, const Scope& scope);  // loop variables, states
   void walk(const Block& block, int loop, Scope& scope);
   void read(const Expr& e, int loop, Scope& scope);
   void record(bool is_store, const std::string& buffer, Dtype dtype, const Expr& index, int loop,

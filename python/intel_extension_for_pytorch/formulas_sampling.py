@@ -8,6 +8,7 @@ all dimensions of an image, which makes one index of them, the same in every cha
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -27,8 +28,9 @@ _CUBIC = -0.75  # the slope of the kernel one element away, as in ATen
 
 class Tap(NamedTuple):
     index: Tensor  # within the dimension, a whole number of the grid's type
-    weight: Tensor  # 0 where the element lies outside
+    weight: Tensor
     slope: Tensor | None  # of the weight, by the grid's coordinate
+    valid: Tensor | None  # whether there is such an element (None: always); where not, 0 is read in its place
 
 
 def _unnormalised(x: Tensor, size: int, align_corners: bool) -> tuple[Tensor, float]:
@@ -61,12 +63,12 @@ def _inside(x: Tensor, size: int, padding: int, align_corners: bool) -> tuple[Te
 def _taps(grid: Tensor, size: int, interpolation: int, padding: int, align_corners: bool) -> list[Tap]:
     """What one coordinate of the grid reads along its dimension of `size` elements."""
     x, scale = _unnormalised(grid, size, align_corners)
+    padded = padding != _ZEROS
 
-    def tap(at: Tensor, weight: Tensor, slope: Tensor | None) -> Tap:
+    def tap(at: Tensor, weight: Tensor, slope: Tensor | None, inside: bool = padded) -> Tap:
+        # What `_inside` brought in is valid, but only this says so to the compiler, which then checks no index.
         valid = (at >= 0) & (at <= size - 1)
-        # 0 outside, but NaN where the grid has no number, as in ATen.
-        at, weight = torch.where(valid, at, 0.0), torch.where(valid, weight, weight * 0.0)
-        return Tap(at, weight, None if slope is None else torch.where(valid, slope, 0.0))
+        return Tap(torch.where(valid, at, 0.0), weight, slope, None if inside else valid)
 
     if interpolation == _BICUBIC:
         base = torch.floor(x)
@@ -80,7 +82,7 @@ def _taps(grid: Tensor, size: int, interpolation: int, padding: int, align_corne
         return [tap(torch.round(x), torch.ones_like(x), None)]
     base = torch.floor(x)
     rise = torch.full_like(x, scale) if change is None else change * scale
-    return [tap(base, base + 1 - x, -rise), tap(base + 1, x - base, rise)]
+    return [tap(base, base + 1 - x, -rise), tap(base + 1, x - base, rise, inside=False)]
 
 
 def _cubic(t: Tensor, k: int) -> Tensor:
@@ -127,7 +129,14 @@ class _Sampling:
         return self.batch, self.channel, place
 
     def read(self, taps: Sequence[Tap]) -> Tensor:
-        return self.images[self.at([tap.index for tap in taps])].to(self.wide)
+        value = self.images[self.at([tap.index for tap in taps])].to(self.wide)
+        return _where_valid([tap.valid for tap in taps], value)
+
+
+def _where_valid(valid: Sequence[Tensor | None], value: Tensor) -> Tensor:
+    """0 elsewhere: a weight of 0 would make NaN of the infinity or NaN that is there."""
+    checks = [check for check in valid if check is not None]
+    return torch.where(functools.reduce(torch.logical_and, checks), value, 0.0) if checks else value
 
 
 def _product(factors: Sequence[Tensor]) -> Tensor:
@@ -165,10 +174,15 @@ def _grid_sampler_backward(
             taps = torch.stack([field(tap) for tap in sampling.taps[d]])
             return taps.view(*(1,) * d, -1, *(1,) * (rank - 1 - d), *taps.shape[1:])
 
+        def validity(tap: Tap) -> Tensor:
+            return torch.ones_like(tap.index, dtype=torch.bool) if tap.valid is None else tap.valid
+
         weight = _product([stacked(d, lambda tap: tap.weight) for d in range(rank)])
         at = sampling.at([stacked(d, lambda tap: tap.index) for d in range(rank)])
+        some_outside = any(tap.valid is not None for tap in sampling.taps[0])  # the same in every dim
+        valid = [stacked(d, validity) for d in range(rank)] if some_outside else []
         zeros = torch.zeros(sampling.images.shape, dtype=sampling.wide)
-        of_x = zeros.index_put(at, wide * weight, accumulate=True).view(x.shape).to(x.dtype)
+        of_x = zeros.index_put(at, _where_valid(valid, wide * weight), accumulate=True).view(x.shape).to(x.dtype)
     if output_mask[1]:
         of_grid = torch.zeros(grid.shape, dtype=sampling.wide)
         if interpolation != _NEAREST:

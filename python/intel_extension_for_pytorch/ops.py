@@ -157,7 +157,13 @@ def pointwise_as(im: Importer, row: Any, operands: list[Any], shape: tuple) -> R
         raise Unsupported(f"pointwise.{row.name} has no {promoted} form")
     result = torch.bool if row.promotion == "always_bool" else promoted
     refs = [_operand(im, o, promoted, row) for o in operands]
+    if row.name in _UNROUNDED_FACTOR and isinstance(operands[1], Ref) and not operands[1].shape:
+        refs[1] = im.cast(operands[1], opmath(promoted))
     return im.pointwise_node(row.name, refs, result, shape)
+
+
+# Rows by which eager multiplies or divides halves with a 0-d tensor as it is, not rounded to their type first.
+_UNROUNDED_FACTOR = ("mul", "div", "div_trunc", "div_floor")
 
 
 def _accepts(row: Any, dtype: torch.dtype) -> bool:
@@ -175,9 +181,10 @@ def _operand(im: Importer, operand: Any, promoted: torch.dtype, row: Any) -> Ref
         return im.cast(operand, promoted)
     if operand is None:
         raise Unsupported(f"pointwise.{row.name} needs all of its operands")
-    if row.promotion == "always_bool" and promoted is not opmath(promoted) and isinstance(operand, float):
-        operand = torch.tensor(operand, dtype=promoted).item()
-    return im.scalar(operand, opmath(promoted))
+    number = im.scalar(operand, opmath(promoted))
+    # Eager compares with a number of the tensors' type, and takes a remainder by one.
+    rounds = row.promotion == "always_bool" or row.name in ("remainder", "fmod")
+    return im.cast(im.cast(number, promoted), opmath(promoted)) if rounds else number
 
 
 _CATEGORY_RANK = {torch.bool: 0}

@@ -46,7 +46,7 @@ def _embedding_bag(
     begins, ends = _bounds(im, as_index(im, offsets), length, bags, include_last_offset)
 
     at = im.expand(index, (length, width), [0])
-    rows = im.emit("gather", "", [weight, at], weight.dtype, (length, width), map=[-1, 1])
+    rows = im.emit("gather", "", [weight, at], weight.dtype, (length, width), map=[-1, 1], wrap=False)
     rows = im.cast(rows, opmath(weight.dtype))
     if per_sample_weights is not None:
         scale = im.expand(im.cast(per_sample_weights, rows.dtype), rows.shape, [0])
@@ -63,11 +63,23 @@ def _embedding_bag(
     filled = im.expand(emit_row(im, "gt", (bags,), count, 0), (bags, width), [0])
     types = [(rows.dtype, (bags, width)), (torch.int64, (bags, width))]
     if mode == _MAX:
-        total, position = im.emit_many("segment", "max_with_index", [rows, begins, ends], types)
-        total = im.pointwise_node("where", [filled, total, im.scalar(0, rows.dtype)], rows.dtype, (bags, width))
-        position = im.pointwise_node("where", [filled, position, found], torch.int64, (bags, width))
+        numbers = emit_row(im, "where", rows.shape, emit_row(im, "isnan", rows.shape, rows), -math.inf, rows)
+        total, position = im.emit_many("segment", "max_with_index", [numbers, begins, ends], types)
         if length != 0:
+            # ATen begins with the first row and takes what is larger: a NaN counts in the first row only.
+            first = begins
+            if padding_idx >= 0:
+                beyond = torch.iinfo(torch.int64).max
+                kept_at = emit_row(im, "where", (length,), kept, im.iota((length,), 0), beyond)
+                first = im.emit("segment", "amin", [kept_at, begins, ends], torch.int64, (bags,))
+            first = im.expand(first, (bags, width), [0])
+            first = im.pointwise_node("where", [filled, first, found], torch.int64, (bags, width))
+            of_first = im.emit("gather", "", [rows, first], rows.dtype, (bags, width), map=[-1, 1])
+            larger = emit_row(im, "gt", (bags, width), total, of_first)
+            total = im.pointwise_node("where", [larger, total, of_first], rows.dtype, (bags, width))
+            position = im.pointwise_node("where", [larger, position, first], torch.int64, (bags, width))
             found = im.emit("gather", "", [index, position], torch.int64, (bags, width), map=[-1])
+        total = im.pointwise_node("where", [filled, total, im.scalar(0, rows.dtype)], rows.dtype, (bags, width))
     else:
         total = im.emit("segment", "sum", [rows, begins, ends], rows.dtype, (bags, width))
         if mode == _MEAN:
@@ -140,7 +152,9 @@ def _weights_backward(
     factors = []
     for source, row in ((gradient, bag), (table, index)):
         at = im.expand(row, (length, width), [0])
-        factors.append(im.cast(im.emit("gather", "", [source, at], source.dtype, at.shape, map=[-1, 1]), wide))
+        factors.append(
+            im.cast(im.emit("gather", "", [source, at], source.dtype, at.shape, map=[-1, 1], wrap=False), wide)
+        )
     total = reduce_axes(im, "sum", im.pointwise_node("mul", factors, wide, (length, width)), [1])
     if padding_idx >= 0:
         kept = emit_row(im, "ne", (length,), index, padding_idx)
@@ -157,7 +171,9 @@ def _bag_of_each(im: Importer, begins: Ref, length: Dim) -> Ref:
 def _sum_of_rows(im: Importer, shape: tuple[Dim, ...], index: Ref, added: Ref, dtype: torch.dtype) -> Ref:
     """A matrix of the rows of `added`, each added at its index."""
     zeros = im.full(0, added.dtype, shape)
-    return im.cast(im.emit("scatter", "", [zeros, index, added], added.dtype, shape, map=[-1, 1], combine="add"), dtype)
+    return im.cast(
+        im.emit("scatter", "", [zeros, index, added], added.dtype, shape, map=[-1, 1], combine="add", wrap=False), dtype
+    )
 
 
 def _of_traced_length(im: Importer, x: Ref, traced: torch.Tensor) -> Ref:
@@ -188,7 +204,7 @@ def _bags_of_one_length(
     width = weight.shape[1]
     shape = (bags, length, width)
     at = im.expand(im.reshape(as_index(im, indices), (bags, length)), shape, [0, 1])
-    rows = im.emit("gather", "", [weight, at], weight.dtype, shape, map=[-1, 2])
+    rows = im.emit("gather", "", [weight, at], weight.dtype, shape, map=[-1, 2], wrap=False)
     if per_sample_weights is not None:
         scale = im.expand(im.reshape(per_sample_weights, (bags, length)), shape, [0, 1])
         rows = im.pointwise_node("mul", [im.cast(rows, opmath(rows.dtype)), im.cast(scale, opmath(rows.dtype))],

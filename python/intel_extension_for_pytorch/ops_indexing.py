@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_map
 
+from . import compat
 from .errors import Unsupported
 from .importer import Importer, Ref, opmath, traced_shape
 from .ops import emit_row, rule
@@ -33,7 +34,7 @@ def as_index(im: Importer, x: Ref) -> Ref:
 def _embedding(im: Importer, node: Any, weight: Ref, indices: Ref, *options: Any, **more: Any) -> Ref:
     shape = (*indices.shape, weight.shape[1])
     rows = im.expand(as_index(im, indices), shape, range(len(indices.shape)))
-    return im.emit("gather", "", [weight, rows], weight.dtype, shape, map=[-1, len(shape) - 1])
+    return im.emit("gather", "", [weight, rows], weight.dtype, shape, map=[-1, len(shape) - 1], wrap=False)
 
 
 @rule("index_select")
@@ -44,7 +45,7 @@ def _index_select(im: Importer, node: Any, x: Ref, dim: int, index: Ref) -> Ref:
     index = im.reshape(as_index(im, index), (numel(index.shape),))
     shape = x.shape[:dim] + index.shape + x.shape[dim + 1 :]
     at = im.expand(index, shape, [dim])
-    return im.emit("gather", "", [x, at], x.dtype, shape, map=_along(x, dim))
+    return im.emit("gather", "", [x, at], x.dtype, shape, map=_along(x, dim), wrap=False)
 
 
 @rule("gather")
@@ -53,7 +54,7 @@ def _gather(im: Importer, node: Any, x: Ref, dim: int, index: Ref, sparse_grad: 
         return im.copy(im.reshape(x, index.shape))
     index = im.reshape(as_index(im, index), index.shape or (1,))
     dim %= len(x.shape)
-    result = im.emit("gather", "", [x, index], x.dtype, index.shape, map=_along(x, dim))
+    result = im.emit("gather", "", [x, index], x.dtype, index.shape, map=_along(x, dim), wrap=False)
     return im.reshape(result, im.shape_of(node))
 
 
@@ -180,11 +181,13 @@ def _masked_put(im: Importer, node: Any, x: Ref, indices: list, mask: Ref, value
     return im.pointwise_node("where", [mask, value, x], x.dtype, x.shape)
 
 
-def _scatter(im: Importer, x: Ref, indices: list[Ref], src: Ref, map: list[int], combine: str) -> Ref:
+def _scatter(
+    im: Importer, x: Ref, indices: list[Ref], src: Ref, map: list[int], combine: str, *, wrap: bool = True
+) -> Ref:
     """Sums of halves accumulate in fp32, rounded once."""
     wide = opmath(x.dtype) if combine in ("add", "mul") else x.dtype
     operands = [im.cast(x, wide), *indices, im.cast(src, wide)]
-    return im.cast(im.emit("scatter", "", operands, wide, x.shape, map=map, combine=combine), x.dtype)
+    return im.cast(im.emit("scatter", "", operands, wide, x.shape, map=map, combine=combine, wrap=wrap), x.dtype)
 
 
 @rule("scatter.src", "scatter.value", "scatter_add")
@@ -215,15 +218,42 @@ def _scatter_reduce(
 def _index_reduce(
     im: Importer, node: Any, x: Ref, dim: int, index: Ref, src: Ref, reduce: str, *, include_self: bool = True
 ) -> Ref:
+    rows, at, src, map = _rows_at(im, node, x, dim, index, src)
+    return im.reshape(_reduce_into(im, rows, at, src, map, reduce, include_self), x.shape)
+
+
+@rule("index_add", "index_copy")
+def _index_add(im: Importer, node: Any, x: Ref, dim: int, index: Ref, src: Ref, *, alpha: Any = 1) -> Ref:
+    """PyTorch's decompositions are index_put, which takes a negative index where these raise."""
+    rows, at, src, map = _rows_at(im, node, x, dim, index, src)
+    if alpha != 1:
+        src = emit_row(im, "mul", src.shape, src, alpha)
+    combine = "add" if "add" in node.target._schema.name else "set"
+    return im.reshape(_scatter(im, rows, [at], src, map, combine, wrap=False), x.shape)
+
+
+@rule("index_fill")
+def _index_fill(im: Importer, node: Any, x: Ref, dim: int, index: Ref, value: Any) -> Ref:
+    """A negative index counts from the end."""
+    rows = x if x.shape else im.reshape(x, (1,))
+    dim %= len(rows.shape)
+    shape = (*rows.shape[:dim], numel(index.shape), *rows.shape[dim + 1 :])
+    at = im.expand(im.reshape(as_index(im, index), (numel(index.shape),)), shape, [dim])
+    src = im.cast(value, x.dtype) if isinstance(value, Ref) else im.scalar(value, x.dtype)
+    return im.reshape(_scatter(im, rows, [at], im.expand(src, shape), _along(rows, dim), "set"), x.shape)
+
+
+def _rows_at(im: Importer, node: Any, x: Ref, dim: int, index: Ref, src: Ref) -> tuple[Ref, Ref, Ref, list[int]]:
+    """For index_add and its like: x, where each of src goes along dim, src, the map; a 0-d x is a vector of 1."""
+    count = (numel(index.shape),)
     if not x.shape:
-        vector, values = im.reshape(x, (1,)), im.reshape(src, (numel(index.shape),))
-        return im.reshape(_index_reduce(im, node, vector, 0, index, values, reduce, include_self=include_self), ())
-    dim %= len(x.shape)
-    into, at, values = (traced_shape(node.args[i]) for i in (0, 2, 3))
-    if len(into) > 0:
+        im.same_sizes([1], [traced_shape(node.args[3]).numel()])
+        x, src, dim = im.reshape(x, (1,)), im.reshape(src, count), 0
+    else:
+        dim %= len(x.shape)
+        into, at, values = (traced_shape(node.args[i]) for i in (0, 2, 3))
         im.same_sizes([*into[:dim], at.numel(), *into[dim + 1 :]], values)
-    at = im.expand(im.reshape(as_index(im, index), (numel(index.shape),)), src.shape, [dim])
-    return _reduce_into(im, x, at, src, _along(x, dim), reduce, include_self)
+    return x, im.expand(im.reshape(as_index(im, index), count), src.shape, [dim]), src, _along(x, dim)
 
 
 def _reduce_into(im: Importer, x: Ref, index: Ref, src: Ref, map: list[int], reduce: str, include_self: bool) -> Ref:
@@ -235,12 +265,12 @@ def _reduce_into(im: Importer, x: Ref, index: Ref, src: Ref, map: list[int], red
     src = im.cast(im.cast(src, dtype), wide)
     if not include_self:
         neutral = im.full(_neutral(combine, wide), wide, index.shape)
-        start = im.emit("scatter", "", [x, index, neutral], wide, x.shape, map=map, combine="set")
-    result = im.emit("scatter", "", [start, index, src], wide, x.shape, map=map, combine=combine)
+        start = im.emit("scatter", "", [x, index, neutral], wide, x.shape, map=map, combine="set", wrap=False)
+    result = im.emit("scatter", "", [start, index, src], wide, x.shape, map=map, combine=combine, wrap=False)
     if reduce == "mean":
         one = im.full(1, torch.int64, index.shape)
         counts = im.full(int(include_self), torch.int64, x.shape)
-        counts = im.emit("scatter", "", [counts, index, one], torch.int64, x.shape, map=map, combine="add")
+        counts = im.emit("scatter", "", [counts, index, one], torch.int64, x.shape, map=map, combine="add", wrap=False)
         counts = emit_row(im, "clamp_min", x.shape, counts, 1)
         row = "div" if wide.is_floating_point else "div_floor"
         result = im.pointwise_node(row, [result, im.cast(counts, wide)], wide, x.shape)
@@ -272,7 +302,7 @@ def _scatter_along(im: Importer, x: Ref, dim: int, index: Ref, src: Any, combine
         src = im.slice(src, [0] * len(src.shape), [1] * len(src.shape), index.shape)
     else:
         src = im.full(src, x.dtype, index.shape)
-    return _scatter(im, x, [index], src, _along(x, dim), combine)
+    return _scatter(im, x, [index], src, _along(x, dim), combine, wrap=False)
 
 
 @rule("embedding_dense_backward")
@@ -285,7 +315,7 @@ def _embedding_dense_backward(
     index = as_index(im, indices)
     if scale_by_freq:
         src = _over_frequency(im, src, index, im.shape_of(node)[0])
-    if isinstance(padding_idx, int) and padding_idx >= 0:
+    if not compat.is_known(padding_idx < 0):
         kept = emit_row(im, "ne", index.shape, index, padding_idx)
         kept = im.expand(kept, grad.shape, range(len(index.shape)))
         src = im.pointwise_node("where", [kept, src, im.scalar(0, dtype)], dtype, grad.shape)
@@ -293,7 +323,7 @@ def _embedding_dense_backward(
     shape = im.shape_of(node)
     zeros = im.full(0, dtype, shape)
     map = [-1, len(grad.shape) - 1]
-    sums = im.emit("scatter", "", [zeros, rows, src], dtype, shape, map=map, combine="add")
+    sums = im.emit("scatter", "", [zeros, rows, src], dtype, shape, map=map, combine="add", wrap=False)
     return im.cast(sums, grad.dtype)
 
 
@@ -302,8 +332,8 @@ def _over_frequency(im: Importer, src: Ref, index: Ref, rows: Dim) -> Ref:
     flat = im.reshape(index, (numel(index.shape),))
     ones = im.full(1, torch.int64, flat.shape)
     zeros = im.full(0, torch.int64, (rows,))
-    counts = im.emit("scatter", "", [zeros, flat, ones], torch.int64, (rows,), map=[-1], combine="add")
-    count = im.emit("gather", "", [counts, index], torch.int64, index.shape, map=[-1])
+    counts = im.emit("scatter", "", [zeros, flat, ones], torch.int64, (rows,), map=[-1], combine="add", wrap=False)
+    count = im.emit("gather", "", [counts, index], torch.int64, index.shape, map=[-1], wrap=False)
     count = im.expand(im.cast(count, src.dtype), src.shape, range(len(index.shape)))
     return im.pointwise_node("div", [src, count], src.dtype, src.shape)
 

@@ -89,7 +89,7 @@ def _searchsorted(
 ) -> Ref:  # fmt: skip
     right = right or side == "right"
     if not isinstance(values, Ref):
-        values = im.scalar(values, boundaries.dtype)
+        values = im.scalar(values, promote([boundaries, values]))
     if values.dtype is not boundaries.dtype:
         common = promote([boundaries, values])
         boundaries, values = im.cast(boundaries, common), im.cast(values, common)

@@ -26,18 +26,17 @@ def _clone(im: Importer, node: Any, x: Ref, **options: Any) -> Ref:
     return im.copy(x)
 
 
-@rule("view.default", "reshape", "_unsafe_view", "_reshape_alias", "view_copy.default", "_reshape_copy")
-@rule("squeeze", "unsqueeze", "squeeze_copy", "unsqueeze_copy", "flatten")
+@rule("view.default", "reshape", "_unsafe_view", "_reshape_alias", "squeeze", "unsqueeze", "flatten")
 def _reshape(im: Importer, node: Any, x: Ref, *arguments: Any) -> Ref:
     return im.reshape(x, im.shape_of(node))
 
 
-@rule("permute", "permute_copy")
+@rule("permute")
 def _permute(im: Importer, node: Any, x: Ref, dims: list[int]) -> Ref:
     return im.permute(x, dims)
 
 
-@rule("transpose.int", "transpose_copy.int")
+@rule("transpose.int")
 def _transpose(im: Importer, node: Any, x: Ref, dim0: int, dim1: int) -> Ref:
     dims = list(range(len(x.shape)))
     if dims:
@@ -45,17 +44,17 @@ def _transpose(im: Importer, node: Any, x: Ref, dim0: int, dim1: int) -> Ref:
     return im.permute(x, dims)
 
 
-@rule("t", "t_copy")
+@rule("t")
 def _t(im: Importer, node: Any, x: Ref) -> Ref:
     return im.permute(x, [1, 0]) if len(x.shape) == 2 else x
 
 
-@rule("expand", "expand_copy")
+@rule("expand")
 def _expand(im: Importer, node: Any, x: Ref, size: Any, implicit: bool = False) -> Ref:
     return im.expand(x, im.shape_of(node))
 
 
-@rule("slice.Tensor", "slice_copy.Tensor")
+@rule("slice.Tensor")
 def _slice(im: Importer, node: Any, x: Ref, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Ref:
     dim %= len(x.shape)
     length = im.shape_of(node)[dim]
@@ -76,14 +75,14 @@ def _start(im: Importer, node: Any, start: Any, dim: int) -> Dim:
     return im.symbols.dim(start if compat.is_known(start <= size) else torch.sym_min(start, size))
 
 
-@rule("select.int", "select_copy.int")
+@rule("select.int")
 def _select(im: Importer, node: Any, x: Ref, dim: int, index: Any) -> Ref:
     dim %= len(x.shape)
     picked = im.slice_dim(x, dim, _start(im, node, index, dim), 1)
     return im.reshape(picked, x.shape[:dim] + x.shape[dim + 1 :])
 
 
-@rule("split.Tensor", "split_with_sizes", "split_with_sizes_copy", "unsafe_split.Tensor", "chunk")
+@rule("split.Tensor", "split_with_sizes", "unsafe_split.Tensor", "chunk")
 def _split(im: Importer, node: Any, x: Ref, sizes: Any, dim: int = 0) -> list[Ref]:
     dim %= len(x.shape)
     parts, start = [], 0
@@ -94,14 +93,14 @@ def _split(im: Importer, node: Any, x: Ref, sizes: Any, dim: int = 0) -> list[Re
     return parts
 
 
-@rule("unbind.int", "unbind_copy.int")
+@rule("unbind.int")
 def _unbind(im: Importer, node: Any, x: Ref, dim: int = 0) -> list[Ref]:
     dim %= len(x.shape)
     shape = x.shape[:dim] + x.shape[dim + 1 :]
     return [im.reshape(im.slice_dim(x, dim, i, 1), shape) for i in range(len(node.meta["val"]))]
 
 
-@rule("diagonal", "diagonal_copy")
+@rule("diagonal")
 def _diagonal(im: Importer, node: Any, x: Ref, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Ref:
     rank = len(x.shape)
     dim1, dim2 = dim1 % rank, dim2 % rank
@@ -114,7 +113,7 @@ def _diagonal(im: Importer, node: Any, x: Ref, offset: int = 0, dim1: int = 0, d
     return im.emit("gather", "", [x, rows, columns], x.dtype, shape, map=map)
 
 
-@rule("as_strided", "as_strided_copy")
+@rule("as_strided")
 def _as_strided(im: Importer, node: Any, x: Ref, size: Any, stride: Any, storage_offset: Any = None) -> Ref:
     """Over a dense operand of any dim order: a permuted reshape where strides spell one, else a gather."""
     source = node.args[0].meta["val"]
@@ -170,6 +169,29 @@ def _offset_in(im: Importer, source: torch.Tensor, storage_offset: Any) -> Dim:
     if storage_offset is None:
         return 0
     return sub(im.symbols.dim(storage_offset), im.symbols.dim(source.storage_offset()))
+
+
+def _copied(view: Any) -> Any:
+    """The rule of a `*_copy` op: what the view gives, in memory of its own should the user get to see it."""
+
+    def copy(im: Importer, node: Any, *arguments: Any, **options: Any) -> Any:
+        result = view(im, node, *arguments, **options)
+        return [im.copy(part) for part in result] if isinstance(result, list) else im.copy(result)
+
+    return copy
+
+
+rule("view_copy.default", "_reshape_copy", "squeeze_copy", "unsqueeze_copy")(_copied(_reshape))
+rule("permute_copy")(_copied(_permute))
+rule("transpose_copy.int")(_copied(_transpose))
+rule("t_copy")(_copied(_t))
+rule("expand_copy")(_copied(_expand))
+rule("slice_copy.Tensor")(_copied(_slice))
+rule("select_copy.int")(_copied(_select))
+rule("split_copy.Tensor", "split_with_sizes_copy")(_copied(_split))
+rule("unbind_copy.int")(_copied(_unbind))
+rule("diagonal_copy")(_copied(_diagonal))
+rule("as_strided_copy")(_copied(_as_strided))
 
 
 def _positions(im: Importer, shape: tuple[Dim, ...], strides: tuple[Dim, ...], offset: Dim) -> Ref:

@@ -54,6 +54,14 @@ constexpr Index kIndices[] = {
     {"BelowZero", false,
      "%a = pointwise.clamp(%i, %zero, %last) : i64[8]\n%y = pointwise.sub(%a, %last) : i64[8]"},
     {"Negated", false, "%a = pointwise.clamp(%i, %zero, %last) : i64[8]\n%y = pointwise.neg(%a) : i64[8]"},
+    {"AbsoluteValue", true,
+     "%a = pointwise.neg(%last) : i64[8]\n%b = pointwise.clamp(%i, %a, %last) : i64[8]\n"
+     "%y = pointwise.abs(%b) : i64[8]"},
+    {"AbsoluteValueThatOverflows", false,
+     "%a = pointwise.abs(%i) : i64[8]\n%y = pointwise.clamp_max(%a, %last) : i64[8]"},
+    {"NarrowAbsoluteValueThatOverflows", false,
+     "%a = pointwise.abs(%n) : i32[8]\n%b = pointwise.cast(%a) : i64[8]\n"
+     "%y = pointwise.clamp_max(%b, %last) : i64[8]"},
     {"SumThatOverflows", false,
      "%a = pointwise.add(%n, %n) : i32[8]\n%b = pointwise.cast(%a) : i64[8]\n%c = pointwise.clamp_min(%b, "
      "%zero) : "

@@ -9,6 +9,7 @@
 #include <random>
 
 #include "codegen/loop/text.h"
+#include "codegen/passes/loop_tree.h"
 #include "codegen/passes/passes.h"
 #include "passes_evaluation.h"
 
@@ -345,6 +346,43 @@ TEST(Nests, SymbolicSizesKeepValues) {
   for (const char* text : texts)
     for (const auto& symbols : {std::vector<int64_t>{1, 1}, {3, 17}, {17, 3}, {40, 100}, {200, 30}})
       expect_same_values(parse_function(text), Isa::kAvx512, symbols, 7);
+}
+
+// Whether the first loop of `body` may run in any order.
+bool reorderable(const std::string& body) {
+  const Function f = parse_function(
+      "func f(in x: f32[4096], in n: i64[64], in m: i32[64], out y: f32[16384]) {\n" + body + "\n}");
+  verify(f);
+  return LoopTree(f).reorderable(0);
+}
+
+TEST(LoopTree, BoundsMayMakeIterationsMeet) {
+  EXPECT_TRUE(reorderable("for i in 0..4096 { for j in 1..3 { y[4*i + j] = x[i] } }"));
+  EXPECT_FALSE(reorderable("for i in 0..4096 { for j in 0 - 4*i..2 - 4*i { y[4*i + j] = x[i] } }"));
+  EXPECT_FALSE(reorderable(R"(for i in 0..4096 {
+    let b: i64 = 0 - 4*i
+    for j in b..b + 2 { y[4*i + j] = x[i] }
+  })"));
+  EXPECT_FALSE(reorderable(R"(for i in 0..4 {
+    for r in 0..16 reduce(s: i64 = 0) {} yield(s + n[i*16 + r]) merge(s + s.other)
+    for j in s..s + 2 { y[4*i + j] = x[i] }
+  })"));
+}
+
+TEST(LoopTree, StatesDifferBetweenIterations) {
+  const auto indexed = [](const std::string& index) {
+    return reorderable(R"(for i in 0..4 {
+      for r in 0..16 reduce(s: i32 = 0i32, t: i64 = 0) {} yield(s + m[i*16 + r], t + n[i*16 + r])
+        merge(s + s.other, t + t.other)
+      let twice: i32 = s*2i32
+      y[)" + index + R"(] = x[i]
+    })");
+  };
+  EXPECT_TRUE(indexed("i"));
+  EXPECT_FALSE(indexed("i + t"));
+  EXPECT_FALSE(indexed("i + cast.i64(s)"));
+  EXPECT_FALSE(indexed("i + cast.i64(twice)"));
+  EXPECT_FALSE(indexed("i*max(t, 1)"));
 }
 
 }  // namespace

@@ -62,6 +62,23 @@ TEST(ExecutableHoisting, AnyPartOfAVersionCounts) {
   EXPECT_EQ(run(&b, &b, 5), 4);
 }
 
+TEST(ExecutableHoisting, AnotherModulesAreKeptBesideThem) {
+  HoistedTimes100 h;
+  int weights[3];
+  const auto run = [&](int i, uint64_t written) {
+    const InputVersion w = {
+        .storage = &weights[i], .data = &weights[i], .version = written, .trackable = true};
+    return h.run(0, 10 * i + static_cast<int64_t>(written), {version(0), w});
+  };
+  for (int round = 0; round < 3; ++round)
+    for (int i = 0; i < 3; ++i) EXPECT_EQ(run(i, 0), 1000 * i);
+  EXPECT_EQ(h.computed, 3);
+  EXPECT_EQ(run(1, 5), 1500) << "written to: made anew";
+  for (int i : {2, 0}) EXPECT_EQ(run(i, 0), 1000 * i);
+  EXPECT_EQ(run(1, 5), 1500);
+  EXPECT_EQ(h.computed, 4) << "and only this one";
+}
+
 TEST(ExecutableHoisting, UntrackableInputsAreNeverKept) {
   HoistedTimes100 h;
   EXPECT_EQ(h.run(0, 4, {version(0), version(7, false)}), 400);

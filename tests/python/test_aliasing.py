@@ -176,6 +176,41 @@ def test_outputs_share_inputs(function, compiled):
     assert_shares_as_eager(compiled, function, torch.randn(4, 6), torch.randn(4, 6))
 
 
+COPIES = {
+    "view": lambda x: torch.view_copy(x, (6,)),
+    "squeeze": lambda x: torch.squeeze_copy(x[None], 0),
+    "permute": lambda x: torch.permute_copy(x, (1, 0)),
+    "transpose": lambda x: torch.transpose_copy(x, 0, 1),
+    "t": torch.t_copy,
+    "expand": lambda x: torch.expand_copy(x, (2, 3)),
+    "slice": lambda x: torch.slice_copy(x, 0, 0, 1),
+    "select": lambda x: torch.select_copy(x, 0, 1),
+    "split": lambda x: torch.split_copy(x, 1)[1],
+    "split by sizes": lambda x: torch.split_with_sizes_copy(x, (1, 1))[0],
+    "unbind": lambda x: torch.unbind_copy(x)[1],
+    "diagonal": torch.diagonal_copy,
+    "as_strided": lambda x: torch.as_strided_copy(x, (6,), (1,)),
+}
+
+
+@pytest.mark.parametrize("name", COPIES)
+def test_copies_of_views_are_copies(name, compiled, strict):
+    x = torch.arange(6.0).view(2, 3)
+    before = x.clone()
+    expected, result = COPIES[name](x), compiled(COPIES[name])(x)
+    assert_close_to_eager(result, expected)
+    result.fill_(-1)
+    assert torch.equal(x, before)
+
+
+def test_a_lazy_clone_is_written_alone(compiled):
+    base = torch.ones(4)
+    x = torch._lazy_clone(base)
+    with torch.no_grad():
+        compiled(lambda t: t.add_(1))(x)
+    assert base.tolist() == [1] * 4 and x.tolist() == [2] * 4
+
+
 def test_view_of_a_larger_tensor_is_written(compiled):
     run = compiled(lambda v: (v.add_(1), v.t(), v[2:]))
     base = torch.randn(4, 6)

@@ -269,6 +269,33 @@ def test_gather_and_scatter_out_of_range(compiled):
         compiled(lambda x, i: x.scatter_add(1, i, torch.ones(1, 2)) + 1)(x, index)
 
 
+NO_WRAP = {
+    "embedding": lambda x, i: torch.nn.functional.embedding(i, x),
+    "embedding_bag": lambda x, i: torch.nn.functional.embedding_bag(i[None], x, mode="sum"),
+    "embedding_bag by offsets": lambda x, i: torch.nn.functional.embedding_bag(i, x, i[:1] * 0, mode="max"),
+    "index_select": lambda x, i: x.index_select(0, i) + 1,
+    "gather": lambda x, i: x.gather(0, i[:, None]) + 1,
+    "scatter": lambda x, i: x.scatter(0, i[:, None], 7.0),
+    "scatter_add": lambda x, i: x.scatter_add(0, i[:, None], x),
+    "scatter_reduce": lambda x, i: x.scatter_reduce(0, i[:, None], x, "amax"),
+    "index_add": lambda x, i: x.index_add(0, i, x[:2], alpha=2),
+    "index_copy": lambda x, i: x.index_copy(0, i, x[:2]),
+    "index_reduce": lambda x, i: x.index_reduce(0, i, x[:2], "prod"),
+    "cross_entropy": lambda x, i: torch.nn.functional.cross_entropy(x[:2], i),
+}
+
+
+@pytest.mark.parametrize("name", NO_WRAP)
+def test_negative_index_is_out_of_range(name, compiled, strict):
+    """Of what eager does not count from the end; valid ones give what eager gives."""
+    function, x = NO_WRAP[name], torch.randn(5, 4)
+    check(compiled, function, x, torch.tensor([3, 1]))
+    with pytest.raises((IndexError, RuntimeError), match="range|bounds|found idx to be -1"):
+        function(x, torch.tensor([1, -1]))
+    with pytest.raises(IndexError, match="index -1 is out of bounds"):
+        compiled(function)(x, torch.tensor([1, -1]))
+
+
 def test_positions_in_a_part_of_a_dimension(compiled, strict):
     """Of what a gather took of a longer dimension, the last is not the dimension's last."""
     x, columns = torch.randn(5, 10), torch.tensor([3, 0, 9, 2])
@@ -293,7 +320,12 @@ def test_what_a_model_asserts_of_its_data(compiled, strict, dynamic):
 
 
 def test_negative_indices_wrap(compiled):
-    check(compiled, lambda t, i: t[i] + t[-2], torch.randn(7, 3), torch.tensor([-1, -7, 6]))
+    table, indices = torch.randn(7, 3), torch.tensor([-1, -7, 6])
+    check(compiled, lambda t, i: t[i] + t[-2], table, indices)
+    check(compiled, lambda t, i: t.take(i) + 1, table, indices)
+    check(compiled, lambda t, i: t.index_fill(0, i[:2], 3.0), table, indices)
+    check(compiled, lambda t, i: t.take_along_dim(i[:, None], 0) + 1, table, indices)
+    check(compiled, lambda t, i: t.index_put((i,), t[:3], accumulate=True), table, indices)
 
 
 def test_integer_division_by_zero(compiled):

@@ -389,3 +389,14 @@ def test_update_through_a_view_whose_size_is_spelled_otherwise(compiled, strict)
         expected = 1 / x
         assert torch.equal(run(x, like), like + 1)
         torch.testing.assert_close(x, expected)
+
+
+def test_padding_row_known_at_run_time(compiled, strict):
+    """Its gradient is 0 whether it is counted from the end of the table or named by a size."""
+    run = compiled(lambda i, w, p: F.embedding(i, w, padding_idx=p).sum(), dynamic=True)
+    for padding, indices in ((3, [1, 3, 3, 5]), (-1, [9, 2, 9, 0]), (5, [5, 1, 3, 3])):
+        weight = torch.randn(10, 4, requires_grad=True)
+        run(torch.tensor(indices), weight, padding).backward()
+        counts = torch.bincount(torch.tensor(indices), minlength=10)
+        counts[padding] = 0
+        assert torch.equal(weight.grad, counts[:, None].expand(10, 4).float())

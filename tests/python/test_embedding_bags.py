@@ -84,6 +84,22 @@ def test_bags_of_any_length(settings, dynamic, compiled, strict):
     check(compiled, bag, indices, torch.tensor([0, 3, 3, 7, 8]), dynamic=dynamic)  # one bag is empty
 
 
+@pytest.mark.parametrize("padding", [None, 3])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
+def test_largest_of_bags_with_specials(dtype, padding, compiled, strict):
+    """A NaN is the largest where it comes first, and nowhere else."""
+    nan, inf = float("nan"), float("inf")
+    bags = [[1, nan, 2], [nan, 1, nan], [-inf, nan], [-inf, -inf], [nan], [2, nan, inf, inf], [nan, nan], [-1, nan, -2]]
+    rows, offsets, index = [0, -inf, nan, 7], [], []
+    for bag in bags:
+        offsets.append(len(index))
+        index += [3, *range(len(rows), len(rows) + len(bag)), 3] if padding else range(len(rows), len(rows) + len(bag))
+        rows += bag
+    layer = nn.EmbeddingBag(len(rows), 1, mode="max", padding_idx=padding, dtype=dtype)
+    layer.weight.data = torch.tensor(rows, dtype=dtype).unsqueeze(1)
+    check(compiled, layer, torch.tensor(index), torch.tensor(offsets))
+
+
 def test_gradient_by_frequency(compiled):
     """ATen's: it counts other rows than the ones it scales."""
     bag = nn.EmbeddingBag(ROWS, WIDTH, mode="sum", scale_grad_by_freq=True)

@@ -94,6 +94,71 @@ def test_operands_have_the_strides_of_tracing(compiled):
     assert torch.equal(compiled(run, dynamic=True)(x), run(x))
 
 
+kept = []
+
+
+@torch.library.custom_op("ipex_extern_test::tap", mutates_args=())
+def tap(x: torch.Tensor, row: int, fails: bool) -> torch.Tensor:
+    kept.append(x[row:] if row else x)
+    if fails:
+        raise ValueError("after the tap")
+    return x.clone()
+
+
+tap.register_fake(lambda x, row, fails: torch.empty_like(x))
+
+
+@torch.library.custom_op("ipex_extern_test::add_and_tap", mutates_args={"x"})
+def add_and_tap(x: torch.Tensor) -> None:
+    x.add_(1)
+    kept.append(x)
+
+
+def sample(seed):
+    return torch.randn(64, 33, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize("row", [0, 1])
+@pytest.mark.parametrize("made", [torch.exp, lambda x: x], ids=["temporary", "input"])
+def test_an_operator_keeps_its_argument(made, row, compiled):
+    """And sees what the call gave it, also when the memory has long been used again."""
+    optimised = compiled(lambda x: tap(made(x), row, False) + 1)
+    kept.clear()
+    for seed in range(3):
+        assert_close_to_eager(optimised(sample(seed)), made(sample(seed)) + 1)
+    for seed, tensor in zip(range(3), kept, strict=True):
+        assert_close_to_eager(tensor, made(sample(seed))[row:])
+
+
+def test_an_operator_keeps_its_argument_and_raises(compiled):
+    optimised = compiled(lambda x: tap(x.exp(), 0, True) + 1)
+    kept.clear()
+    for seed in range(3):
+        with pytest.raises(ValueError, match="after the tap"):
+            optimised(sample(seed))
+    for seed, tensor in zip(range(3), kept, strict=True):
+        assert_close_to_eager(tensor, sample(seed).exp())
+
+
+def test_an_operator_keeps_what_it_has_written(compiled):
+    """The graph sees the write of the call, and none that comes later."""
+
+    def run(x):
+        y = x.exp()
+        add_and_tap(y)
+        return y * 2
+
+    optimised = compiled(run)
+    kept.clear()
+    results = []
+    for seed in range(3):
+        results.append(optimised(sample(seed)))
+        kept[-1].mul_(3)
+    for seed in range(3):
+        assert_close_to_eager(kept[seed], (sample(seed).exp() + 1) * 3)
+        assert_close_to_eager(results[seed], (sample(seed).exp() + 1) * 2)
+
+
 @pytest.mark.parametrize("wanted", ["x", "w", "xw", "b", "xwb"])
 def test_convolution_gradients_in_fp64(wanted, compiled):
     """ATen's: gradients nobody asked for are no tensors."""

@@ -369,6 +369,42 @@ PRODUCTS = {
 }
 
 
+HALVES = {
+    "full": lambda x: torch.full_like(x, 0.1).float(),
+    "equal to full": lambda x: x == torch.full_like(x, 0.1),
+    "masked_fill": lambda x: x.masked_fill(x > 0, 0.1).float(),
+    "where": lambda x: torch.where(x > 0, 0.1, x).float(),
+    "pad": lambda x: torch.nn.functional.pad(x, (1, 1), value=0.1).float(),
+    "compared": lambda x: (x == 257, x < 2049, x >= 257, x != 0.1, x <= x.shape[0]),
+    "remainder": lambda x: (x % 0.1, torch.fmod(x, 0.1)),
+}
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("name", HALVES)
+def test_numbers_beside_halves(name, dtype, dynamic, compiled, strict):
+    """Rounded to the halves' type where eager rounds them, to the bit."""
+    x = torch.tensor([0.1, -3.0, 256.0, 2048.0, 0.3, -1.0] * 43, dtype=dtype)
+    ours, eager = compiled(HALVES[name], dynamic=dynamic)(x), HALVES[name](x)
+    for a, b in zip(ours, eager, strict=True) if isinstance(eager, tuple) else [(ours, eager)]:
+        assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("of", [torch.float32, torch.float64], ids=str)
+def test_halves_times_one_number(dtype, of, compiled, strict):
+    """A factor or divisor without dimensions is not rounded, a first operand or a summand is."""
+
+    def function(x, s):
+        floor = torch.div(x, s, rounding_mode="floor")
+        return x * s, x / s, s * x, x + s, floor, torch.div(x, s, rounding_mode="trunc")
+
+    x, s = torch.linspace(128, 255, 128).to(dtype), torch.tensor(1.003, dtype=of)
+    for ours, eager in zip(compiled(function)(x, s), function(x, s), strict=True):
+        assert torch.equal(ours, eager) and ours.dtype is eager.dtype
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("product", PRODUCTS)
 def test_half_products_are_native(product, dtype, compiled, target, strict):

@@ -84,6 +84,26 @@ def test_gradients(name, strict):
     assert_all([Call(name, function, (x,))], functools.partial(difference, strides=True), gradients=True)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=["contiguous", "channels last"])
+def test_the_last_of_several_nan(layout, dtype, compiled, strict):
+    x = drawn((2, 20, 9, 8), dtype)
+    x[torch.rand(x.shape, generator=torch.Generator().manual_seed(4)) < 0.3] = math.nan
+    x = x.to(memory_format=layout)
+
+    def run(x):
+        deep, flat = x.unflatten(1, (4, 5)), x.flatten(2)
+        return (
+            F.max_pool2d(x, 3, 2, 1, return_indices=True), F.adaptive_max_pool2d(x, (4, 3), return_indices=True),
+            F.max_pool3d(deep, 2, return_indices=True), F.adaptive_max_pool3d(deep, 3, return_indices=True),
+            F.max_pool1d(flat, 4, return_indices=True), F.adaptive_max_pool1d(flat, 7, return_indices=True),
+        )  # fmt: skip
+
+    for ours, eager in zip(compiled(run)(x), run(x), strict=True):
+        assert_close_to_eager(ours, eager)
+        assert torch.equal(ours[1], eager[1])
+
+
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", CASES)
 def test_float64(name, strict):
@@ -155,6 +175,32 @@ def test_grid_sample_of_no_numbers(mode, padding, compiled, strict):
     for place, value in enumerate((math.inf, -math.inf, math.nan, 1e30, -1e30, 3e9)):
         grid.view(-1)[3 * place] = value
     torch.testing.assert_close(compiled(function)(x, grid), function(x, grid), rtol=1e-4, atol=1e-4, equal_nan=True)
+
+
+@pytest.mark.one_in(2)
+@pytest.mark.parametrize("rank, mode, padding, corners", GRIDS)
+def test_grid_sample_beside_infinities(rank, mode, padding, corners, compiled, strict):
+    """What lies outside of the image is not the first element times 0, neither read nor added to."""
+    x, shape = drawn((1, 2, *(4, 5, 6)[:rank])), (1, *(1, 2, 40)[-rank:], rank)
+    x.view(2, -1)[0, 0], x.view(2, -1)[1, 0] = math.inf, math.nan
+    grid = torch.zeros(shape)
+    grid.view(-1, rank)[:, 0] = torch.linspace(-2.03, 2.01, grid.numel() // rank)  # past both ends, and onto the last
+    grid.view(-1, rank)[:, 1] = torch.linspace(0.31, 3.05, grid.numel() // rank)
+    ones = torch.ones(1, 2, *shape[1:-1])
+    specials = ones.clone()
+    specials.view(2, -1)[0, 3], specials.view(2, -1)[1, -2] = math.inf, math.nan
+    function = bound(F.grid_sample, mode=mode, padding_mode=padding, align_corners=corners)
+
+    def both(function):
+        results = []
+        for gradient in (ones, specials):
+            leaves = [x.clone().requires_grad_(), grid.clone().requires_grad_()]
+            y = function(*leaves)
+            results += [y.detach(), *torch.autograd.grad(y, leaves, gradient)]
+        return results[:-1]  # eager multiplies its terms of the grid's gradient by an infinity one by one
+
+    for ours, eager in zip(both(compiled(function)), both(function), strict=True):
+        torch.testing.assert_close(ours, eager, rtol=1e-4, atol=1e-4, equal_nan=True)
 
 
 @pytest.mark.parametrize("mode", ["bilinear", "nearest", "bicubic"])

@@ -131,11 +131,21 @@ def test_threads_do_not_change_the_result(function, compiled, strict):
 
 def test_a_position_out_of_range(compiled):
     x, index, source = randn(1000, 64), randint(1000, 5000), randn(5000, 64)
-    index[4321] = 1000
-    with pytest.raises(IndexError, match="1000"):
-        compiled(rows)(x, index, source)
+    for wrong in (1000, -1):
+        index[4321] = wrong
+        with pytest.raises((IndexError, RuntimeError)):
+            rows(x, index, source)
+        with pytest.raises(IndexError, match=str(wrong)):
+            compiled(rows)(x, index, source)
+
+
+def test_a_position_counted_from_the_end(compiled, strict):
+    def put(x, index, source):
+        return x.index_put((index,), source, accumulate=True)
+
+    x, index, source = randn(1000, 64), randint(1000, 5000), randn(5000, 64)
     index[4321] = -1000
-    assert_close_to_eager(compiled(rows)(x, index, source)[0], rows(x, index % 1000, source)[0], scale=10.0)
+    assert_close_to_eager(compiled(put)(x, index, source), put(x, index, source), scale=10.0)
 
 
 @pytest.mark.parametrize("shape", [(), (1,), (2, 3)])

@@ -138,6 +138,7 @@ def test_search(compiled, strict, dtype):
 
     def fn(row, rows, values, shuffled):
         results = [torch.bucketize(3, row), torch.searchsorted(row, 2), torch.searchsorted(row[:0], values)]
+        results += [torch.bucketize(2.5, row), torch.searchsorted(row, 2.5)]
         for right in (False, True):
             results += [
                 torch.searchsorted(row, values, right=right),

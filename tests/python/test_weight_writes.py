@@ -198,6 +198,23 @@ def test_kept_while_nothing_is_written(prepare):
     assert len(second) == len(third) < len(first) and len(third) < len(fourth)
 
 
+@pytest.mark.needs_ipex
+def test_modules_that_share_a_graph_keep_their_own():
+    """Layers that are compiled one by one: what was made from one's weights is not made again for the next."""
+    layers, x = [model() for _ in range(4)], torch.randn(8, SIZE)
+    compiled = torch.compile(lambda layer, x: layer(x), backend=BACKEND)
+    with torch.no_grad():
+        first = [steps_of_a_call(lambda layer=layer: compiled(layer, x)) for layer in layers]
+        second = [steps_of_a_call(lambda layer=layer: compiled(layer, x)) for layer in layers]
+        multiply_data(layers[2], None)
+        third = [steps_of_a_call(lambda layer=layer: compiled(layer, x)) for layer in layers]
+        for layer in layers:
+            torch.testing.assert_close(compiled(layer, x), layer(x))
+    assert all(len(again) < len(before) for before, again in zip(first[1:], second[1:], strict=True))
+    made_again = [len(again) > len(before) for before, again in zip(second, third, strict=True)]
+    assert made_again == [False, False, True, False]
+
+
 def look_at_data(module):
     module[0].weight.data.norm()
 
