@@ -267,10 +267,11 @@ std::shared_ptr<const Hoisting::Set> Hoisting::find(Call& call) {
     if (i >= sets_.size()) return nullptr;
     const size_t place = (last_ + i) % sets_.size();
     const std::shared_ptr<const Set> set = sets_[place];
+    const bool is_last = place == last_;
     lock.unlock();  // contents may have to be read
     if (!call.finds_current(*set)) continue;
     std::shared_ptr<const Set> renewed = call.as_of_now(set);
-    if (i == 0 && renewed == set) return set;
+    if (is_last && renewed == set) return set;
     lock.lock();
     if (place < sets_.size() && sets_[place] == set) {
       sets_[place] = renewed;
