@@ -3,7 +3,6 @@
 
 #include <array>
 #include <atomic>
-#include <mutex>
 #include <new>
 
 #include "kernels/library.h"
@@ -12,10 +11,7 @@
 namespace ipex::kernels {
 
 const dnnl::engine& cpu_engine() {
-  static const dnnl::engine* engine = [] {
-    set_onednn_isa(current_isa());
-    return new dnnl::engine(dnnl::engine::kind::cpu, 0);
-  }();
+  static const auto* engine = new dnnl::engine(dnnl::engine::kind::cpu, 0);
   return *engine;
 }
 
@@ -76,16 +72,5 @@ std::string onednn_version() {
 }
 
 const void* onednn_code() { return reinterpret_cast<const void*>(&dnnl_primitive_create); }
-
-void set_onednn_isa(Isa isa) {
-  static std::once_flag once;
-  std::call_once(once, [isa] {
-    // The best target leaves oneDNN free, so that it may use what our own code generator does not know.
-    if (isa == Isa::kAvx512Bf16) return;
-    const auto cap = isa == Isa::kAvx2 ? dnnl::cpu_isa::avx2 : dnnl::cpu_isa::avx512_core;
-    if (dnnl::set_max_cpu_isa(cap) != dnnl::status::success)
-      throw InternalError("oneDNN was used before its target was set: set it before the first primitive");
-  });
-}
 
 }  // namespace ipex::kernels

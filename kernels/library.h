@@ -105,7 +105,6 @@ struct LstmDesc {
 LibrarySteps make_lstm(const LstmDesc& desc, int packed_buffer);
 
 std::string onednn_version();
-const void* onednn_code();     // an address in its code
-void set_onednn_isa(Isa isa);  // caps oneDNN to the chosen target; first call wins
+const void* onednn_code();  // an address in its code
 
 }  // namespace ipex::kernels

@@ -13,6 +13,7 @@
 #include "python/graph_builder.h"
 #include "python/output_memory.h"
 #include "python/signature.h"
+#include "python/tensor_kinds.h"
 #include "python/tensor_objects.h"
 #include "runtime/error.h"
 #include "runtime/loaded_model.h"
@@ -153,9 +154,8 @@ class Compilation {
 };
 
 TensorView view_of(const at::Tensor& tensor, const std::string& what) {
-  if (!tensor.device().is_cpu() || tensor.layout() != c10::kStrided)
-    throw UserError("input " + what + " is not a dense CPU tensor");
   TensorView view{const_cast<void*>(tensor.const_data_ptr())};
+  require_memory(view.data, tensor, "input " + what);
   bool known = false;
   for (size_t d = 0; d < kDtypes.size(); ++d) {
     if (kernels::scalar_type(static_cast<Dtype>(d)) != tensor.scalar_type()) continue;
@@ -189,14 +189,18 @@ class PythonModel {
           views.size() < model_.arguments().size() ? model_.argument_name(views.size()) : "after the last";
       if (!is_tensor(item)) throw UserError("input " + what + " is not a tensor");
       const at::Tensor& tensor = tensor_of(item);
-      tensors.push_back(tensor.is_neg() ? tensor.resolve_neg() : tensor);
+      require_dense(tensor, "input " + what);
+      if (tensor._fw_grad(/*level=*/0).defined())
+        throw UserError("input " + what + " has a tangent; an artifact computes no derivatives");
+      tensors.push_back(materialized(tensor));
       views.push_back(view_of(tensors.back(), what));
     }
     const std::vector<int64_t> symbols = model_.bind(views);
     for (size_t i = 0; i < views.size(); ++i) {
       if (!model_.interface().inputs[model_.arguments()[i]].written) continue;
       const at::Tensor& tensor = tensor_of(list[i]);
-      if (tensor.is_neg())
+      require_writable(tensor);
+      if (has_lazy_values(tensor))
         throw UserError("input " + model_.argument_name(i) +
                         ", which the model writes, is a negated view: call resolve_neg() on it");
       views[i].data = tensor.mutable_data_ptr();

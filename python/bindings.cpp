@@ -20,6 +20,8 @@
 #include "python/graph_builder.h"
 #include "python/saved_graph.h"
 #include "python/signature.h"
+#include "python/tensor_kinds.h"
+#include "python/tensor_objects.h"
 #include "python/uncounted_writes.h"
 #include "runtime/arena.h"
 #include "runtime/code_pages.h"
@@ -256,6 +258,10 @@ PYBIND11_MODULE(_C, m) {
 
   bind_ahead_of_time(m);
 
+  m.def(
+      "require_dense",
+      [](const py::object& tensor, const std::string& what) { require_dense(tensor_of(tensor), what); },
+      "UserError unless the tensor is dense memory on the CPU.");
   m.def("flag", [](const std::string& knob) { return env::flag(knob); });
   m.def("knob", [](const std::string& knob) { return env::get(knob); });
   m.def(

@@ -12,6 +12,7 @@
 #include "kernels/extern_call.h"
 #include "python/input_version.h"
 #include "python/output_memory.h"
+#include "python/tensor_kinds.h"
 #include "python/tensor_objects.h"
 #include "runtime/error.h"
 
@@ -84,6 +85,7 @@ struct CompiledGraph::Call final : RunMemory {
   c10::SmallVector<void*, 16> input_data;
   c10::SmallVector<InputVersion, 16> versions;
   c10::SmallVector<at::Tensor, 8> outputs;
+  std::vector<std::pair<at::Tensor, at::Tensor>> written_copies;  // an argument, and what steps write for it
   Sizes symbols;
 };
 
@@ -106,11 +108,11 @@ CompiledGraph::CompiledGraph(ipex::CompiledGraph compiled, Signature signature)
     if (output.alias_input >= 0) may_go_[output.alias_input] = false;
 }
 
-at::Tensor CompiledGraph::take_argument(const at::Tensor& tensor, int input, const int64_t* symbols) const {
+at::Tensor CompiledGraph::take_argument(const at::Tensor& tensor, int input, Call& call) const {
   const TensorSpec& spec = executable().parts().inputs[input];
+  const int64_t* symbols = call.symbols.data();
   const std::string where = "argument " + std::to_string(input_argument_[input]);
-  if (!tensor.device().is_cpu() || tensor.layout() != c10::kStrided)
-    throw UserError(where + " is not a dense CPU tensor; compile the model for the device it runs on");
+  require_dense(tensor, where);
   if (tensor.scalar_type() != kernels::scalar_type(spec.dtype))
     throw UserError(where + " has dtype " + std::string(c10::toString(tensor.scalar_type())) +
                     ", compiled for " + std::string(name(spec.dtype)));
@@ -119,13 +121,13 @@ at::Tensor CompiledGraph::take_argument(const at::Tensor& tensor, int input, con
   if (!fits)
     throw UserError(where + " has sizes " + text(tensor.sizes()) + ", compiled for " +
                     text(evaluate(spec.sizes, symbols)));
-  if (!tensor.is_neg() && same_layout(tensor, spec, symbols)) return tensor;
-  if (signature_.mutated[input])
-    throw UserError(where + " is written by the graph and has strides " + text(tensor.strides()) +
-                    ", compiled for " + text(evaluate(spec.strides, symbols)));
+  if (signature_.mutated[input]) require_writable(tensor);
+  if (!has_lazy_values(tensor) && same_layout(tensor, spec, symbols)) return tensor;
   at::AutoDispatchBelowADInplaceOrView below_autograd;
   at::Tensor copy = make_tensor(tensor.scalar_type(), tensor.sizes(), evaluate(spec.strides, symbols));
-  return copy.copy_(tensor);
+  copy.copy_(materialized(tensor));
+  if (signature_.mutated[input]) call.written_copies.emplace_back(tensor, copy);
+  return copy;
 }
 
 void CompiledGraph::execute(Call& call) const {
@@ -151,6 +153,12 @@ std::vector<StepTimes::Event> CompiledGraph::take_profile() {
   return std::exchange(profile_, {});
 }
 
+py::list CompiledGraph::run_wrapped(const Call& call) const {
+  py::list arguments(call.arguments.size());
+  for (size_t i = 0; i < call.arguments.size(); ++i) arguments[i] = call.arguments[i];
+  return py::module_::import("intel_extension_for_pytorch.wrapped_tensors").attr("run")(this, arguments);
+}
+
 py::list CompiledGraph::run(py::list list) const {
   const Executable::Parts& parts = executable().parts();
   const size_t count = signature_.arguments.size();
@@ -166,6 +174,8 @@ py::list CompiledGraph::run(py::list list) const {
     if (!is_tensor(object)) throw UserError("argument " + std::to_string(position) + " is not a tensor");
     return tensor_of(object);
   };
+  for (const int position : input_argument_)
+    if (is_wrapper(tensor_at(position))) return run_wrapped(call);
   for (const auto& source : signature_.symbols) {
     if (source.what == Signature::SymbolSource::kValue) {
       call.symbols.push_back(source.symbol(call.arguments[source.argument].cast<int64_t>()));
@@ -177,12 +187,12 @@ py::list CompiledGraph::run(py::list list) const {
     const bool is_size = source.what == Signature::SymbolSource::kSize;
     call.symbols.push_back(source.symbol(is_size ? tensor.size(source.dim) : tensor.stride(source.dim)));
   }
-  const int64_t* symbols = call.symbols.data();
   for (size_t i = 0; i < input_argument_.size(); ++i) {
-    at::Tensor tensor = take_argument(tensor_at(input_argument_[i]), static_cast<int>(i), symbols);
+    at::Tensor tensor = take_argument(tensor_at(input_argument_[i]), static_cast<int>(i), call);
     // A lazy clone that is written to gets memory of its own first.
-    call.input_data.push_back(signature_.mutated[i] ? tensor.mutable_data_ptr()
-                                                    : const_cast<void*>(tensor.const_data_ptr()));
+    void* data = signature_.mutated[i] ? tensor.mutable_data_ptr() : const_cast<void*>(tensor.const_data_ptr());
+    require_memory(data, tensor, "argument " + std::to_string(input_argument_[i]));
+    call.input_data.push_back(data);
     if (!parts.static_inputs.empty())
       call.versions.push_back(is_static_[i] ? version_of(tensor) : InputVersion{});
     call.storages.push_back(may_go_[i] ? tensor.storage() : c10::Storage());
@@ -194,10 +204,13 @@ py::list CompiledGraph::run(py::list list) const {
   {
     py::gil_scoped_release unlocked;
     execute(call);
+    at::AutoDispatchBelowADInplaceOrView below_autograd;  // who called counts the write
+    for (const auto& [argument, copy] : call.written_copies) argument.copy_(copy);
   }
   for (size_t i = 0; i < call.outputs.size(); ++i)
     if (!call.outputs[i].defined()) call.outputs[i] = call.make_output(static_cast<int>(i));
 
+  const int64_t* symbols = call.symbols.data();
   py::list results(signature_.results.size());
   for (size_t i = 0; i < signature_.results.size(); ++i) {
     const Signature::Result& result = signature_.results[i];

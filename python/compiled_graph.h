@@ -38,7 +38,10 @@ class CompiledGraph {
  private:
   struct Call;
   void execute(Call& call) const;
-  at::Tensor take_argument(const at::Tensor& tensor, int input, const int64_t* symbols) const;
+  // The argument, or where its layout or kind does not fit, a copy that does.
+  at::Tensor take_argument(const at::Tensor& tensor, int input, Call& call) const;
+  // A call with tensors that only the dispatcher can read.
+  pybind11::list run_wrapped(const Call& call) const;
   ipex::CompiledGraph compiled_;
   Signature signature_;
   std::vector<int> input_argument_;  // by graph input: position among the arguments

@@ -43,6 +43,13 @@ def ipex(
 ) -> Callable:
     """Dynamo calls this with an FX graph; the result runs it compiled."""
     settings = Options.parse(options, mode)
+    if compat.differentiates_forward():
+        return _with_tangents(module, settings)
+    numbers = compat.numbers_passed_in_double(module)
+    if any(isinstance(x, torch.Tensor) and x.dtype is torch.float64 for x in example_inputs):
+        # As precise as eager, where what they meet is.
+        example_inputs = [x.double() if i in numbers else x for i, x in enumerate(example_inputs)]
+        numbers = []
     partitioner = {"partition_fn": partition} if settings.recompute else {}
     cached = warm_start.enabled()
     compiler = partial(compat.cacheable_compiler, CompiledCode) if cached else lambda function: function
@@ -59,9 +66,28 @@ def ipex(
             warm_start.direct_codes.clear()
             try:
                 run = aot(module, example_inputs)
-                return _direct_call(len(example_inputs)) or run
+                run = _direct_call(len(example_inputs)) or run
+                return _rounding(run, {i: example_inputs[i].dtype for i in numbers}) if numbers else run
             finally:
                 warm_start.direct_codes.clear()  # the caller alone keeps a graph alive
+
+
+def _with_tangents(module: fx.GraphModule, options: Options) -> Callable:
+    """Forward-mode differentiation needs the operators one by one; Dynamo guards the level that is open."""
+    why = "inputs may have tangents of forward-mode differentiation"
+    if not options.fallback:
+        raise GraphFallback(why)
+    log.warning("a graph runs eagerly: %s", why)
+    return module.forward
+
+
+def _rounding(run: Callable, dtypes: dict[int, torch.dtype]) -> Callable:
+    """`run` with these arguments in the type that they were traced in."""
+
+    def run_rounded(*arguments: Any) -> Any:
+        return run(*(a.to(dtypes[i]) if i in dtypes else a for i, a in enumerate(arguments)))
+
+    return run_rounded
 
 
 @contextlib.contextmanager

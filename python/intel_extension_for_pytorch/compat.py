@@ -236,6 +236,37 @@ def rng_state() -> torch.Tensor:
         return torch.get_rng_state()
 
 
+def numbers_passed_in_double(module: torch.fx.GraphModule) -> list[int]:
+    """Placeholders of a Dynamo graph for Python floats that stay tensors (Python's own random numbers): traced in the
+    default type, passed as float64."""
+    placeholders = module.graph.find_nodes(op="placeholder")
+    arguments = [node.meta.get("grapharg") for node in placeholders]
+    traced = [node.meta.get("example_value") for node in placeholders]
+    return [
+        position
+        for position, (argument, value) in enumerate(zip(arguments, traced, strict=True))
+        if argument is not None
+        and argument.pass_arg_as_tensor
+        and isinstance(value, torch.Tensor)
+        and value.is_floating_point()
+        and value.dtype is not torch.float64
+        and not value.shape
+    ]
+
+
+def differentiates_forward() -> bool:
+    """Whether a level of forward-mode differentiation is open: tensors may have tangents. Guards it, which Dynamo does
+    only for programs that open levels themselves."""
+    from torch._dynamo.source import GlobalStateSource
+    from torch._guards import TracingContext
+    from torch._dynamo.guards import GuardBuilder
+
+    context = TracingContext.try_get()
+    if context is not None:
+        context.guards_context.dynamo_guards.add(GlobalStateSource().make_guard(GuardBuilder.DUAL_LEVEL))
+    return torch.autograd.forward_ad._current_level >= 0
+
+
 def value_of_call(graph: torch.fx.Graph, node: torch.fx.Node) -> Any:
     """What tracing would have seen of an op's results: meta["val"] of a node without one, from its arguments'."""
     from torch._guards import detect_fake_mode
@@ -285,6 +316,22 @@ def cache_bypass(reason: str) -> Exception:
     from torch._functorch._aot_autograd.autograd_cache import BypassAOTAutogradCache
 
     return BypassAOTAutogradCache(reason)
+
+
+def specialized_float() -> str | None:
+    """A guard on the value of a Python float in the compilation under way, as text; None where there is none. A key of
+    the cache holds no floats that are arguments, and an entry's guards speak of integer arguments alone: code that was
+    made for one value of a float would be found, without a guard, for every other."""
+    from torch._guards import TracingContext
+    from torch.utils._sympy.symbol import SymT, symbol_is_type
+
+    context = TracingContext.try_get()
+    if context is None or context.fake_mode is None or context.fake_mode.shape_env is None:
+        return None
+    for guard in context.fake_mode.shape_env.guards:
+        if any(symbol_is_type(symbol, SymT.FLOAT) for symbol in guard.expr.free_symbols):
+            return str(guard.expr)
+    return None
 
 
 def autograd_cache_directories() -> tuple[str, str]:
@@ -381,6 +428,29 @@ def is_plain_tensor(value: Any) -> bool:
         and value.layout is torch.strided
         and not value.is_quantized
     )
+
+
+@dataclass(frozen=True)
+class Batched:
+    """A tensor of vmap: at which nesting level, its values with the batch in front, and how results are made such."""
+
+    level: int
+    values: torch.Tensor
+    wrap: Callable[[torch.Tensor], torch.Tensor]
+
+    @staticmethod
+    def of(tensor: torch.Tensor) -> Batched | None:
+        functorch = torch._C._functorch
+        if functorch.is_legacy_batchedtensor(tensor):  # of the vmap that autograd runs a backward pass under
+            level = torch._C._vmapmode_increment_nesting() - 1
+            torch._C._vmapmode_decrement_nesting()
+            values = torch._remove_batch_dim(tensor, level, 1, 0)
+            return Batched(level, values, lambda result: torch._add_batch_dim(result, 0, level))
+        if functorch.is_batchedtensor(tensor):
+            level = functorch.maybe_get_level(tensor)
+            values = functorch.get_unwrapped(tensor).movedim(functorch.maybe_get_bdim(tensor), 0)
+            return Batched(level, values, lambda result: functorch._add_batch_dim(result, 0, level))
+        return None
 
 
 def memory_identity(tensor: torch.Tensor) -> int:

@@ -96,6 +96,9 @@ class CompiledCode(compat.output_code()):
 
     def prepare_for_serialization(self) -> None:
         """AOTAutograd calls this on the copy that it pickles."""
+        if guard := compat.specialized_float():
+            log.info("no warm start for a graph that was made for one value of a number: %s", guard)
+            raise compat.cache_bypass(f"a float is specialized: {guard}")
         self._graph = str(self._graph)
         self._saved = self._compiled.save()
         self._kernels = {key: _C.cached_kernel(key) for key in self._compiled.kernel_keys()}
