@@ -190,7 +190,8 @@ py::list CompiledGraph::run(py::list list) const {
   for (size_t i = 0; i < input_argument_.size(); ++i) {
     at::Tensor tensor = take_argument(tensor_at(input_argument_[i]), static_cast<int>(i), call);
     // A lazy clone that is written to gets memory of its own first.
-    void* data = signature_.mutated[i] ? tensor.mutable_data_ptr() : const_cast<void*>(tensor.const_data_ptr());
+    void* data =
+        signature_.mutated[i] ? tensor.mutable_data_ptr() : const_cast<void*>(tensor.const_data_ptr());
     require_memory(data, tensor, "argument " + std::to_string(input_argument_[i]));
     call.input_data.push_back(data);
     if (!parts.static_inputs.empty())

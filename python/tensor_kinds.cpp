@@ -13,7 +13,8 @@ std::string kind_of(const at::Tensor& tensor) {
   const auto has = [&](auto... key) { return keys.has_any(c10::DispatchKeySet{key...}); };
   if (has(c10::DispatchKey::Python, c10::DispatchKey::Fake))
     return "a fake tensor or a subclass that dispatches by itself";
-  if (has(c10::DispatchKey::FuncTorchBatched, c10::DispatchKey::Batched, c10::DispatchKey::BatchedNestedTensor))
+  if (has(c10::DispatchKey::FuncTorchBatched, c10::DispatchKey::Batched,
+          c10::DispatchKey::BatchedNestedTensor))
     return "a batched tensor of vmap";
   if (has(c10::DispatchKey::FuncTorchGradWrapper)) return "a tensor that torch.func differentiates";
   if (has(c10::DispatchKey::Functionalize)) return "a functional tensor";
@@ -24,8 +25,9 @@ std::string kind_of(const at::Tensor& tensor) {
 
 void require_dense(const at::Tensor& tensor, const std::string& what) {
   if (is_wrapper(tensor))
-    throw UserError(what + " is " + kind_of(tensor) +
-                    ", which has no memory that compiled code could read; call the model without torch.compile");
+    throw UserError(
+        what + " is " + kind_of(tensor) +
+        ", which has no memory that compiled code could read; call the model without torch.compile");
   if (!tensor.device().is_cpu() || tensor.layout() != c10::kStrided)
     throw UserError(what + " is not a dense CPU tensor; compile the model for the device it runs on");
 }
@@ -36,8 +38,7 @@ void require_memory(const void* data, const at::Tensor& tensor, const std::strin
 }
 
 void require_writable(const at::Tensor& tensor) {
-  TORCH_CHECK(!tensor._is_zerotensor(),
-              "ZeroTensors are immutable. Please use the materialized zero tensor ",
+  TORCH_CHECK(!tensor._is_zerotensor(), "ZeroTensors are immutable. Please use the materialized zero tensor ",
               "obtained using .clone() if you want a mutable tensor.");
 }
 

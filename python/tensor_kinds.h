@@ -1,5 +1,5 @@
-// What a tensor is beside dense memory on the CPU. Compiled code reads by pointer: a tensor whose memory is not
-// what it stands for is made one whose is, or refused, before a pointer is taken.
+// What a tensor is beside dense memory on the CPU. Compiled code reads by pointer: a tensor whose memory is
+// not what it stands for is made one whose is, or refused, before a pointer is taken.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,10 +14,10 @@ inline constexpr c10::DispatchKeySet kLazyValues{c10::DispatchKey::ZeroTensor, c
 // Kinds that only the dispatcher can read: fake and wrapper tensors, those of torch.func's transforms, nested
 // ones.
 inline constexpr c10::DispatchKeySet kWrappers{
-    c10::DispatchKey::Python,       c10::DispatchKey::Fake,
+    c10::DispatchKey::Python,        c10::DispatchKey::Fake,
     c10::DispatchKey::Functionalize, c10::DispatchKey::FuncTorchBatched,
-    c10::DispatchKey::Batched,      c10::DispatchKey::FuncTorchGradWrapper,
-    c10::DispatchKey::NestedTensor, c10::DispatchKey::BatchedNestedTensor};
+    c10::DispatchKey::Batched,       c10::DispatchKey::FuncTorchGradWrapper,
+    c10::DispatchKey::NestedTensor,  c10::DispatchKey::BatchedNestedTensor};
 
 inline bool is_wrapper(const at::Tensor& tensor) { return tensor.key_set().has_any(kWrappers); }
 inline bool has_lazy_values(const at::Tensor& tensor) { return tensor.key_set().has_any(kLazyValues); }

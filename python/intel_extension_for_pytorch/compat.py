@@ -257,9 +257,9 @@ def numbers_passed_in_double(module: torch.fx.GraphModule) -> list[int]:
 def differentiates_forward() -> bool:
     """Whether a level of forward-mode differentiation is open: tensors may have tangents. Guards it, which Dynamo does
     only for programs that open levels themselves."""
+    from torch._dynamo.guards import GuardBuilder
     from torch._dynamo.source import GlobalStateSource
     from torch._guards import TracingContext
-    from torch._dynamo.guards import GuardBuilder
 
     context = TracingContext.try_get()
     if context is not None:

@@ -1,14 +1,18 @@
 """Fixtures of the Python suites: which backend is under test, a private object cache, fixed seeds, strict mode.
 
 IPEX_TEST_BACKEND names another torch.compile backend to run the suites against (aot_eager checks the tests
-themselves: it must pass everything that is not marked needs_ipex).
+themselves: it must pass everything that is not marked needs_ipex). `--shuffle random` runs the tests in an order of
+their own and prints its seed.
 """
 
 import logging
 import os
+import random
+import re
 import tempfile
 import zlib
 from collections import Counter
+from pathlib import Path
 
 # Read when libgomp is loaded: several workers share the cores, and threads that spin for each other take them from all.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
@@ -30,16 +34,37 @@ torch.set_num_threads(min(4, os.cpu_count() or 1))
 torch._dynamo.config.cache_size_limit = 64
 
 
+# What /proc/cpuinfo lists, not what our own code makes of it: a test that is skipped by mistake must show.
+CPU_FLAGS = frozenset(re.search(r"^flags\s*:(.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)[1].split())
+
+
+def pytest_addoption(parser):
+    parser.addoption("--shuffle", metavar="SEED", help="run the tests in the order of this seed; 'random' draws one")
+
+
 def pytest_configure(config):
+    if config.option.shuffle == "random":
+        # Workers inherit the seed: they must agree.
+        config.option.shuffle = os.environ.setdefault("IPEX_TEST_ORDER", str(random.SystemRandom().randrange(10**6)))
     config.addinivalue_line("markers", "needs_ipex: checks what only this backend promises")
+    config.addinivalue_line("markers", "needs_cpu(flag): only where /proc/cpuinfo lists the flag")
+    config.addinivalue_line("markers", "lacks_cpu(flag): only where /proc/cpuinfo does not list the flag")
     config.addinivalue_line("markers", "one_in(n): CI runs one in n of these cases, `make nightly` all")
     # Dynamo's structured trace would bury the report of a failing test under thousands of empty lines.
     logging.getLogger("torch.__trace").addFilter(lambda record: False)
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest leaves out what is marked nightly
-def pytest_collection_modifyitems(items):
+def pytest_collection_modifyitems(config, items):
+    if config.option.shuffle is not None:
+        random.Random(config.option.shuffle).shuffle(items)
     for item in items:
+        for marker in item.iter_markers("needs_cpu"):
+            if marker.args[0] not in CPU_FLAGS:
+                item.add_marker(pytest.mark.skip(reason=f"this CPU has no {marker.args[0]}"))
+        for marker in item.iter_markers("lacks_cpu"):
+            if marker.args[0] in CPU_FLAGS:
+                item.add_marker(pytest.mark.skip(reason=f"this CPU has {marker.args[0]}"))
         one_in = item.get_closest_marker("one_in")
         # By name: which ones does not depend on what else is collected, and no dtype or layout is left out whole.
         if one_in and zlib.crc32(item.name.encode()) % one_in.args[0]:
@@ -73,8 +98,28 @@ def pytest_terminal_summary(terminalreporter):
         terminalreporter.write_line(f"{mode:24} {', '.join(counts)}")
 
 
-def pytest_report_header():
-    return f"torch.compile backend: {BACKEND}, threads: {torch.get_num_threads()}, torch {torch.__version__}"
+def unjustified(reason):
+    """Whether a test was skipped for a feature of the CPU, and not for one that the CPU really has or lacks."""
+    stated = re.fullmatch(r"this CPU has (no )?(\w+)", reason)
+    if stated:
+        return (stated[2] in CPU_FLAGS) == bool(stated[1])
+    return re.search(r"\bCPU\b|avx|amx|instruction", reason, re.IGNORECASE) is not None
+
+
+def pytest_sessionfinish(session):
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    skipped = reporter.stats.get("skipped", []) if reporter else []
+    reasons = {r.nodeid: r.longrepr[2].removeprefix("Skipped: ") for r in skipped if isinstance(r.longrepr, tuple)}
+    wrong = {nodeid: reason for nodeid, reason in reasons.items() if unjustified(reason)}
+    for nodeid, reason in wrong.items():
+        reporter.write_line(f"ERROR {nodeid}: skipped for a CPU feature: {reason}; mark it needs_cpu or lacks_cpu")
+    if wrong:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_report_header(config):
+    order = "" if config.option.shuffle is None else f", --shuffle {config.option.shuffle}"
+    return f"torch.compile backend: {BACKEND}, threads: {torch.get_num_threads()}, torch {torch.__version__}{order}"
 
 
 @pytest.fixture(autouse=True)

@@ -373,25 +373,20 @@ def test_unknown_target():
     assert "z80" in done.stderr and "avx2" in done.stderr
 
 
+TARGETS = (("avx2", "avx2"), ("avx512", "avx512f"), ("avx512_bf16", "avx512_bf16"))  # with the CPU's name of it
+
+
 @needs_ipex
-def test_target_the_cpu_lacks():
-    with open("/proc/cpuinfo") as file:
-        flags = file.read()
-    lacking = [t for t, flag in (("avx512", "avx512f"), ("avx512_bf16", "avx512_bf16")) if flag not in flags]
-    if not lacking:
-        pytest.skip("this CPU has every target")
-    done = run_python(SMALL_PROGRAM, IPEX_TARGET=lacking[0])
+@pytest.mark.parametrize("target", [pytest.param(t, marks=pytest.mark.lacks_cpu(f)) for t, f in TARGETS[1:]])
+def test_target_the_cpu_lacks(target):
+    done = run_python(SMALL_PROGRAM, IPEX_TARGET=target)
     assert done.returncode > 0, done.stdout
-    assert lacking[0] in done.stderr
+    assert target in done.stderr
 
 
 @needs_ipex
-@pytest.mark.parametrize("target", ["avx2", "avx512", "avx512_bf16"])
+@pytest.mark.parametrize("target", [pytest.param(t, marks=pytest.mark.needs_cpu(f)) for t, f in TARGETS])
 def test_target_the_cpu_has(target):
-    with open("/proc/cpuinfo") as file:
-        flags = file.read()
-    if {"avx2": "avx2", "avx512": "avx512f", "avx512_bf16": "avx512_bf16"}[target] not in flags:
-        pytest.skip(f"this CPU has no {target}")
     done = run_python(SMALL_PROGRAM, IPEX_TARGET=target, IPEX_STRICT="1", IPEX_CACHE="off")
     assert "same as eager" in done.stdout, done.stderr
 

@@ -94,7 +94,7 @@ def test_a_model_without_weights(tmp_path):
     assert torch.equal(ipex.aot.load(path)(x), loaded(x))
 
 
-@pytest.mark.skipif(_C.target() == "avx2", reason="this CPU runs one target only")
+@pytest.mark.needs_cpu("avx512f")
 def test_values_for_another_target_are_passed_over(tmp_path):
     x = torch.randn(16, 512)  # more rows are multiplied by weights as they are where the CPU has no AVX-512
     path = tmp_path / "model.ipex"

@@ -2,6 +2,7 @@
 eager; what it takes natively is another test's business. Derivatives are in test_derivatives.py."""
 
 import copy
+import random
 
 import pytest
 import torch
@@ -199,3 +200,21 @@ def test_tensor_subclass(compiled):
     ours, eager = compiled(function)(t), function(t)
     assert isinstance(ours, TwoTensor)
     assert_close_to_eager([ours.a, ours.b], [eager.a, eager.b])
+
+
+@pytest.mark.parametrize("dtype", (torch.float32, torch.float64, torch.bfloat16, torch.int64))
+def test_random_numbers_of_python(compiled, dtype):
+    """Dynamo passes them as float64, traced in the default type; they are rounded as eager rounds a Python number."""
+
+    def program(x):
+        return x * random.uniform(0.5, 1.5), x + random.randint(1, 5), x + random.Random(3).random()
+
+    optimized, x = compiled(program), torch.arange(1, 5).to(dtype)
+    for seed in range(3):
+        random.seed(seed)
+        expected = program(x)
+        random.seed(seed)
+        for got, wanted in zip(optimized(x), expected, strict=True):
+            torch.testing.assert_close(
+                got, wanted, rtol=1e-12 if dtype is torch.float64 else None, atol=0 if dtype is torch.float64 else None
+            )

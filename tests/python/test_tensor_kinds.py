@@ -7,8 +7,8 @@ gradients, arguments that are written, and artifacts.
 
 import pytest
 import torch
-import torch.autograd.forward_ad as forward_ad
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.autograd import forward_ad
 
 
 def values():

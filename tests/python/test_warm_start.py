@@ -223,6 +223,39 @@ def test_evicted_kernels_come_back_with_the_graph(ipex, compiled, caches):
     assert report["warm"] and report["cache_hits"] == report["kernels"] > 0
 
 
+@pytest.mark.parametrize(
+    "use",
+    (
+        lambda x, s: torch.add(x, x, alpha=s),
+        lambda x, s: torch.nn.functional.leaky_relu(-x, s),
+        lambda x, s: torch.addcmul(x, x, x, value=s),
+    ),
+    ids=("alpha", "leaky_relu", "addcmul"),
+)
+@pytest.mark.parametrize("gradients", (False, True))
+def test_numbers_that_are_arguments(ipex, compiled, caches, use, gradients):
+    """A number that one of its uses specializes is no part of an entry's key, nor of its guards."""
+
+    def program(x, s):
+        return x * s, use(x, s)
+
+    def results(function):
+        found = []
+        for s in (0.5, 0.75, 0.25, 0.125):
+            x = torch.full((3,), 9.0, requires_grad=gradients)
+            a, b = function(x, s)
+            if gradients:
+                (a + b).sum().backward()
+            found += [a.detach(), b.detach(), x.grad]
+        return [r for r in found if r is not None]
+
+    expected = results(program)
+    for _ in range(2):
+        found, _, _ = outcome(ipex, lambda: results(compiled(program)))
+        for got, wanted in zip(found, expected, strict=True):
+            torch.testing.assert_close(got, wanted)
+
+
 def test_what_decides_about_code_is_in_the_key(ipex, compiled, caches, monkeypatch):
     run = lambda **options: outcome(ipex, lambda: infer(lambda m: compiled(m, **options)))[2]  # noqa: E731
     assert run()["miss"] == 1
