@@ -15,7 +15,7 @@ from collections import Counter
 
 from program_generator import random_program
 from program_minimiser import minimised
-from random_programs import mismatch
+from random_programs import mismatch, mismatch_of_numbers
 
 
 class Counts(Counter):
@@ -36,14 +36,23 @@ def check(seed, counts, more_bindings=0):
     program = random_program(seed, more_bindings)
     if not program.outputs:
         return None
-    runs = []
-    found = mismatch(program, runs.append)
-    if found is None:
+    for compare in (mismatch, *([mismatch_of_numbers] if takes_numbers(program) else [])):
+        runs = []
+        found = compare(program, runs.append)
+        if found is not None:
+            smallest = minimised(program, lambda c, f=found: (other := compare(c)) and other.kind == f.kind)  # noqa: B023
+            inputs = f" (with --more-inputs {more_bindings})" if more_bindings else ""
+            how = "" if compare is mismatch else ", a number of it changes"
+            message = (compare(smallest) or found).message
+            return f"IPEX_FUZZ_SEED={seed}{inputs}{how}: {message}\n{smallest}\n"
         counts.add_program(program, len(runs))
-        return None
-    smallest = minimised(program, lambda candidate: (other := mismatch(candidate)) and other.kind == found.kind)
-    inputs = f" (with --more-inputs {more_bindings})" if more_bindings else ""
-    return f"IPEX_FUZZ_SEED={seed}{inputs}: {(mismatch(smallest) or found).message}\n{smallest}\n"
+    return None
+
+
+def takes_numbers(program):
+    """Whether it is run as a Python function as well: a small one, with a float among its arguments."""
+    small = not program.dynamic and not program.extreme and len(program.steps) <= 12
+    return small and program.scaled(0.5).steps != program.steps and not any(s.mutates for s in program.steps)
 
 
 def main():

@@ -59,7 +59,8 @@ def layout(x):
 
 
 def random_program(seed, more_bindings=0):
-    """The program of this seed: a third of them dynamic, some for smaller instruction sets, a few interpreted.
+    """The program of this seed: a third of them dynamic, some for smaller instruction sets, a few interpreted, a few
+    with values of any magnitude.
 
     `more_bindings` adds inputs (and, if dynamic, sizes) to run it with; the program stays the same.
     """
@@ -68,20 +69,22 @@ def random_program(seed, more_bindings=0):
     threads = rng.choice((0, 0, 1, 3))
     target = rng.choice((*all_targets(), "", ""))
     engine = Engine(target, threads, interpreter=steps <= 24 and rng.random() < 0.2)
-    return Generator(seed, rng.random() < 0.35, engine, more_bindings).program(steps)
+    dynamic, extreme = rng.random() < 0.35, steps <= 50 and rng.random() < 0.15
+    return Generator(seed, dynamic, engine, more_bindings, extreme).program(steps)
 
 
 class Generator:
     """Grows one program. `values` are eager results, `wide` the same in fp64, `fakes` what PyTorch's shape functions
     make of them; `exact` says which of them no rounding has touched."""
 
-    def __init__(self, seed, dynamic=False, engine=None, more_bindings=0):
+    def __init__(self, seed, dynamic=False, engine=None, more_bindings=0, extreme=False):
         self.random = random.Random(seed)
         self.torch_random = torch.Generator().manual_seed(seed)
         # Bindings beyond the usual draw from generators of their own: the program does not depend on their number.
         more_random, self.more_torch_random = random.Random(seed + 1), torch.Generator().manual_seed(seed + 1)
         self.dynamic = dynamic
         self.engine = engine or Engine()
+        self.extreme = extreme
         self.most_elements = 200_000
         self.bindings, self.steps = [[]], []
         self.values, self.wide, self.fakes, self.exact = [], [], [], []
@@ -102,6 +105,7 @@ class Generator:
             self.add_input()
         moves = [self.pointwise] * 12 + [self.view] * 6 + [self.reduction] * 4 + [self.in_place] * 2
         moves += [self.cast, self.join, self.lookup, self.product, self.composite] * 2
+        moves += [self.count, self.divide]
         logging.disable(logging.ERROR)  # what shape functions refuse
         for _ in range(20 * steps):
             if len(self.steps) < steps:
@@ -110,7 +114,9 @@ class Generator:
         used = {i for step in self.steps for i in reads(step)}
         first = len(self.bindings[0])
         outputs = [i for i in range(first, len(self.values)) if i not in used or self.random.random() < 0.1]
-        return Program(self.bindings, self.steps, outputs, self.dynamic, self.engine)
+        if any(step.mutates for step in self.steps):  # eager refuses to write to zeros without memory
+            self.bindings = [[fresh(t) if t._is_zerotensor() else t for t in inputs] for inputs in self.bindings]
+        return Program(self.bindings, self.steps, outputs, self.dynamic, self.engine, self.extreme)
 
     # ---- inputs ----
 
@@ -118,17 +124,26 @@ class Generator:
         which = [(d, self.random.random() < 0.33) for d in range(self.random.randint(0, 2), 3)]
         dtype = self.random.choice(DTYPES)
         transposed, repeated = self.random.random() < 0.3, self.random.random() < 0.15
+        kind = self.random.choices(("plain", "negated", "zero"), (30, 1, 1))[0] if dtype.is_floating_point else "plain"
+        scale = 10.0 ** self.random.uniform(-30, 30) if self.extreme and dtype.is_floating_point else 1
+        offset = self.random.choice((0, 0, 1e3, 1e6)) if scale != 1 else 0
         for number, (inputs, extents) in enumerate(zip(self.bindings, self.extents, strict=True)):
             shape = [1 if is_one else extents[d] for d, is_one in which]
             generator = self.torch_random if number < self.usual_bindings else self.more_torch_random
             tensor = op_cases.random_values(dtype, shape[::-1] if transposed else shape, generator)
+            if scale != 1:
+                tensor = ((tensor.double() + offset) * scale).to(dtype)
             if transposed:
                 tensor = tensor.permute(*range(len(shape))[::-1])
-            inputs.append(tensor.expand(2, *tensor.shape) if repeated else tensor)
-        tensor = self.bindings[0][-1]
+            if kind == "negated":
+                tensor = torch._neg_view(tensor)
+            elif kind == "zero":
+                tensor = torch._efficientzerotensor(shape, dtype=dtype)
+            inputs.append(tensor.expand(2, *tensor.shape) if repeated and kind == "plain" else tensor)
+        tensor = fresh(self.bindings[0][-1])
         mode = self.fake_mode
         fake = as_symbols(mode, tensor, len(self.values)) if self.dynamic else mode.from_tensor(tensor)
-        self.remember(fresh(tensor), fresh(tensor, widened(tensor.dtype)), fake, exact=True)
+        self.remember(tensor, fresh(tensor, widened(tensor.dtype)), fake, exact=True)
 
     def remember(self, value, wide, fake, exact):
         self.values.append(value)
@@ -162,7 +177,8 @@ class Generator:
         saved = [storage.clone() for storage in memory]
         try:
             value, wide = step.call(self.values), step.in_fp64().call(self.wide)
-            accepted = value.numel() <= self.most_elements and value.dim() <= 5 and comparable(value, wide)
+            accepted = value.numel() <= self.most_elements and value.dim() <= 5
+            accepted = accepted and comparable(value, wide, self.extreme)
             accepted = accepted and (value.is_floating_point() or exact)
             if accepted:  # PyTorch's own shape functions must agree with eager: a compiler has only them
                 with self.fake_mode:
@@ -347,6 +363,39 @@ class Generator:
             return
         # A value that a fused kernel may keep wider than its dtype says is not exact from here on.
         self.add(aten._to_copy.default, Ref(index), dtype=dtype, name="round_to" if narrows else None)
+
+    def count(self):
+        """Places that only count, cast to a type that may not hold them all: along one dimension, beside others."""
+        index = self.pick(lambda v: v.dim() >= 2 and v.numel() > 0)
+        if index is None:
+            return
+        size = self.values[index].shape[0]
+        many = self.extent(index, 0) if self.random.random() < 0.5 else self.random.choice((130, 258, 300))
+        places = self.add(aten.arange.default, many)
+        narrow = self.random.choice((torch.uint8, torch.int8, torch.bfloat16))
+        # uint8 and int8 wrap, bf16 rounds to even: the same numbers everywhere, however large.
+        for dtype in (narrow, torch.int64):
+            places = None if places is None else self.add(aten._to_copy.default, Ref(places), dtype=dtype)
+        if places is None:
+            return
+        if self.values[places].shape[0] != size or self.random.random() < 0.5:
+            places = self.add(aten.remainder.Scalar, Ref(places), self.extent(index, 0), name="remainder")
+        other = self.pick(lambda v: v.dtype == torch.int64 and v.dim() == 1 and v.numel() > 0)
+        if places is None or other is None:
+            return
+        other = self.add(aten.remainder.Scalar, Ref(other), self.extent(index, 1), name="remainder")
+        if other is not None:
+            self.add(aten.index.Tensor, Ref(index), [Ref(places), Ref(other)])
+
+    def divide(self):
+        """Integers by integers that have no zero now; for other inputs they may."""
+        divisor = self.pick(lambda v: v.dtype == torch.int64 and bool((v != 0).all()))
+        index = self.pick(lambda v: v.dtype == torch.int64)
+        if divisor is None or index is None:
+            return
+        kind = self.random.choice(("floor_divide", "remainder", "fmod"))
+        op = getattr(aten, kind)
+        self.add(op.Tensor if kind != "floor_divide" else op.default, Ref(index), Ref(divisor), name=kind)
 
     def join(self):
         index = self.pick(lambda v: v.dim() > 0)

@@ -8,6 +8,7 @@ What counts as equal is not guessed: the program also runs in fp64, and eager's 
 """
 
 import functools
+import math
 import operator
 import os
 import re
@@ -123,6 +124,7 @@ class Program:
     outputs: list[int]
     dynamic: bool = False
     engine: Engine = Engine()
+    extreme: bool = False  # values of any magnitude, compared by their own
 
     def observed(self, values):
         """What a caller sees after a run: the outputs, and inputs that may have been changed."""
@@ -138,30 +140,32 @@ class Program:
     def eager(self, binding=0):
         return self.observed(self.run(self.bindings[binding]))
 
-    def references(self, binding, shakes=1):
+    def references(self, binding, shakes=1, checked=False):
         """(eager, fp64, shaken...), each as a caller sees it; None where eager refuses a binding or values grow too
         far.
 
         Shaken is fp64 with each result that was rounded moved by as much, up or down at random and then the other way
         (two for each of `shakes`): what the program makes of differences that no two right implementations are free of.
-        The cosine of 1e3 keeps four digits.
+        The cosine of 1e3 keeps four digits. Where eager divides integers by zero: its error. The generator has checked
+        the first binding; `checked` does so again.
         """
+        checked = checked or binding > 0
         generator = torch.Generator().manual_seed(1)
         eager = [fresh(t) for t in self.bindings[binding]]
         wide, *shaken = ([fresh(t, widened(t.dtype)) for t in eager] for _ in range(1 + 2 * shakes))
         for step in self.steps:
-            if binding and step.base_name in UNFIXED_SPECIALS and not all(is_finite(eager[i]) for i in operands(step)):
+            if checked and step.base_name in UNFIXED_SPECIALS and not all(is_finite(eager[i]) for i in operands(step)):
                 return None
             try:
                 eager.append(step.call(eager))
-            except (RuntimeError, IndexError):
-                return None
+            except (RuntimeError, IndexError) as error:
+                return error if DIVISION_BY_ZERO in str(error) else None
             if eager[-1].numel() > MOST_ELEMENTS:  # products of long rows: dozens of them, in fp64
                 return None
             for values in (wide, *shaken):
                 values.append(step.in_fp64().call(values))
             result = eager[-1]
-            if binding and not comparable(result, wide[-1]):
+            if checked and not comparable(result, wide[-1], self.extreme):
                 return None
             if not result.is_floating_point() or result.dtype == torch.float64 or not step.rounds:
                 continue
@@ -197,6 +201,21 @@ class Program:
         graph.output(tuple(nodes[i] for i in self.outputs))
         return torch.fx.GraphModule({}, graph)
 
+    def scaled(self, factor):
+        """The program with every float that is an argument of a step times `factor`."""
+        steps = [
+            replace(s, **dict(zip(("args", "kwargs"), scaled_floats((s.args, s.kwargs), factor), strict=True)))
+            for s in self.steps
+        ]
+        return replace(self, steps=steps)
+
+    def source(self):
+        """Python that computes the outputs from `factor`, of `scaled`, and the inputs."""
+        first = len(self.bindings[0])
+        lines = [f"def program({', '.join(['factor', *(f'v{i}' for i in range(first))])}):"]
+        lines += [f"    v{i} = {call_of(step, 'factor')}" for i, step in enumerate(self.steps, first)]
+        return "\n".join([*lines, f"    return [{', '.join(f'v{i}' for i in self.outputs)}]"])
+
     def compiled(self):
         """(run, covers): what was compiled for the first binding, and whether it serves given inputs too."""
         target = {"IPEX_TARGET": self.engine.target} if self.engine.target else {}
@@ -206,12 +225,12 @@ class Program:
             return compile_dynamic(self.graph(), self.bindings[0])
 
     def __str__(self):
-        lines = [f"# {'dynamic' if self.dynamic else 'static'}, {self.engine}"]
+        extreme = ", extreme" if self.extreme else ""
+        lines = [f"# {'dynamic' if self.dynamic else 'static'}{extreme}, {self.engine}"]
         for inputs in self.bindings:
             lines += [f"v{i} = {describe(t)}" for i, t in enumerate(inputs)]
         for i, step in enumerate(self.steps, len(self.bindings[0])):
-            arguments = [show(a) for a in step.args] + [f"{k}={show(v)}" for k, v in step.kwargs.items()]
-            lines.append(f"v{i} = torch.ops.{step.target}({', '.join(arguments)})")
+            lines.append(f"v{i} = {call_of(step)}")
         return "\n".join([*lines, f"return {', '.join(f'v{i}' for i in self.outputs)}"])
 
 
@@ -219,7 +238,7 @@ def compile_dynamic(module, inputs):
     """(run, covers): compiled with every size of the inputs a symbol, as Dynamo would with dynamic=True."""
     shapes = ShapeEnv()
     mode = FakeTensorMode(shape_env=shapes)
-    fakes = [as_symbols(mode, tensor, i) for i, tensor in enumerate(inputs)]
+    fakes = [as_symbols(mode, fresh(tensor), i) for i, tensor in enumerate(inputs)]
     with tracing(TracingContext(mode)):
         run = lookup_backend(BACKEND)(module, fakes)
 
@@ -256,6 +275,13 @@ def fresh(tensor, dtype=None):
     return copy.expand(tensor.shape)
 
 
+def as_given(tensor):
+    """A copy of the same kind: a negated view, or zeros without memory, where the tensor is one."""
+    if tensor._is_zerotensor():
+        return torch._efficientzerotensor(tensor.shape, dtype=tensor.dtype)
+    return torch._neg_view(fresh(torch._neg_view(tensor))) if tensor.is_neg() else fresh(tensor)
+
+
 def widened(dtype):
     return torch.float64 if dtype.is_floating_point else dtype
 
@@ -284,13 +310,24 @@ def same_values(narrow, wide):
 
 def describe(tensor):
     """An expression that makes the tensor: whole where it is small, by shape and strides elsewhere."""
+    kind = "  # zeros without memory" if tensor._is_zerotensor() else "  # a negated view" if tensor.is_neg() else ""
     if tensor.numel() <= 16 and tensor.is_contiguous():
-        return f"torch.tensor({tensor.tolist()}, dtype={tensor.dtype})"
+        return f"torch.tensor({tensor.tolist()}, dtype={tensor.dtype}){kind}"
     strides = tuple(tensor.stride())
-    return f"torch.empty_strided({tuple(tensor.shape)}, {strides}, dtype={tensor.dtype})  # random values"
+    return f"torch.empty_strided({tuple(tensor.shape)}, {strides}, dtype={tensor.dtype})  # random values{kind}"
 
 
-def show(value):
+def call_of(step, factor=""):
+    arguments = [show(a, factor) for a in step.args] + [f"{k}={show(v, factor)}" for k, v in step.kwargs.items()]
+    return f"torch.ops.{step.target}({', '.join(arguments)})"
+
+
+def scaled_floats(arguments, factor):
+    return map_aggregate(arguments, lambda a: a * factor if isinstance(a, float) else a)
+
+
+def show(value, factor=""):
+    """As Python; floats times what `factor` says, if anything."""
     if isinstance(value, Ref):
         return f"v{value.index}"
     if isinstance(value, Extent):
@@ -298,8 +335,8 @@ def show(value):
         size = f"{size} // {value.over}" if value.over != 1 else size
         return f"{size} + {value.plus}" if value.plus else size
     if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(map(show, value)) + "]"
-    return repr(value)
+        return "[" + ", ".join(show(v, factor) for v in value) + "]"
+    return f"{value!r} * {factor}" if factor and isinstance(value, float) else repr(value)
 
 
 @functools.cache
@@ -313,20 +350,21 @@ def all_targets():
 
 # ---- comparison ----
 
-COMPARED = (torch.float32, torch.bfloat16, torch.int64, torch.int32, torch.bool)
+COMPARED = (torch.float32, torch.bfloat16, torch.int64, torch.int32, torch.int8, torch.uint8, torch.bool)
+DIVISION_BY_ZERO = "ZeroDivisionError"
 LARGEST = 1e4
 MOST_ELEMENTS = 1 << 23
 
 
-def comparable(value, wide):
-    """Moderate values, and special values (if any) where fp64 has them too."""
+def comparable(value, wide, extreme=False):
+    """Moderate values (any, if `extreme`), and special values (if any) where fp64 has them too."""
     if type(value) is not torch.Tensor or value.dtype not in COMPARED or value.shape != wide.shape:
         return False
     if not value.is_floating_point():
-        return value.dtype == torch.bool or value.numel() == 0 or bool((value.abs() < LARGEST).all())
+        return value.dtype == torch.bool or value.numel() == 0 or bool((value.long().abs() < LARGEST).all())
     if not torch.equal(value.isfinite(), wide.isfinite()) or not torch.equal(value.isnan(), wide.isnan()):
         return False
-    return value.numel() == 0 or bool((value.float().nan_to_num(0, 0, 0).abs() < LARGEST).all())
+    return extreme or value.numel() == 0 or bool((value.float().nan_to_num(0, 0, 0).abs() < LARGEST).all())
 
 
 @dataclass(frozen=True)
@@ -349,18 +387,24 @@ def mismatch(program, count=lambda nodes: None):
     try:
         run, covers = program.compiled()
         for binding, inputs in enumerate(program.bindings):
-            arguments = [fresh(t) for t in inputs]
+            arguments = [as_given(t) for t in inputs]
             if binding and not covers(arguments):
                 continue
             references = program.references(binding)
             if references is None:
                 continue
+            if isinstance(references, Exception):
+                if not raises_the_same(references, run, arguments):
+                    return Mismatch(binding, 0, f"no {DIVISION_BY_ZERO}, which eager raises")
+                count(len(program.steps))
+                continue
             ours = list(run(*arguments))
             if any(step.mutates for step in program.steps):
                 ours += arguments
-            found = first_difference(ours, *references)
+            least = 1e-40 if program.extreme else 1e-2
+            found = first_difference(ours, *references, least=least)
             if found is not None:  # one shake says little of what many roundings do
-                found = first_difference(ours, *program.references(binding, shakes=16))
+                found = first_difference(ours, *program.references(binding, shakes=16), least=least)
             if found is not None:
                 return Mismatch(binding, *found)
             count(len(program.steps))
@@ -373,13 +417,47 @@ def mismatch(program, count=lambda nodes: None):
     return None
 
 
+def mismatch_of_numbers(program, count=lambda nodes: None):
+    """None, or the Mismatch of a static program as a Python function with a number among its arguments, which changes
+    from call to call, while AOTAutograd's cache is on: what Dynamo makes of such numbers, and what the cache keeps."""
+    torch._dynamo.reset()
+    names = {"torch": torch, "inf": math.inf, "nan": math.nan}
+    exec(program.source(), names)
+    run = torch.compile(names["program"], backend=BACKEND)
+    with torch._functorch.config.patch(enable_autograd_cache=True):
+        for number, factor in enumerate((1.0, 0.5, 0.75, 0.25)):
+            references = program.scaled(factor).references(0, checked=True)
+            if not isinstance(references, tuple):
+                continue
+            try:
+                ours = run(factor, *(fresh(t) for t in program.bindings[0]))
+            except Exception as error:
+                return Mismatch(number, 0, f"{type(error).__name__}: {error}")
+            found = first_difference(ours, *references)
+            if found is not None:
+                found = first_difference(ours, *program.scaled(factor).references(0, shakes=16))
+            if found is not None:
+                return Mismatch(number, *found)
+            count(len(program.steps))
+    return None
+
+
+def raises_the_same(error, run, arguments):
+    try:
+        run(*arguments)
+    except RuntimeError as ours:
+        return str(error) in str(ours)
+    return False
+
+
 def specials(tensor):
     """0 for a number, 1 for NaN, 2 and 3 for the infinities."""
     return tensor.isnan() + 2 * tensor.isposinf() + 3 * tensor.isneginf()
 
 
-def first_difference(ours, eager, wide, *all_shaken):
-    """None, or (position, message) of the first one that is not what eager gives."""
+def first_difference(ours, eager, wide, *all_shaken, least=1e-2):
+    """None, or (position, message) of the first one that is not what eager gives, where magnitudes below `least` count
+    as that."""
     for position, (a, b, w, *shaken) in enumerate(zip(ours, eager, wide, *all_shaken, strict=True)):
         if (a.dtype, a.shape) != (b.dtype, b.shape):
             return position, f"{a.dtype}{tuple(a.shape)}, eager has {b.dtype}{tuple(b.shape)}"
@@ -395,7 +473,7 @@ def first_difference(ours, eager, wide, *all_shaken):
         scale = clean[1].abs().max().item()
         own = (clean[1] - clean[2]).abs().max().item()
         shake = max((moved - clean[2]).abs().max().item() for moved in clean[3:])
-        tolerance = 20 * own + 8 * shake + (2e-2 if b.dtype == torch.bfloat16 else 1e-4) * (scale + 1e-2)
+        tolerance = 20 * own + 8 * shake + (2e-2 if b.dtype == torch.bfloat16 else 1e-4) * (scale + least)
         off = (clean[0] - clean[1]).abs().max().item()
         if ((specials(a) != specials(b)) & steady).any() or off > tolerance:
             return position, f"off by {off:.3e}, allowed {tolerance:.3e} (eager is {own:.3e} from fp64)"
