@@ -142,7 +142,7 @@ def _refuse_moved_inputs(module: fx.GraphModule) -> None:
     outputs = module.graph.output_node().args[0]
     for position in compat.changed_in_data_and_geometry():
         value = outputs[position].meta.get("val")
-        if isinstance(value, torch.Tensor) and value.storage_offset() != 0:
+        if isinstance(value, torch.Tensor) and not compat.is_known(value.storage_offset() == 0):
             raise GraphFallback("an input is written to and made a view that begins elsewhere in its memory")
 
 

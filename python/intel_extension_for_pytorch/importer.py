@@ -105,16 +105,23 @@ def wrapped(value: float, dtype: torch.dtype) -> int:
 
 
 class SizesMerged(Exception):
-    """A guard has made one size of two, which what was imported so far spells apart."""
+    """Guards have made one size of two, which what was imported so far spells apart."""
 
 
 def import_graph(module: fx.GraphModule, example_inputs: Sequence[Any], **options: Any) -> Imported:
     """What an Importer makes of the graph, with the sizes that it found to need guards merged."""
-    while True:
-        try:
-            return Importer(module, example_inputs, **options).run()
-        except SizesMerged:
-            continue
+    merged: dict[Any, Any] = {}
+    values = [*example_inputs, *(n.meta.get("val") for n in module.graph.nodes if n.op == "placeholder")]
+    with compat.no_guards(values, _decided_by_a_call):
+        while True:
+            try:
+                return Importer(module, example_inputs, merged=merged, **options).run()
+            except SizesMerged:
+                continue
+
+
+def _decided_by_a_call(expression: Any) -> Unsupported:
+    return Unsupported(f"what it does depends on the value of {expression}, which only a call knows")
 
 
 class Importer:
@@ -130,6 +137,7 @@ class Importer:
         static: frozenset[int] = frozenset(),
         user_outputs: int | None = None,
         input_views: dict[int, int] | None = None,
+        merged: dict[Any, Any] | None = None,
     ) -> None:
         self.module = module
         self.example_inputs = example_inputs
@@ -137,7 +145,7 @@ class Importer:
         self.user_outputs = user_outputs
         self.input_views = input_views or {}
         self.graph = _C.Graph()
-        self.symbols = Symbols(self.graph.symbol, self._derive_size)
+        self.symbols = Symbols(self.graph.symbol, self._derive_size, {} if merged is None else merged)
         self.env: dict[fx.Node, Any] = {}
         self.result = Imported(self.graph)
         self.input_position: dict[fx.Node, int] = {}
@@ -515,13 +523,18 @@ class Importer:
     def iota(self, shape: tuple[Dim, ...], axis: int, start: Dim = 0, step: Dim = 1) -> Ref:
         return self.emit("iota", "", [], torch.int64, shape, axis=axis, start=start, step=step)
 
-    @staticmethod
-    def same_sizes(a: Sequence[Any], b: Sequence[Any]) -> None:
+    def same_sizes(self, a: Sequence[Any], b: Sequence[Any]) -> None:
         """Two traced shapes must agree: tracing guards most such pairs, but not those of every op. Where no guard can
         say it, ATen has to compare them at each call."""
-        unknown = [(m, n) for m, n in zip(a, b, strict=False) if not compat.is_known(m == n)]
+        pairs = zip(a, b, strict=False)
+        unknown = [
+            (m, n) for m, n in pairs if not compat.is_known(m == n) and self.symbols.dim(m) != self.symbols.dim(n)
+        ]
         if len(a) != len(b) or not all(compat.guard_equal(m, n) for m, n in unknown):
             raise Unsupported(f"sizes {list(a)} and {list(b)} must agree, which is not known before the call")
+        for m, n in unknown:
+            if not compat.is_known(m == n) and not self.symbols.merge(m, n):
+                raise Unsupported(f"sizes {m} and {n} agree, but neither can be spelled as the other")
         if unknown:
             raise SizesMerged
 
