@@ -20,7 +20,7 @@ from torch import fx
 
 from . import _C, compat, extern, random_state, records, segments, warm_start
 from .decompose import Decompositions
-from .errors import GraphFallback
+from .errors import CutNeeded, GraphFallback
 from .importer import import_graph
 from .options import Options
 from .partition import partition
@@ -112,29 +112,57 @@ def _compile_native(
     if kind != "backward":
         _refuse_moved_inputs(module)
     if segments.needs_cut(module):
-        if kind != "backward":
-            _refuse_views_at_symbolic_places(module)
-        compile_one = partial(_compile_segment, kind=kind, options=options)
-        run, ops = segments.compile_segments(module, static, compile_one, user_outputs)
-        for op, why in ops:
-            if why != segments.DATA_DEPENDENT:
-                extern.note(op, why)
-        records.add_aten_calls(kind, ops)
-        if kind != "backward":
-            compat.report_output_strides(_traced_strides(module))
-        return EagerCode(run, ops[0][1])
+        return _compile_cut(module, kind, options, static, user_outputs, {})
     views = None
     if kind != "backward":
         views = compat.views_of_changed_inputs()
     direct = kind == "inference" and compat.calls_need_no_wrapper()
-    code, strides = _import_and_compile(
-        module, example_inputs, kind, options, static, user_outputs, views, direct=direct
-    )
+    try:
+        code, strides = _import_and_compile(
+            module, example_inputs, kind, options, static, user_outputs, views, direct=direct
+        )
+    except CutNeeded as found:
+        return _compile_cut(module, kind, options, static, user_outputs, found.ops)
     if kind != "backward":
         compat.report_output_strides(strides)
     elif warm_start.enabled():
         compat.cache_backward()
     return code
+
+
+def _compile_cut(
+    module: fx.GraphModule,
+    kind: str,
+    options: Options,
+    static: frozenset[int],
+    user_outputs: int | None,
+    refused: dict[fx.Node, str],
+) -> EagerCode:
+    """A graph with ops that no Graph can hold."""
+    if kind != "backward":
+        _refuse_views_at_symbolic_places(module)
+    code = _compile_parts(module, kind, options, static, user_outputs, refused)
+    if kind != "backward":
+        compat.report_output_strides(_traced_strides(module))
+    return code
+
+
+def _compile_parts(
+    module: fx.GraphModule,
+    kind: str,
+    options: Options,
+    static: frozenset[int],
+    user_outputs: int | None,
+    refused: dict[fx.Node, str],
+) -> EagerCode:
+    """What a Graph can hold, compiled, and the ops between."""
+    compile_one = partial(_compile_segment, kind=kind, options=options)
+    run, ops = segments.compile_segments(module, static, compile_one, user_outputs, refused)
+    for op, why in ops:
+        if why != segments.DATA_DEPENDENT:
+            extern.note(op, why)
+    records.add_aten_calls(kind, ops)
+    return EagerCode(run, ops[0][1])
 
 
 def _refuse_moved_inputs(module: fx.GraphModule) -> None:
@@ -165,7 +193,10 @@ def _compile_segment(
 ) -> CompiledCode | EagerCode:
     """Part of a graph: a fallback stays within it, its outputs keep the strides of tracing."""
     try:
-        return _import_and_compile(module, example_inputs, kind, options, static, None)[0]
+        try:
+            return _import_and_compile(module, example_inputs, kind, options, static, None)[0]
+        except CutNeeded as found:
+            return _compile_parts(module, kind, options, static, 0, found.ops)
     except Exception as error:
         return _run_eagerly(module, kind, str(error), error, options)
 

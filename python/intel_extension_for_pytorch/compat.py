@@ -447,15 +447,30 @@ def data_dependent_symbols(value: Any) -> set:
     return set(free_unbacked_symbols(value)) if value is not None else set()
 
 
-def symbols_in(value: Any) -> dict[Any, torch.SymInt]:
-    """The symbols of a traced value's sizes and strides, or of a traced number, each as a SymInt."""
+def symbols_in(value: Any) -> dict[Any, torch.SymInt | torch.SymFloat]:
+    """The symbols of a traced value's sizes and strides, or of a traced number, each as a SymInt or SymFloat."""
+    from torch.utils._sympy.symbol import SymT, symbol_is_type
+
     numbers = [*value.shape, *value.stride()] if isinstance(value, torch.Tensor) else [value]
     found = {}
     for number in numbers:
         if isinstance(number, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+            environment = number.node.shape_env
             for symbol in number.node.expr.free_symbols:
-                found[symbol] = number.node.shape_env.create_symintnode(symbol, hint=None)
+                is_float = symbol_is_type(symbol, (SymT.FLOAT, SymT.UNBACKED_FLOAT))
+                make = environment.create_symfloatnode if is_float else environment.create_symintnode
+                found[symbol] = make(symbol, hint=None)
     return found
+
+
+def symbol_told_by(number: Any) -> Any:
+    """The symbol whose value a traced number is (item() of booleans: 1 where it is true), or None."""
+    import sympy
+
+    expr = number.node.expr
+    if isinstance(expr, sympy.Eq) and expr.args[1] == 1:
+        expr = expr.args[0]
+    return expr if expr.is_Symbol else None
 
 
 def relations_of_sizes(program: torch.export.ExportedProgram) -> list[tuple[str, Any]]:

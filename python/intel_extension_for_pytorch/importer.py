@@ -16,9 +16,10 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch.utils import _pytree as pytree
 
 from . import _C, compat, extern
-from .errors import GraphFallback, Unsupported
+from .errors import CutNeeded, GraphFallback, MemoryFallback, Unsupported
 from .sizes import Dim, Symbols, contiguous_strides
 
 DTYPE_NAMES = {
@@ -76,10 +77,10 @@ class Derived:
         return int(found) if self.dtype is None else torch.tensor(found, dtype=self.dtype)
 
 
-def read_source(arguments: Sequence[Any], position: int, what: str, dim: int, divisor: int, offset: int) -> int:
+def read_source(arguments: Sequence[Any], position: int, what: str, dim: int, divisor: int, offset: int) -> Any:
     value = arguments[position]
     given = value if what == "value" else value.shape[dim] if what == "size" else value.stride(dim)
-    return (given - offset) // divisor
+    return given if isinstance(given, float) else (given - offset) // divisor
 
 
 @dataclass
@@ -159,6 +160,7 @@ class Importer:
         self._expanded: dict[tuple, Ref] = {}
         self._symbol_sources: dict[str, tuple] = {}
         self._source = ""
+        self._refused: dict[fx.Node, str] = {}
 
     # ---- the walk ----
 
@@ -169,18 +171,35 @@ class Importer:
         for node in self.module.graph.nodes:
             if node.op == "call_function":
                 self._source = ""
-                rule = rule_for(node.target)
-                self.env[node] = self._call(node, rule)
+                self.env[node] = self._call_or_refuse(node, rule_for(node.target))
             elif node.op == "placeholder":
                 self._placeholder(node, placeholder)
                 placeholder += 1
             elif node.op == "get_attr":
                 self.env[node] = self._attribute(node)
             elif node.op == "output":
+                if self._refused:
+                    raise CutNeeded(self._refused)
                 self._finish(node)
             else:
                 raise GraphFallback(f"{node.op} {node.target} is not an ATen call")
         return self.result
+
+    def _call_or_refuse(self, node: fx.Node, rule: Callable | None) -> Any:
+        """What an op gives; where a Graph cannot hold it, a stand-in, so that one walk finds all such ops."""
+        try:
+            return self._call(node, rule)
+        except MemoryFallback:
+            raise
+        except GraphFallback as reason:
+            self._refused[node] = str(reason)
+            return pytree.tree_map(self._stand_in, node.meta.get("val"))
+
+    def _stand_in(self, value: Any) -> Any:
+        if not isinstance(value, torch.Tensor):
+            return value
+        dtype, shape = value.dtype if value.dtype in DTYPE_NAMES else torch.float32, self.symbols.dims(value.shape)
+        return Ref(self.graph.input("refused", DTYPE_NAMES[dtype], shape, None, False), dtype, shape)
 
     def _call(self, node: fx.Node, rule: Callable | None) -> Any:
         value = node.meta.get("val")
@@ -237,6 +256,9 @@ class Importer:
             return
         if isinstance(traced, (torch.SymFloat, torch.SymBool, float, bool)):
             self.env[node] = traced
+            symbol = compat.symbol_told_by(traced) if isinstance(traced, torch.SymFloat) else None
+            if symbol is not None:
+                self._symbol_sources.setdefault(str(symbol), (position, "value", 0, 1, 0))
             self.result.arguments.append(("ignored",))
             return
         if not isinstance(value, torch.Tensor):
