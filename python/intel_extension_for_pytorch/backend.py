@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from . import _C, compat, extern, random_state, records, segments, warm_start
+from . import _C, compat, extern, random_state, records, segments, time_limit, warm_start
 from .decompose import Decompositions
 from .errors import CutNeeded, GraphFallback
 from .importer import import_graph
@@ -92,7 +92,7 @@ def _compile(
     if kind == "forward":
         compat.donate_nothing()
     try:
-        with _compile_lock:
+        with _compile_lock, time_limit.compilation():
             return _compile_native(module, example_inputs, kind, options)
     except GraphFallback as reason:
         run = _run_eagerly(module, kind, str(reason), reason, options)
@@ -235,6 +235,7 @@ def _import_and_compile(
 
 
 def _compile_graph(graph: Any, state: dict[str, Any]) -> Any:
+    time_limit.doing(lambda: f"the {state['kind']} graph's passes and kernels")
     return _C.compile(
         graph,
         state["arguments"],
@@ -242,6 +243,7 @@ def _compile_graph(graph: Any, state: dict[str, Any]) -> Any:
         state["outputs"],
         hoist=state["hoist"],
         autotune=state["autotune"],
+        seconds=time_limit.seconds_left(),
     )
 
 

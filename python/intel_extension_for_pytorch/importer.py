@@ -18,7 +18,7 @@ import torch
 from torch import fx
 from torch.utils import _pytree as pytree
 
-from . import _C, compat, extern
+from . import _C, compat, extern, time_limit
 from .errors import CutNeeded, GraphFallback, MemoryFallback, Unsupported
 from .sizes import Dim, Symbols, contiguous_strides
 
@@ -205,6 +205,7 @@ class Importer:
         value = node.meta.get("val")
         if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool, int, float)):
             return value
+        time_limit.doing(lambda: f"importing {node.target} ({node_source(node)})")
         self._source = node_source(node)
         self.graph.source(self._source)
         why = "no rule"
