@@ -112,7 +112,7 @@ class SizesMerged(Exception):
 def import_graph(module: fx.GraphModule, example_inputs: Sequence[Any], **options: Any) -> Imported:
     """What an Importer makes of the graph, with the sizes that it found to need guards merged."""
     merged: dict[Any, Any] = {}
-    values = [*example_inputs, *(n.meta.get("val") for n in module.graph.nodes if n.op == "placeholder")]
+    values = (n.meta.get("val") for n in module.graph.nodes if n.op == "placeholder")
     with compat.no_guards(values, _decided_by_a_call):
         while True:
             try:
