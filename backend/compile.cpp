@@ -19,6 +19,7 @@
 #include "codegen/loop/text.h"
 #include "runtime/alignment.h"
 #include "runtime/hoisting.h"
+#include "runtime/time_limit.h"
 
 namespace ipex {
 namespace graph {
@@ -54,6 +55,7 @@ CompiledGraph Compiler::run() {
   claim_outputs();
   find_needed();
   for (int32_t n = 0; n < std::ssize(g_.nodes); ++n) {
+    check_time("lowering", g_.nodes[n].source);
     emit(n);
     copy_outputs(n);
   }

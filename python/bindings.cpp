@@ -5,6 +5,7 @@
 #include <torch/csrc/Exceptions.h>
 
 #include <mutex>
+#include <optional>
 #include <set>
 #include <span>
 
@@ -31,6 +32,7 @@
 #include "runtime/log.h"
 #include "runtime/parallel.h"
 #include "runtime/roofline.h"
+#include "runtime/time_limit.h"
 
 namespace ipex::python {
 namespace {
@@ -79,7 +81,7 @@ py::list rows_of(std::span<const ops::ReductionRow> table) {
 
 std::unique_ptr<CompiledGraph> compile_graph(const GraphBuilder& builder, const py::list& arguments,
                                              const py::list& symbols, const py::list& outputs, bool hoist,
-                                             bool autotune) {
+                                             bool autotune, const std::optional<double>& seconds) {
   const graph::Graph& graph = builder.graph();
   Signature signature = make_signature({arguments, symbols, outputs}, graph);
   CompileOptions options;
@@ -90,6 +92,7 @@ std::unique_ptr<CompiledGraph> compile_graph(const GraphBuilder& builder, const 
   ipex::CompiledGraph compiled;
   {
     py::gil_scoped_release unlocked;
+    const TimeLimit limit(seconds ? deadline_after(*seconds) : kNoDeadline);
     if (env::get("IPEX_INJECT_FAULT") == "compile")
       throw InternalError("compile failed: IPEX_INJECT_FAULT=compile");
     compiled = compile(graph, options);
@@ -169,6 +172,7 @@ void bind_cache(py::module_& m) {
 // Local, all of them: pybind11's other translators are shared with PyTorch's own modules.
 void register_errors(py::module_& m) {
   py::register_local_exception<InternalError>(m, "InternalError", PyExc_RuntimeError);
+  py::register_local_exception<OutOfTime>(m, "OutOfTime", PyExc_RuntimeError);
   py::register_local_exception<Unsupported>(m, "Unsupported", PyExc_RuntimeError);
   py::register_local_exception<UserError>(m, "UserError", PyExc_RuntimeError);
   // What ATen throws from an Extern step becomes what eager would have raised.
@@ -252,7 +256,7 @@ PYBIND11_MODULE(_C, m) {
       .def("save", &save_graph, "As plain data for load(); None where a step has no text.")
       .def("report", &report_dict);
   m.def("compile", &compile_graph, "graph"_a, "arguments"_a, "symbols"_a, "outputs"_a, "hoist"_a,
-        "autotune"_a);
+        "autotune"_a, "seconds"_a = py::none(), "`seconds`: OutOfTime where it takes longer.");
   m.def("load", &load_graph, "saved"_a, "arguments"_a, "symbols"_a, "outputs"_a,
         "A saved graph; None where it was made for another machine or a kernel left the object cache.");
 

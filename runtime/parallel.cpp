@@ -12,6 +12,7 @@
 #include "runtime/abi.h"
 #include "runtime/arena.h"
 #include "runtime/error.h"
+#include "runtime/time_limit.h"
 
 #ifdef __SANITIZE_THREAD__
 extern "C" void __tsan_acquire(void*);
@@ -80,8 +81,9 @@ void parallel_for(int64_t begin, int64_t end, int64_t grain, ParallelBody body, 
 void parallel_tasks(int64_t count, const std::function<void(int64_t)>& task) {
   if (count == 1) return task(0);
   ForkJoin arena;
-  const auto run = [&](int64_t i) {
+  const auto run = [&, deadline = current_deadline()](int64_t i) {
     const ForkJoin::Member member(arena);
+    const TimeLimit limit(deadline);
     task(i);
   };
   tbb::parallel_for(int64_t{0}, count, run, tbb::simple_partitioner{});

@@ -10,6 +10,7 @@
 #include "backend/passes/passes.h"
 #include "runtime/env.h"
 #include "runtime/error.h"
+#include "runtime/time_limit.h"
 
 namespace ipex::graph {
 namespace {
@@ -111,6 +112,7 @@ Graph run_pipeline(Graph graph, const loop::Target& target, std::string_view sto
   for (const GraphPass& pass : kPipeline) {
     if (pass.optional && listed(disabled, pass.name)) continue;
     double ms = 0;
+    check_time("graph pass", pass.name);
     try {
       const auto start = std::chrono::steady_clock::now();
       graph = pass.run(std::move(graph), target);

@@ -23,6 +23,7 @@
 #include "runtime/env.h"
 #include "runtime/error.h"
 #include "runtime/parallel.h"
+#include "runtime/time_limit.h"
 
 namespace ipex::loop {
 namespace {
@@ -120,6 +121,7 @@ void compile_unit(Unit& unit, const Target& target, bool scheduled, const Object
     IPEX_CHECK(functions.size() == 1,
                "the loop pipeline made several functions of kernel " + unit.source->name);
     passes_ms = watch.lap_ms();
+    check_time("LLVM's passes over kernel", unit.source->name);
     functions[0].name = unit.symbol;
     llvm::LLVMContext context;
     auto module = optimized_module(context, functions, target);

@@ -11,6 +11,7 @@
 #include "codegen/passes/passes.h"
 #include "runtime/env.h"
 #include "runtime/log.h"
+#include "runtime/time_limit.h"
 
 namespace ipex::loop {
 
@@ -100,6 +101,7 @@ Module run_pipeline(Module module, const Target& target, std::string_view stop_a
   for (size_t i = 0; i < kPipeline.size(); ++i) {
     const LoopPass& pass = kPipeline[i];
     if (!required(pass.name) && listed(disabled, pass.name)) continue;
+    check_time(pass.name, kernel);
     const auto start = std::chrono::steady_clock::now();
     try {
       module = pass.run(std::move(module), target);

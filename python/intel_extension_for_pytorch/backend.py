@@ -18,9 +18,9 @@ from typing import Any
 import torch
 from torch import fx
 
-from . import _C, compat, extern, random_state, records, segments, warm_start
+from . import _C, compat, extern, random_state, records, segments, time_limit, warm_start
 from .decompose import Decompositions
-from .errors import GraphFallback
+from .errors import CutNeeded, GraphFallback
 from .importer import import_graph
 from .options import Options
 from .partition import partition
@@ -118,7 +118,7 @@ def _compile(
     if kind == "forward":
         compat.donate_nothing()
     try:
-        with _compile_lock:
+        with _compile_lock, time_limit.compilation():
             return _compile_native(module, example_inputs, kind, options)
     except GraphFallback as reason:
         run = _run_eagerly(module, kind, str(reason), reason, options)
@@ -138,24 +138,17 @@ def _compile_native(
     if kind != "backward":
         _refuse_moved_inputs(module)
     if segments.needs_cut(module):
-        if kind != "backward":
-            _refuse_views_at_symbolic_places(module)
-        compile_one = partial(_compile_segment, kind=kind, options=options)
-        run, ops = segments.compile_segments(module, static, compile_one, user_outputs)
-        for op, why in ops:
-            if why != segments.DATA_DEPENDENT:
-                extern.note(op, why)
-        records.add_aten_calls(kind, ops)
-        if kind != "backward":
-            compat.report_output_strides(_traced_strides(module))
-        return EagerCode(run, ops[0][1])
+        return _compile_cut(module, kind, options, static, user_outputs, {})
     views = None
     if kind != "backward":
         views = compat.views_of_changed_inputs()
     direct = kind == "inference" and compat.calls_need_no_wrapper()
-    code, strides = _import_and_compile(
-        module, example_inputs, kind, options, static, user_outputs, views, direct=direct
-    )
+    try:
+        code, strides = _import_and_compile(
+            module, example_inputs, kind, options, static, user_outputs, views, direct=direct
+        )
+    except CutNeeded as found:
+        return _compile_cut(module, kind, options, static, user_outputs, found.ops)
     if kind != "backward":
         compat.report_output_strides(strides)
     elif warm_start.enabled():
@@ -163,12 +156,47 @@ def _compile_native(
     return code
 
 
+def _compile_cut(
+    module: fx.GraphModule,
+    kind: str,
+    options: Options,
+    static: frozenset[int],
+    user_outputs: int | None,
+    refused: dict[fx.Node, str],
+) -> EagerCode:
+    """A graph with ops that no Graph can hold."""
+    if kind != "backward":
+        _refuse_views_at_symbolic_places(module)
+    code = _compile_parts(module, kind, options, static, user_outputs, refused)
+    if kind != "backward":
+        compat.report_output_strides(_traced_strides(module))
+    return code
+
+
+def _compile_parts(
+    module: fx.GraphModule,
+    kind: str,
+    options: Options,
+    static: frozenset[int],
+    user_outputs: int | None,
+    refused: dict[fx.Node, str],
+) -> EagerCode:
+    """What a Graph can hold, compiled, and the ops between."""
+    compile_one = partial(_compile_segment, kind=kind, options=options)
+    run, ops = segments.compile_segments(module, static, compile_one, user_outputs, refused)
+    for op, why in ops:
+        if why != segments.DATA_DEPENDENT:
+            extern.note(op, why)
+    records.add_aten_calls(kind, ops)
+    return EagerCode(run, ops[0][1])
+
+
 def _refuse_moved_inputs(module: fx.GraphModule) -> None:
     """A compiled graph returns tensors that begin their memory: an input could not be told to begin elsewhere."""
     outputs = module.graph.output_node().args[0]
     for position in compat.changed_in_data_and_geometry():
         value = outputs[position].meta.get("val")
-        if isinstance(value, torch.Tensor) and value.storage_offset() != 0:
+        if isinstance(value, torch.Tensor) and not compat.is_known(value.storage_offset() == 0):
             raise GraphFallback("an input is written to and made a view that begins elsewhere in its memory")
 
 
@@ -191,7 +219,10 @@ def _compile_segment(
 ) -> CompiledCode | EagerCode:
     """Part of a graph: a fallback stays within it, its outputs keep the strides of tracing."""
     try:
-        return _import_and_compile(module, example_inputs, kind, options, static, None)[0]
+        try:
+            return _import_and_compile(module, example_inputs, kind, options, static, None)[0]
+        except CutNeeded as found:
+            return _compile_parts(module, kind, options, static, 0, found.ops)
     except Exception as error:
         return _run_eagerly(module, kind, str(error), error, options)
 
@@ -230,6 +261,7 @@ def _import_and_compile(
 
 
 def _compile_graph(graph: Any, state: dict[str, Any]) -> Any:
+    time_limit.doing(lambda: f"the {state['kind']} graph's passes and kernels")
     return _C.compile(
         graph,
         state["arguments"],
@@ -237,6 +269,7 @@ def _compile_graph(graph: Any, state: dict[str, Any]) -> Any:
         state["outputs"],
         hoist=state["hoist"],
         autotune=state["autotune"],
+        seconds=time_limit.seconds_left(),
     )
 
 

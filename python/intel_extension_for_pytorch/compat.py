@@ -517,15 +517,30 @@ def data_dependent_symbols(value: Any) -> set:
     return set(free_unbacked_symbols(value)) if value is not None else set()
 
 
-def symbols_in(value: Any) -> dict[Any, torch.SymInt]:
-    """The symbols of a traced value's sizes and strides, or of a traced number, each as a SymInt."""
+def symbols_in(value: Any) -> dict[Any, torch.SymInt | torch.SymFloat]:
+    """The symbols of a traced value's sizes and strides, or of a traced number, each as a SymInt or SymFloat."""
+    from torch.utils._sympy.symbol import SymT, symbol_is_type
+
     numbers = [*value.shape, *value.stride()] if isinstance(value, torch.Tensor) else [value]
     found = {}
     for number in numbers:
         if isinstance(number, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+            environment = number.node.shape_env
             for symbol in number.node.expr.free_symbols:
-                found[symbol] = number.node.shape_env.create_symintnode(symbol, hint=None)
+                is_float = symbol_is_type(symbol, (SymT.FLOAT, SymT.UNBACKED_FLOAT))
+                make = environment.create_symfloatnode if is_float else environment.create_symintnode
+                found[symbol] = make(symbol, hint=None)
     return found
+
+
+def symbol_told_by(number: Any) -> Any:
+    """The symbol whose value a traced number is (item() of booleans: 1 where it is true), or None."""
+    import sympy
+
+    expr = number.node.expr
+    if isinstance(expr, sympy.Eq) and expr.args[1] == 1:
+        expr = expr.args[0]
+    return expr if expr.is_Symbol else None
 
 
 def relations_of_sizes(program: torch.export.ExportedProgram) -> list[tuple[str, Any]]:
@@ -562,7 +577,43 @@ def guard_equal(m: int | torch.SymInt, n: int | torch.SymInt) -> bool:
     equal = m == n
     if isinstance(equal, bool) or equal.node.shape_env.frozen or not equal.node.has_hint():
         return False
-    return equal.node.hint and bool(equal)
+    environment = equal.node.shape_env
+    return equal.node.hint and bool(type(environment).evaluate_sym_node(environment, equal.node))
+
+
+@contextlib.contextmanager
+def no_guards(values: Iterable[Any], refuse: Callable[[Any], Exception]) -> Iterator[None]:
+    """Inside, asking for the value of a number computed from symbols, of the tracing that `values` come from, raises
+    `refuse(expression)` unless the answer is the same for all their values: PyTorch would specialise the symbols."""
+    numbers = (n for v in values for n in ([*v.shape, *v.stride()] if isinstance(v, torch.Tensor) else [v]))
+    symbolic = (n for n in numbers if isinstance(n, (torch.SymInt, torch.SymFloat, torch.SymBool)))
+    environment = next((n.node.shape_env for n in symbolic if n.node.shape_env is not None), None)
+    if environment is None:
+        yield
+        return
+
+    def evaluate(node: Any, size_oblivious: bool = False, fallback_value: bool | None = None) -> Any:
+        known = environment._maybe_evaluate_static(node.expr)
+        if known is not None:
+            return known
+        if fallback_value is not None:
+            return fallback_value
+        raise refuse(node.expr)
+
+    with mock.patch.object(environment, "evaluate_sym_node", evaluate):
+        yield
+
+
+def expression(number: int | torch.SymInt) -> Any:
+    """A traced integer as sympy has it."""
+    import sympy
+
+    return number.node.expr if isinstance(number, torch.SymInt) else sympy.Integer(number)
+
+
+def positive(number: int | torch.SymInt) -> int | torch.SymInt:
+    """The number, or 0 where it is below."""
+    return torch.sym_max(number, 0) if isinstance(number, torch.SymInt) else max(number, 0)
 
 
 def same_count(a: Sequence[int | torch.SymInt], b: Sequence[int | torch.SymInt]) -> bool:

@@ -18,7 +18,7 @@ from torch import fx
 from torch.utils._pytree import tree_leaves
 
 from . import _C
-from .errors import GraphFallback, Unsupported
+from .errors import GraphFallback, MemoryFallback, Unsupported
 
 log = logging.getLogger("ipex")
 
@@ -57,7 +57,7 @@ _warned: set[str] = set()
 
 
 def call(im: Any, node: fx.Node, why: str) -> Any:
-    """Imports `node` as an Extern node; what cannot be called from a graph makes the whole graph run eagerly."""
+    """Imports `node` as an Extern node; at what cannot be called from a graph that is cut."""
     from .importer import require_plain
 
     target = node.target
@@ -70,9 +70,9 @@ def call(im: Any, node: fx.Node, why: str) -> Any:
     if name in _NO_EFFECT:
         return None
     if name in _READS_STORAGE:
-        raise GraphFallback(f"{target} reads the memory behind its operand ({why})")
+        raise MemoryFallback(f"{target} reads the memory behind its operand ({why})")
     if schema.is_mutable:
-        raise GraphFallback(f"{target} writes to its operands")
+        raise MemoryFallback(f"{target} writes to its operands")
     values = node.meta["val"]
     flat = list(values) if isinstance(values, (tuple, list)) else [values]
     if not flat or any(isinstance(v, (list, tuple)) for v in flat):
@@ -160,7 +160,7 @@ def _mutation(im: Any, node: fx.Node) -> Any:
     """copy_ into an input: written once at the end of the run."""
     target, source = node.args[0], im.read(node.args[1])
     if target not in im.input_position:
-        raise GraphFallback(f"{node.name} writes to {target}, which is not an input")
+        raise MemoryFallback(f"{node.name} writes to {target}, which is not an input")
     into = im.env[target]
     value = im.expand(im.cast(source, into.dtype), into.shape)
     im.mutations[target] = value

@@ -16,9 +16,10 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch.utils import _pytree as pytree
 
-from . import _C, compat, extern
-from .errors import GraphFallback, Unsupported
+from . import _C, compat, extern, time_limit
+from .errors import CutNeeded, GraphFallback, MemoryFallback, Unsupported
 from .sizes import Dim, Symbols, contiguous_strides
 
 DTYPE_NAMES = {
@@ -76,10 +77,10 @@ class Derived:
         return int(found) if self.dtype is None else torch.tensor(found, dtype=self.dtype)
 
 
-def read_source(arguments: Sequence[Any], position: int, what: str, dim: int, divisor: int, offset: int) -> int:
+def read_source(arguments: Sequence[Any], position: int, what: str, dim: int, divisor: int, offset: int) -> Any:
     value = arguments[position]
     given = value if what == "value" else value.shape[dim] if what == "size" else value.stride(dim)
-    return (given - offset) // divisor
+    return given if isinstance(given, float) else (given - offset) // divisor
 
 
 @dataclass
@@ -105,16 +106,23 @@ def wrapped(value: float, dtype: torch.dtype) -> int:
 
 
 class SizesMerged(Exception):
-    """A guard has made one size of two, which what was imported so far spells apart."""
+    """Guards have made one size of two, which what was imported so far spells apart."""
 
 
 def import_graph(module: fx.GraphModule, example_inputs: Sequence[Any], **options: Any) -> Imported:
     """What an Importer makes of the graph, with the sizes that it found to need guards merged."""
-    while True:
-        try:
-            return Importer(module, example_inputs, **options).run()
-        except SizesMerged:
-            continue
+    merged: dict[Any, Any] = {}
+    values = (n.meta.get("val") for n in module.graph.nodes if n.op == "placeholder")
+    with compat.no_guards(values, _decided_by_a_call):
+        while True:
+            try:
+                return Importer(module, example_inputs, merged=merged, **options).run()
+            except SizesMerged:
+                continue
+
+
+def _decided_by_a_call(expression: Any) -> Unsupported:
+    return Unsupported(f"what it does depends on the value of {expression}, which only a call knows")
 
 
 class Importer:
@@ -130,6 +138,7 @@ class Importer:
         static: frozenset[int] = frozenset(),
         user_outputs: int | None = None,
         input_views: dict[int, int] | None = None,
+        merged: dict[Any, Any] | None = None,
     ) -> None:
         self.module = module
         self.example_inputs = example_inputs
@@ -137,7 +146,7 @@ class Importer:
         self.user_outputs = user_outputs
         self.input_views = input_views or {}
         self.graph = _C.Graph()
-        self.symbols = Symbols(self.graph.symbol, self._derive_size)
+        self.symbols = Symbols(self.graph.symbol, self._derive_size, {} if merged is None else merged)
         self.env: dict[fx.Node, Any] = {}
         self.result = Imported(self.graph)
         self.input_position: dict[fx.Node, int] = {}
@@ -151,6 +160,7 @@ class Importer:
         self._expanded: dict[tuple, Ref] = {}
         self._symbol_sources: dict[str, tuple] = {}
         self._source = ""
+        self._refused: dict[fx.Node, str] = {}
 
     # ---- the walk ----
 
@@ -161,23 +171,41 @@ class Importer:
         for node in self.module.graph.nodes:
             if node.op == "call_function":
                 self._source = ""
-                rule = rule_for(node.target)
-                self.env[node] = self._call(node, rule)
+                self.env[node] = self._call_or_refuse(node, rule_for(node.target))
             elif node.op == "placeholder":
                 self._placeholder(node, placeholder)
                 placeholder += 1
             elif node.op == "get_attr":
                 self.env[node] = self._attribute(node)
             elif node.op == "output":
+                if self._refused:
+                    raise CutNeeded(self._refused)
                 self._finish(node)
             else:
                 raise GraphFallback(f"{node.op} {node.target} is not an ATen call")
         return self.result
 
+    def _call_or_refuse(self, node: fx.Node, rule: Callable | None) -> Any:
+        """What an op gives; where a Graph cannot hold it, a stand-in, so that one walk finds all such ops."""
+        try:
+            return self._call(node, rule)
+        except MemoryFallback:
+            raise
+        except GraphFallback as reason:
+            self._refused[node] = str(reason)
+            return pytree.tree_map(self._stand_in, node.meta.get("val"))
+
+    def _stand_in(self, value: Any) -> Any:
+        if not isinstance(value, torch.Tensor):
+            return value
+        dtype, shape = value.dtype if value.dtype in DTYPE_NAMES else torch.float32, self.symbols.dims(value.shape)
+        return Ref(self.graph.input("refused", DTYPE_NAMES[dtype], shape, None, False), dtype, shape)
+
     def _call(self, node: fx.Node, rule: Callable | None) -> Any:
         value = node.meta.get("val")
         if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool, int, float)):
             return value
+        time_limit.doing(lambda: f"importing {node.target} ({node_source(node)})")
         self._source = node_source(node)
         self.graph.source(self._source)
         why = "no rule"
@@ -229,6 +257,9 @@ class Importer:
             return
         if isinstance(traced, (torch.SymFloat, torch.SymBool, float, bool)):
             self.env[node] = traced
+            symbol = compat.symbol_told_by(traced) if isinstance(traced, torch.SymFloat) else None
+            if symbol is not None:
+                self._symbol_sources.setdefault(str(symbol), (position, "value", 0, 1, 0))
             self.result.arguments.append(("ignored",))
             return
         if not isinstance(value, torch.Tensor):
@@ -515,13 +546,18 @@ class Importer:
     def iota(self, shape: tuple[Dim, ...], axis: int, start: Dim = 0, step: Dim = 1) -> Ref:
         return self.emit("iota", "", [], torch.int64, shape, axis=axis, start=start, step=step)
 
-    @staticmethod
-    def same_sizes(a: Sequence[Any], b: Sequence[Any]) -> None:
+    def same_sizes(self, a: Sequence[Any], b: Sequence[Any]) -> None:
         """Two traced shapes must agree: tracing guards most such pairs, but not those of every op. Where no guard can
         say it, ATen has to compare them at each call."""
-        unknown = [(m, n) for m, n in zip(a, b, strict=False) if not compat.is_known(m == n)]
+        pairs = zip(a, b, strict=False)
+        unknown = [
+            (m, n) for m, n in pairs if not compat.is_known(m == n) and self.symbols.dim(m) != self.symbols.dim(n)
+        ]
         if len(a) != len(b) or not all(compat.guard_equal(m, n) for m, n in unknown):
             raise Unsupported(f"sizes {list(a)} and {list(b)} must agree, which is not known before the call")
+        for m, n in unknown:
+            if not compat.is_known(m == n) and not self.symbols.merge(m, n):
+                raise Unsupported(f"sizes {m} and {n} agree, but neither can be spelled as the other")
         if unknown:
             raise SizesMerged
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from . import _C, extern
+from . import _C, compat, extern
 from .errors import Unsupported
 from .importer import Importer, Ref, opmath
 from .sizes import Dim
@@ -237,7 +237,7 @@ def _combine(high: torch.dtype | None, low: torch.dtype | None) -> torch.dtype |
 @rule("add", "sub")
 def _add_sub(im: Importer, node: Any, x: Any, y: Any, alpha: Any = 1) -> Ref:
     base = node.target._schema.name[6:]
-    if alpha == 1:
+    if compat.is_known(alpha == 1):
         return pointwise(im, node, row_named(base), [x, y])
     if node.meta["val"].dtype is torch.bool:
         y = y if alpha else im.full(False, torch.bool, ())
@@ -247,7 +247,7 @@ def _add_sub(im: Importer, node: Any, x: Any, y: Any, alpha: Any = 1) -> Ref:
 
 @rule("rsub")
 def _rsub(im: Importer, node: Any, x: Any, y: Any, alpha: Any = 1) -> Ref:
-    if alpha == 1:
+    if compat.is_known(alpha == 1):
         return pointwise(im, node, row_named("sub"), [y, x])
     return pointwise(im, node, row_named("sub_scaled"), [y, x, alpha])
 
@@ -303,10 +303,9 @@ def _nan_to_num(im: Importer, node: Any, x: Any, nan: Any = None, posinf: Any = 
     if not x.dtype.is_floating_point:
         return im.copy(x)
     limits = torch.finfo(x.dtype)
-    return pointwise(
-        im, node, row_named("nan_to_num"),
-        [x, nan or 0.0, limits.max if posinf is None else posinf, limits.min if neginf is None else neginf],
-    )  # fmt: skip
+    defaults = [(nan, 0.0), (posinf, limits.max), (neginf, limits.min)]
+    numbers = [default if given is None else given for given, default in defaults]
+    return pointwise(im, node, row_named("nan_to_num"), [x, *numbers])
 
 
 @rule("logit")
@@ -417,7 +416,9 @@ def _threshold_backward(im: Importer, node: Any, grad: Ref, x: Ref, threshold: A
 
 def _in_type_of(x: Ref, *numbers: Any) -> list[Any]:
     """Numbers that eager converts to the tensor's type before it compares."""
-    return list(numbers) if x.dtype.is_floating_point else [int(n) for n in numbers]
+    if x.dtype.is_floating_point:
+        return list(numbers)
+    return [n if isinstance(n, torch.SymInt) else int(n) for n in numbers]
 
 
 @rule("_efficientzerotensor")

@@ -78,7 +78,8 @@ def _embedding_bag(
             larger = emit_row(im, "gt", (bags, width), total, of_first)
             total = im.pointwise_node("where", [larger, total, of_first], rows.dtype, (bags, width))
             position = im.pointwise_node("where", [larger, position, first], torch.int64, (bags, width))
-            found = im.emit("gather", "", [index, position], torch.int64, (bags, width), map=[-1])
+            of_position = im.emit("gather", "", [index, position], torch.int64, (bags, width), map=[-1])
+            found = im.pointwise_node("where", [filled, of_position, found], torch.int64, (bags, width))
         total = im.pointwise_node("where", [filled, total, im.scalar(0, rows.dtype)], rows.dtype, (bags, width))
     else:
         total = im.emit("segment", "sum", [rows, begins, ends], rows.dtype, (bags, width))
@@ -87,6 +88,8 @@ def _embedding_bag(
             divisor = im.expand(divisor, (bags, width), [0])
             total = im.pointwise_node("div", [total, divisor], rows.dtype, (bags, width))
     bag = im.full(0, torch.int64, (0,)) if im.symbols.dims(bag_of.shape) == (0,) else _bag_of_each(im, begins, length)
+    if mode == _SUM:  # its gradient reads no sizes, and ATen leaves them zero
+        count = im.full(0, torch.int64, (bags,))
     last = found if mode == _MAX else count
     return [
         im.cast(total, output.dtype),
@@ -212,12 +215,13 @@ def _bags_of_one_length(
     total = reduce_axes(im, "mean" if mode == _MEAN else "sum", rows, [1])
     # ATen leaves the bag of each index out where its own backward can do without.
     known = im.symbols.dims(bag_of.shape) != (0,)
+    counted = step if mode == _MEAN else 0  # as above
     bag = im.reshape(im.iota((bags, length), 0), indices.shape) if known else im.full(0, torch.int64, (0,))
     return [
         im.cast(im.reshape(total, im.symbols.dims(output.shape)), output.dtype),
         im.cast(bag, bag_of.dtype),
-        im.expand(im.scalar(step, sizes.dtype), im.symbols.dims(sizes.shape)),
-        im.full(0, last.dtype, im.symbols.dims(last.shape)),
+        im.full(counted, sizes.dtype, im.symbols.dims(sizes.shape)),
+        im.full(counted, last.dtype, im.symbols.dims(last.shape)),
     ]
 
 

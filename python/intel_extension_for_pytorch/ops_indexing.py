@@ -10,7 +10,6 @@ import math
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_map
 
 from . import compat
 from .errors import Unsupported
@@ -160,13 +159,31 @@ def _index_put(
 
 def _guard_broadcast(im: Importer, node: Any, values: Ref, shape: tuple[Dim, ...]) -> None:
     """Symbols among the sizes of values and places, which tracing does not compare."""
-    places = torch.ops.aten.index(*(tree_map(lambda n: n and n.meta["val"], a) for a in node.args[:2])).shape
+    places = _traced_places(node)
     traced = traced_shape(node.args[2])
     pairs = zip(reversed(traced), reversed(places), reversed(values.shape), reversed(shape), strict=False)
     for size, place, dim, wanted in pairs:
         if dim not in (wanted, 1):
             im.same_sizes([size], [place])
     raise Unsupported(f"index_put of values of {list(values.shape)} at places of {list(shape)}")
+
+
+def _traced_places(node: Any) -> list[Any]:
+    """The shape of x[indices] as traced sizes: see _advanced_index."""
+    into = traced_shape(node.args[0])
+    indices = [*node.args[1], *[None] * (len(into) - len(node.args[1]))]
+    positions = [d for d, i in enumerate(indices) if i is not None]
+    shapes = [traced_shape(indices[d]) for d in positions]
+    rank = max(map(len, shapes))
+    places: list[Any] = [1] * rank
+    for shape in shapes:
+        for d, size in enumerate(shape, rank - len(shape)):
+            if compat.is_known(places[d] == 1):
+                places[d] = size
+    adjacent = positions == list(range(positions[0], positions[-1] + 1))
+    lead = positions[0] if adjacent else 0
+    kept = [size for size, index in zip(into, indices, strict=True) if index is None]
+    return [*kept[:lead], *places, *kept[lead:]]
 
 
 def _masked_put(im: Importer, node: Any, x: Ref, indices: list, mask: Ref, values: Ref, accumulate: bool) -> Ref:
@@ -226,7 +243,7 @@ def _index_reduce(
 def _index_add(im: Importer, node: Any, x: Ref, dim: int, index: Ref, src: Ref, *, alpha: Any = 1) -> Ref:
     """PyTorch's decompositions are index_put, which takes a negative index where these raise."""
     rows, at, src, map = _rows_at(im, node, x, dim, index, src)
-    if alpha != 1:
+    if not compat.is_known(alpha == 1):
         src = emit_row(im, "mul", src.shape, src, alpha)
     combine = "add" if "add" in node.target._schema.name else "set"
     return im.reshape(_scatter(im, rows, [at], src, map, combine, wrap=False), x.shape)
@@ -243,16 +260,21 @@ def _index_fill(im: Importer, node: Any, x: Ref, dim: int, index: Ref, value: An
     return im.reshape(_scatter(im, rows, [at], im.expand(src, shape), _along(rows, dim), "set"), x.shape)
 
 
+def _traced_count(node: Any) -> Any:
+    """How many elements a traced tensor has. (torch.Size.numel() specialises symbols.)"""
+    return math.prod(traced_shape(node))
+
+
 def _rows_at(im: Importer, node: Any, x: Ref, dim: int, index: Ref, src: Ref) -> tuple[Ref, Ref, Ref, list[int]]:
     """For index_add and its like: x, where each of src goes along dim, src, the map; a 0-d x is a vector of 1."""
     count = (numel(index.shape),)
     if not x.shape:
-        im.same_sizes([1], [traced_shape(node.args[3]).numel()])
+        im.same_sizes([1], [_traced_count(node.args[3])])
         x, src, dim = im.reshape(x, (1,)), im.reshape(src, count), 0
     else:
         dim %= len(x.shape)
-        into, at, values = (traced_shape(node.args[i]) for i in (0, 2, 3))
-        im.same_sizes([*into[:dim], at.numel(), *into[dim + 1 :]], values)
+        into, values = (traced_shape(node.args[i]) for i in (0, 3))
+        im.same_sizes([*into[:dim], _traced_count(node.args[2]), *into[dim + 1 :]], values)
     return x, im.expand(im.reshape(as_index(im, index), count), src.shape, [dim]), src, _along(x, dim)
 
 
@@ -357,8 +379,11 @@ def _unfold(im: Importer, node: Any, x: Ref, dim: int, size: int, step: int) -> 
 def _diagonal_scatter(im: Importer, node: Any, x: Ref, src: Ref, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Ref:
     """src's last dimension runs along the diagonal of dim1 and dim2."""
     rank = len(x.shape)
-    im.same_sizes(node.args[0].meta["val"].diagonal(offset, dim1, dim2).shape, traced_shape(node.args[1]))
     dims = (dim1 % rank, dim2 % rank)
+    into, given = (traced_shape(n) for n in node.args[:2])
+    rows, columns = (into[d] for d in dims)
+    along = torch.sym_min(rows + min(offset, 0), columns - max(offset, 0))
+    im.same_sizes([*(s for d, s in enumerate(into) if d not in dims), compat.positive(along)], given)
     last = len(src.shape) - 1
     indices = [im.iota(src.shape, last, max(start, 0)) for start in (-offset, offset)]
     others = iter(range(last))
@@ -369,7 +394,7 @@ def _diagonal_scatter(im: Importer, node: Any, x: Ref, src: Ref, offset: int = 0
 @rule("put")
 def _put(im: Importer, node: Any, x: Ref, index: Ref, source: Ref, accumulate: bool = False) -> Ref:
     """x as one row."""
-    im.same_sizes([traced_shape(node.args[1]).numel()], [traced_shape(node.args[2]).numel()])
+    im.same_sizes([_traced_count(node.args[1])], [_traced_count(node.args[2])])
     count = (numel(index.shape),)
     flat = im.reshape(x, (numel(x.shape),))
     at, values = im.reshape(as_index(im, index), count), im.reshape(im.cast(source, x.dtype), count)

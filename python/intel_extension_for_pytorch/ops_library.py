@@ -34,15 +34,15 @@ def _mm(im: Importer, node: Any, a: Ref, b: Ref) -> Ref:
 
 @rule("addmm.default", "baddbmm.default")
 def _addmm(im: Importer, node: Any, bias: Ref, a: Ref, b: Ref, *, beta: Any = 1, alpha: Any = 1) -> Ref:
-    if beta == 1 and alpha == 1:
+    if compat.is_known(beta == 1) and compat.is_known(alpha == 1):
         return _matmul(im, a, b, bias)
     wide = opmath(a.dtype)
     product = _matmul(im, a, b, None, wide)
-    if alpha != 1:
+    if not compat.is_known(alpha == 1):
         product = im.pointwise_node("mul", [product, im.scalar(alpha, wide)], wide, product.shape)
-    if beta != 0:
+    if not compat.is_known(beta == 0):
         bias = im.cast(bias, wide)
-        if beta != 1:
+        if not compat.is_known(beta == 1):
             bias = im.pointwise_node("mul", [bias, im.scalar(beta, wide)], wide, bias.shape)
         product = im.pointwise_node("add", [product, bias], wide, product.shape)
     return im.cast(product, a.dtype)
@@ -119,6 +119,7 @@ def _conv_attrs(
 
 
 def per_dim(values: Any, rank: int) -> list[int]:
+    """Settings of windows; a symbol among them, which the library does not take, is refused by int()."""
     values = [values] if isinstance(values, int) else [int(v) for v in values]
     return values * rank if len(values) == 1 else values
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from . import compat
 from .errors import Unsupported
 from .importer import Importer, Ref
 from .ops import promote, rule, rule_for
@@ -61,7 +62,13 @@ def _sort_stable(
 def _topk(im: Importer, node: Any, x: Ref, k: Any, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
     if not x.shape:
         k = 1
-    elif k == 1 and largest and isinstance(x.shape[dim], int) and x.shape[dim] >= _HEAP_SHARE and not _is_half(x):
+    elif (
+        compat.is_known(k == 1)
+        and largest
+        and isinstance(x.shape[dim], int)
+        and x.shape[dim] >= _HEAP_SHARE
+        and not _is_half(x)
+    ):
         return rule_for(torch.ops.aten.max.dim)(im, node, x, dim, True)
     return _sort(im, "top", x, dim, im.symbols.dim(k), descending=largest, ordered=sorted)
 

@@ -65,14 +65,25 @@ def _start(im: Importer, node: Any, start: Any, dim: int) -> Dim:
     """Where a slice of the node's first operand begins, in [0, size]: negative counts from the end."""
     if start is None:
         return 0
-    size = traced_shape(node.args[0])[dim]
-    if compat.is_known(start < 0):
-        start = start + size
-        if not compat.is_known(start >= 0):
-            start = torch.sym_max(start, 0)
-    elif not compat.is_known(start >= 0):
-        raise Unsupported("a slice whose start only a run knows to count from the beginning or the end")
-    return im.symbols.dim(start if compat.is_known(start <= size) else torch.sym_min(start, size))
+    return im.symbols.dim(_place(start, traced_shape(node.args[0])[dim]))
+
+
+def _place(at: Any, size: Any) -> Any:
+    """A bound of a slice, a traced number, in [0, size]."""
+    if compat.is_known(at < 0):
+        at = at + size
+        if not compat.is_known(at >= 0):
+            at = compat.positive(at)
+    elif not compat.is_known(at >= 0):
+        raise Unsupported("a slice of which only a run knows whether it counts from the beginning or the end")
+    return at if compat.is_known(at <= size) else torch.sym_min(at, size)
+
+
+def _slice_length(size: Any, start: Any, end: Any, step: int) -> Any:
+    """How many elements a slice of `size` has, as a traced size."""
+    first = 0 if start is None else _place(start, size)
+    last = size if end is None else _place(end, size)
+    return (compat.positive(last - first) + step - 1) // step
 
 
 @rule("select.int")
@@ -286,8 +297,9 @@ def _slice_scatter(
     im: Importer, node: Any, x: Ref, src: Ref, dim: int = 0, start: Any = None, end: Any = None, step: int = 1
 ) -> Ref:
     dim %= len(x.shape)
-    into, given = (n.meta["val"] for n in node.args[:2])
-    im.same_sizes(torch.ops.aten.slice.Tensor(into, dim, start, end, step).shape, given.shape)
+    into, given = (list(traced_shape(n)) for n in node.args[:2])
+    into[dim] = _slice_length(into[dim], start, end, step)
+    im.same_sizes(into, given)
     first = _start(im, node, start, dim)
     src = im.cast(src, x.dtype)
     length = src.shape[dim]
@@ -324,13 +336,41 @@ def _replace(im: Importer, x: Ref, src: Ref, dim: int, first: Dim, length: Dim) 
 @rule("constant_pad_nd")
 def _constant_pad(im: Importer, node: Any, x: Ref, pad: Any, value: Any = 0) -> Ref:
     rank = len(x.shape)
-    if not all(isinstance(p, int) for p in pad):
-        raise Unsupported("padding by a symbolic size")
     low, high = [0] * rank, [0] * rank
     for i in range(len(pad) // 2):
         low[rank - 1 - i], high[rank - 1 - i] = pad[2 * i], pad[2 * i + 1]
     filling = im.scalar(value, x.dtype)
+    for d, (before, after) in enumerate(zip(low, high, strict=True)):
+        if not (isinstance(before, int) and isinstance(after, int)):
+            x = _padded(im, x, d, traced_shape(node.args[0])[d], before, after, filling)
+            low[d] = high[d] = 0
+    if not any(low) and not any(high):
+        return im.copy(x)
     return im.emit("pad", "", [x, filling], x.dtype, im.shape_of(node), low=low, high=high)
+
+
+def _padded(im: Importer, x: Ref, dim: int, size: Any, before: Any, after: Any, filling: Ref) -> Ref:
+    """x with so many elements more, or fewer, at both ends of a dimension of the traced `size`."""
+    length = im.symbols.dim(size + before + after)
+    shape = x.shape[:dim] + (length,) + x.shape[dim + 1 :]
+    if not all(compat.is_known(n >= 0) for n in (before, after)):
+        return _moved(im, x, dim, size, before, filling, shape)
+    ends = [im.expand(filling, (*x.shape[:dim], im.symbols.dim(n), *x.shape[dim + 1 :])) for n in (before, after)]
+    return _joined(im, [part for part in (ends[0], x, ends[1]) if part.shape[dim] != 0], dim, shape)
+
+
+def _moved(im: Importer, x: Ref, dim: int, size: Any, by: Any, filling: Ref, shape: tuple[Dim, ...]) -> Ref:
+    """x moved along a dimension by what only a call knows the sign of; what has no counterpart is `filling`."""
+    if not compat.is_known(size >= 1):
+        raise Unsupported("padding or cropping of what may have no elements")
+    place = im.iota(shape, dim, im.symbols.dim(-by))
+    last = im.size(im.symbols.dim(size - 1))
+    inside = [im.pointwise_node("ge", [place, im.scalar(0, torch.int64)], torch.bool, shape),
+              im.pointwise_node("le", [place, last], torch.bool, shape)]  # fmt: skip
+    at = im.pointwise_node("clamp", [place, im.scalar(0, torch.int64), last], torch.int64, shape)
+    moved = im.emit("gather", "", [x, at], x.dtype, shape, map=[-1 if d == dim else d for d in range(len(shape))])
+    both = im.pointwise_node("logical_and", inside, torch.bool, shape)
+    return im.pointwise_node("where", [both, moved, filling], x.dtype, shape)
 
 
 # ---- made from nothing ----

@@ -1,16 +1,18 @@
 """Graphs of which a part cannot be compiled: cut there, compiled in between.
 
 What makes a size that depends on data (nonzero, masked_select, item()), has values that a Graph cannot hold (complex,
-fp8, sparse), or is no operator of the dispatcher, runs in ATen, op by op. What stands between is a graph of its own
-whose symbols are all known when it is called: sizes of the arguments, and what the ATen calls found.
+fp8, sparse), is no operator of the dispatcher, or was found by importing not to fit, runs in ATen, op by op. What
+stands between is a graph of its own whose symbols are all known when it is called: sizes of the arguments, and what
+the ATen calls found.
 """
 
 from __future__ import annotations
 
 import contextlib
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -92,16 +94,17 @@ def compile_segments(
     static: frozenset[int],
     compile: Callable[[fx.GraphModule, list, frozenset[int]], Callable],
     user_outputs: int | None,
+    refused: Mapping[fx.Node, str] = MappingProxyType({}),
 ) -> tuple[Callable[[list[Any]], Any], list[tuple[str, str]]]:
     """A callable of one argument list, and the ops that run in ATen with the reason. `compile(module, example_inputs,
-    static_positions)` gives a callable of a segment. Outputs from the `user_outputs`-th on, which compiled code will
-    read, get the strides that tracing saw."""
+    static_positions)` gives a callable of a segment; `refused`: ops that no segment can hold, and why. Outputs from the
+    `user_outputs`-th on, which compiled code will read, get the strides that tracing saw."""
     placeholders = [n for n in module.graph.nodes if n.op == "placeholder"]
     output = next(iter(reversed(module.graph.nodes)))
     sources: dict[Any, tuple] = {}  # symbol: (node, "value" | "size" | "stride", dim)
     for node in placeholders:
         _add_sources(node, sources)
-    steps = _cut(module, sources)
+    steps = _cut(module, sources, refused)
     last_reader = {read: i for i, step in enumerate(steps) for node in step.nodes for read in node.all_input_nodes}
     kept = set(output.all_input_nodes)
     for i, step in enumerate(steps):
@@ -187,7 +190,7 @@ def _known_strides(node: fx.Node) -> tuple[int, ...] | None:
     return strides if all(isinstance(s, int) for s in strides) else None
 
 
-def _cut(module: fx.GraphModule, sources: dict[Any, tuple]) -> list[Step]:
+def _cut(module: fx.GraphModule, sources: dict[Any, tuple], refused: Mapping[fx.Node, str]) -> list[Step]:
     known = set(sources)
     steps: list[Step] = []
     in_aten: dict[fx.Node, Step] = {}
@@ -201,7 +204,7 @@ def _cut(module: fx.GraphModule, sources: dict[Any, tuple]) -> list[Step]:
         if node.op != "call_function":
             continue
         value = node.meta.get("val")
-        why = _why_in_aten(node, known)
+        why = refused.get(node) or _why_in_aten(node, known)
         if why is not None:
             known |= compat.data_dependent_symbols(value)
             in_aten[node] = step(in_aten=True)
@@ -223,8 +226,8 @@ def _cut(module: fx.GraphModule, sources: dict[Any, tuple]) -> list[Step]:
 
 def _add_sources(node: fx.Node, sources: dict[Any, tuple]) -> None:
     value = node.meta.get("val")
-    if isinstance(value, torch.SymInt) and value.node.expr.is_Symbol:
-        sources.setdefault(value.node.expr, (node, "value", 0))
+    if isinstance(value, SYMBOLIC) and (symbol := compat.symbol_told_by(value)) is not None:
+        sources.setdefault(symbol, (node, "value", 0))
     if isinstance(value, torch.Tensor):
         for what, sizes in (("size", value.shape), ("stride", value.stride())):
             for dim, size in enumerate(sizes):

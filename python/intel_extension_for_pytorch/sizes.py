@@ -22,10 +22,16 @@ class Symbols:
     `declare(name, hint, low)` is told about each before its first use; `low` is the least value it may have. A size
     with no counterpart among Dims (int(s0 * 1.5)) is a symbol of its own, computed at each call: `derive(expr, size)`
     names it. A symbol that guards know to be a multiple of k is k times a symbol of its own: sizes then divide without
-    floors.
+    floors. `merged`: sizes that guards know to be others, which PyTorch goes on to spell apart; see merge().
     """
 
-    def __init__(self, declare: Callable[[str, int, int], None], derive: Callable[[Any, torch.SymInt], str]) -> None:
+    def __init__(
+        self,
+        declare: Callable[[str, int, int], None],
+        derive: Callable[[Any, torch.SymInt], str],
+        merged: dict[Any, Any],
+    ) -> None:
+        self._merged = merged
         self.hints: dict[str, int] = {}
         self._declare = declare
         self._derive = derive
@@ -52,7 +58,27 @@ class Symbols:
             return dim
         return int(size)
 
+    def merge(self, m: int | torch.SymInt, n: int | torch.SymInt) -> bool:
+        """Says of two sizes that a guard knows to be equal that one is spelled as the other from the next import on;
+        False where that would not end."""
+        one, other = (compat.expression(size).xreplace(self._merged) for size in (m, n))
+        # A symbol is the one to go, and nothing is spelled with itself: of s0 and min(s0, s1) the latter goes.
+        if other.is_Symbol and not one.has(other):
+            one, other = other, one
+        if other.has(one):
+            one, other = other, one
+        if one.is_Integer or other.has(one):
+            return False
+        for expr, taken in self._merged.items():
+            self._merged[expr] = taken.xreplace({one: other})
+        self._merged[one] = other
+        return True
+
     def _dim_of(self, expr: Any, size: torch.SymInt) -> Dim:
+        if self._merged:
+            expr = expr.xreplace(self._merged)
+            if expr.is_Integer:
+                return int(expr)
         hint = compat.size_hint(size, expr)
         if hint == 1 and not expr.is_Symbol and compat.is_known(size == 1):
             return 1  # a guard that came after this size was traced says so

@@ -6,6 +6,7 @@ f32 against eager in its own tolerance; bf16 by its error against fp64 beside ea
 import pytest
 import torch
 from comparison import assert_close_to_eager, assert_error_within, assert_near_in_norm
+from torch import nn
 from torch.nn.functional import scaled_dot_product_attention as attention
 
 # batch, heads, queries, keys, columns: whole blocks; blocks that overlap; less than one; columns that fill no panel;
@@ -165,3 +166,57 @@ def test_is_one_kernel():
         (report,) = ipex.explain(attention, q, k, v).to_dict()["graphs"]
     (step,) = report["steps"]
     assert step["kind"] == "kernel" and step["flops"] == 4 * 2 * 64 * 64 * 32
+
+
+# ---- the fast path of PyTorch's modules ----
+
+KEYS_LEFT_OUT = torch.zeros(3, 5, dtype=torch.bool).index_fill(1, torch.tensor([3, 4]), True)
+ALL_LEFT_OUT = torch.zeros(3, 5, dtype=torch.bool).index_fill(0, torch.tensor([2]), True)
+LATER = torch.triu(torch.ones(5, 5, dtype=torch.bool), 1)
+
+
+@pytest.mark.parametrize("options", [{}, {"norm_first": True}, {"activation": "gelu"}], ids=["relu", "first", "gelu"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_encoder_layer(options, dtype, dynamic, compiled, strict):
+    """In eval and without gradients it is one operator of ATen; rows that look at nothing are NaN there."""
+    torch.manual_seed(1)
+    layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True, **options).eval().to(dtype)
+
+    def run(x):
+        masks = [{}, {"src_mask": LATER}, {"src_key_padding_mask": ALL_LEFT_OUT}]
+        masks.append({"src_mask": LATER, "src_key_padding_mask": KEYS_LEFT_OUT})
+        return [layer(x, **given) for given in masks]
+
+    x = torch.randn(3, 5, 16).to(dtype)
+    with torch.inference_mode():
+        eager = run(x)
+        assert eager[2].isnan().any()
+        found = compiled(run, dynamic=dynamic)(x)
+        if dtype is torch.float32:
+            return assert_close_to_eager(found, eager, scale=4.0)
+        layer.double()
+        for ours, theirs, exact in zip(found, eager, run(x.double()), strict=True):
+            assert torch.equal(ours.isnan(), theirs.isnan())
+            assert_error_within(ours.nan_to_num(), theirs.nan_to_num(), exact.nan_to_num(), 1.2)
+
+
+@pytest.mark.parametrize("weights", [True, False])
+@pytest.mark.parametrize("average", [True, False])
+def test_multi_head_attention(weights, average, compiled, strict):
+    torch.manual_seed(1)
+    module = nn.MultiheadAttention(16, 2, batch_first=True).eval()
+    options = {"need_weights": weights, "average_attn_weights": average}
+
+    def run(x, y):
+        return [
+            module(x, x, x, **options),
+            module(x, x, x, key_padding_mask=KEYS_LEFT_OUT, **options),
+            module(x, x, x, attn_mask=LATER, **options),
+            module(x, y, y, **options),
+            module(x, y, y.cos(), **options),
+        ]
+
+    x, y = torch.randn(3, 5, 16), torch.randn(3, 7, 16)
+    with torch.inference_mode():
+        torch.testing.assert_close(compiled(run)(x, y), run(x, y), rtol=1e-4, atol=1e-5)

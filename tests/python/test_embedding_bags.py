@@ -180,3 +180,32 @@ def test_gradients_where_compilation_fails(compiled, monkeypatch, mode, sparse):
         function(t).backward()
         gradients.append(t.grad.to_dense())
     torch.testing.assert_close(gradients[1], gradients[0])
+
+
+@pytest.mark.parametrize("operator", ["_embedding_bag", "_embedding_bag_forward_only"])
+@pytest.mark.parametrize("mode", [0, 1, 2])
+def test_results_beside_the_sums(operator, mode, compiled, strict):
+    """Sizes of bags, and what a maximum came from: zeros of a sum, and of a bag that has nothing."""
+    weight = torch.linspace(-1, 1, ROWS * WIDTH).view(ROWS, WIDTH).sin()
+    indices = torch.tensor([1, 2, 2, 5, 5, 1, 7])
+    offsets = torch.tensor([0, 2, 2, 5])
+    ends = torch.tensor([0, 2, 2, 5, 7])
+    weights = torch.linspace(0.5, 1, 7) if mode == 0 else None
+    take = getattr(torch.ops.aten, operator)
+
+    def run(weight, indices, offsets, ends):
+        found = []
+        for padding in (-1, 5):
+            for given, last in ((offsets, False), (ends, True)):
+                for scale in (None, weights):
+                    results = take(weight, indices, given, False, mode, False, scale, last, padding)
+                    # Where the last offset is an end, PyTorch's shape function gives these a row more or less.
+                    found.append([results[0], results[2][:4], results[3][:4]])
+        matrix = indices[:6].view(2, 3)
+        results = torch.embedding_bag(weight, matrix.reshape(-1), torch.arange(0, 6, 3), False, min(mode, 1))
+        return found, results[0], results[2], results[3]
+
+    arguments = (weight, indices, offsets, ends)
+    for dtype in (torch.int64, torch.int32):
+        given = [a if a is weight else a.to(dtype) for a in arguments]
+        torch.testing.assert_close(compiled(run)(*given), run(*given))

@@ -1,0 +1,126 @@
+"""Integer arguments that are symbols: one compile serves each value, and what has a native lowering for them keeps it.
+
+The arguments are sizes: marked dynamic, which PyTorch refuses to have specialised, or of a function that is compiled
+with dynamic=True.
+"""
+
+import intel_extension_for_pytorch as ipex
+import pytest
+import torch
+import torch.nn.functional as F
+from conftest import BACKEND
+from test_dynamic import Counting
+
+aten = torch.ops.aten
+MATRIX = torch.linspace(-3, 3, 12 * 18).view(12, 18).sin()
+IMAGE = torch.linspace(-3, 3, 2 * 4 * 12 * 12).view(2, 4, 12, 12).sin()
+WEIGHT = torch.linspace(-1, 1, 5 * 4 * 9).view(5, 4, 3, 3).cos()
+TRANSPOSED = torch.linspace(-1, 1, 4 * 5 * 9).view(4, 5, 3, 3).cos()
+ROWS = torch.arange(12)
+
+NATIVE = {
+    "pads": lambda n: [F.pad(MATRIX, (n, 1)), F.pad(MATRIX, (1, -n, n, 0)), F.pad(IMAGE, (0, 2, -n, n), value=2.5)],
+    "pads of unknown sign": lambda n: [F.pad(MATRIX, (3 - n, 4 - n)), F.pad(MATRIX, (0, 0, n - 3, 3 - n), value=1.0)],
+    "padding modes": lambda n: [F.pad(IMAGE, (n, 1, 1, n), mode=m) for m in ("reflect", "replicate", "circular")],
+    "alpha": lambda n: [MATRIX.add(MATRIX, alpha=n), MATRIX.sub(2, alpha=n), torch.rsub(MATRIX, 2, alpha=n)],
+    "alpha of a product": lambda n: [torch.addmm(MATRIX[:, :12], MATRIX, MATRIX.t(), alpha=n, beta=n)],
+    "alpha of index_add": lambda n: [MATRIX.index_add(0, ROWS[:3], MATRIX[:3], alpha=n)],
+    "numbers": lambda n: [MATRIX.clamp(-n, n), MATRIX.pow(n), F.celu(MATRIX, n), F.threshold(ROWS, n, 7)],
+    "views": lambda n: [MATRIX.narrow(1, n, 4), MATRIX.narrow(1, 0, n), *MATRIX.split([n, 12 - n]), MATRIX.tril(n)],
+    "copies": lambda n: [MATRIX.roll(n, 0), MATRIX.roll((n, -n), (0, 1)), MATRIX.repeat(n, 2)],
+    "selections": lambda n: [*MATRIX.topk(n), *MATRIX.kthvalue(n)],
+    "ranges": lambda n: [torch.arange(n, 30, n), torch.eye(n), torch.full((n,), n)],
+    "sizes": lambda n: [F.interpolate(IMAGE, (n, 7)), F.interpolate(IMAGE, (n, 7), mode="bilinear")],
+}  # fmt: skip
+IN_ATEN = {
+    "stride": lambda n: [F.conv2d(IMAGE, WEIGHT, stride=n)],
+    "padding": lambda n: [F.conv2d(IMAGE, WEIGHT, padding=n)],
+    "dilation": lambda n: [F.conv2d(IMAGE, WEIGHT, dilation=n)],
+    "of a transposed convolution": lambda n: [F.conv_transpose2d(IMAGE, TRANSPOSED, stride=n, padding=1)],
+    "correction": lambda n: [MATRIX.var(1, correction=n), MATRIX.std(0, correction=n)],
+}
+
+
+def by_size(function):
+    """A function of an int as one of a tensor's size, with what is made of a symbol before and after."""
+    return lambda x: [y.sin() if y.is_floating_point() else y for y in function(x.shape[0])]
+
+
+def results(function, marked, backend=BACKEND):
+    """Of three sizes; how many graphs were compiled; the reports."""
+    torch._dynamo.reset()
+    counting = Counting(backend)
+    compiled = torch.compile(function, backend=counting, dynamic=None if marked else True)
+    found = []
+    with ipex.record_reports() as reports:
+        for n in (2, 3, 4):
+            x = torch.ones(n)
+            if marked:
+                torch._dynamo.mark_dynamic(x, 0)
+            found.append(compiled(x))
+    return found, counting.graphs, reports
+
+
+@pytest.mark.parametrize("marked", [True, False])
+@pytest.mark.parametrize("name", NATIVE)
+def test_native(name, marked, strict):
+    function = by_size(NATIVE[name])
+    expected, graphs, _ = results(function, marked, "eager")
+    found, ours, _ = results(function, marked)
+    torch.testing.assert_close(found, expected)
+    assert ours == graphs
+    assert ours == 1 or not marked
+
+
+@pytest.mark.needs_ipex
+@pytest.mark.parametrize("name", IN_ATEN)
+def test_in_aten(name):
+    """What the library takes as numbers alone: ATen gets the symbols' values, and nothing is specialised."""
+    function = by_size(IN_ATEN[name])
+    expected, graphs, _ = results(function, True, "eager")
+    found, ours, reports = results(function, True)
+    torch.testing.assert_close(found, expected)
+    assert ours == graphs
+    assert [r["eager"] for r in reports if r["eager"]] == []
+    assert reports[0]["extern_why"]
+
+
+def test_gradient_of_a_convolution():
+    def function(x, w, n):
+        return F.conv2d(x, w, dilation=n.shape[0], padding=n.shape[0])
+
+    torch._dynamo.reset()
+    compiled = torch.compile(function, backend=BACKEND)
+    for n in (2, 3):
+        size = torch.ones(n)
+        torch._dynamo.mark_dynamic(size, 0)
+        gradients = []
+        for run in (function, compiled):
+            x, w = IMAGE.clone().requires_grad_(), WEIGHT.clone().requires_grad_()
+            gradients.append(torch.autograd.grad(run(x, w, size).sin().sum(), (x, w)))
+        torch.testing.assert_close(gradients[1], gradients[0], rtol=1e-4, atol=1e-4)
+
+
+# ---- sizes that an operator's arguments must have in common ----
+
+COMMON_SIZES = {
+    "slice_scatter": (lambda x, y: aten.slice_scatter(x, y, 1, 1, None, 4), MATRIX, MATRIX[:, 1::4]),
+    "slice_scatter to an end": (lambda x, y: aten.slice_scatter(x, y, 1, 1, -2, 3), MATRIX, MATRIX[:, 1:-2:3]),
+    "slice_scatter of all": (lambda x, y: aten.slice_scatter(x, y, 0, -30, 40), MATRIX, MATRIX.cos()),
+    "select_scatter": (lambda x, y: torch.select_scatter(x, y, 0, 1), MATRIX, MATRIX[2]),
+    "diagonal_scatter above": (lambda x, y: torch.diagonal_scatter(x, y, 1), MATRIX, torch.ones(12)),
+    "diagonal_scatter below": (lambda x, y: torch.diagonal_scatter(x, y, -2), MATRIX, torch.ones(10)),
+    "index_add": (lambda x, y: x.index_add(0, torch.arange(3), y).cos(), MATRIX, MATRIX[:3].cos()),
+    "index_copy": (lambda x, y: x.index_copy(0, torch.arange(3), y).cos(), MATRIX, MATRIX[:3].cos()),
+    "index_put": (lambda x, y: aten.index_put(x, [None, torch.arange(4)], y), MATRIX, MATRIX[:, :4].cos()),
+    "a select of a sum": (lambda x, y: (x + y).select(0, 1) + y.select(1, 2)[:1], MATRIX, MATRIX.cos()),
+    "put": (lambda x, y: x.put(torch.arange(18).view(3, 6), y), MATRIX, MATRIX[3]),
+}
+
+
+@pytest.mark.parametrize("name", COMMON_SIZES)
+def test_common_sizes(name, strict):
+    function, x, y = COMMON_SIZES[name]
+    torch._dynamo.reset()
+    compiled = torch.compile(function, backend=BACKEND, dynamic=True)
+    torch.testing.assert_close(compiled(x.clone(), y.clone()), function(x, y))
