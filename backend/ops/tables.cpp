@@ -59,6 +59,11 @@ Expr beyond_exponential(const auto& function, const Expr& x) {
   return select(far, scaled + scaled, y);
 }
 
+// Sleef's log1p gives 0 for denormal numbers.
+Expr whole_log1p(const Expr& x) {
+  return select(lt(abs(x), c(x, is_double(x) ? 0x1p-60 : 0x1p-30)), x, log1p(x));
+}
+
 // Squares of f32 are exact in f64; f64 scales by the larger leg.
 Expr hypotenuse(const Expr& x, const Expr& y) {
   Expr infinite = isinf(x) | isinf(y);
@@ -168,7 +173,7 @@ Expr softplus_gradient(const Expr& g, const Expr& x, const Expr& beta, const Exp
 
 Expr mish_gradient(const Expr& g, const Expr& x) {
   Expr t = tanh(log1p(exp(x)));
-  return g * (t + x * sigmoid(x) * (c(x, 1) - t * t));
+  return g * (t + x * sigmoid(x) * fma(neg(t), t, c(x, 1)));
 }
 
 Expr log_sigmoid_gradient(const Expr& g, const Expr& x, const Expr& z) {
