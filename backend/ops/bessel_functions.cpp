@@ -1,5 +1,7 @@
 // Modified Bessel functions of the second kind, K: up to 2 a polynomial in x * x beside a logarithm, beyond
 // it one in 1 / x times exp(-x) / sqrt(x). And the spherical Bessel function of order 0.
+#include <numbers>
+
 #include "backend/ops/body_language.h"
 #include "backend/ops/special_functions.h"
 
@@ -21,9 +23,15 @@ Expr unscaled_k(const Expr& x, const Expr& near, const Expr& far) {
   return select(le(x, c(x, 2)), near, exp(neg(x)) * far / sqrt(x));
 }
 
+// log(x / 2), also where that is less than the smallest number.
+Expr log_of_half(const Expr& x) {
+  Expr tiny = lt(x, c(x, 0x1p-100));
+  return log(select(tiny, x, x * c(x, 0.5))) - select(tiny, c(x, std::numbers::ln2), c(x, 0));
+}
+
 // K0 + log(x / 2) I0 and I0; x K1 - x log(x / 2) I1 and I1 / x.
 Expr k0_near(const Expr& x) {
-  Expr t = square_up_to_two(x), logarithm = log(x * c(x, 0.5));
+  Expr t = square_up_to_two(x), logarithm = log_of_half(x);
   Expr sum = polynomial(
       t,
       {6.09445223e-08, 4.05566561e-06, 0.000182805554, 0.00505339215, 0.0717770085, 0.340497315,
@@ -39,7 +47,7 @@ Expr k0_near(const Expr& x) {
   return sum - logarithm * i0;
 }
 Expr k1_near(const Expr& x) {
-  Expr t = square_up_to_two(x), logarithm = log(x * c(x, 0.5));
+  Expr t = square_up_to_two(x), logarithm = log_of_half(x);
   Expr sum =
       polynomial(t,
                  {-7.08284063e-07, -3.89344968e-05, -0.00138316874, -0.0278542265, -0.243838534, -0.332240969,

@@ -292,7 +292,8 @@ Expr polygamma(const Expr& x, int n) {
 namespace {
 
 // The same for an exponent that is data, the sum of (q + k) ** -x for x > 1 and q > 0 (DLMF 25.11.28). Where
-// x is so large that the tenth term is lost in the sum, the series for the rest need not converge.
+// x is so large that the tenth term and the integral of those behind it are lost in the sum, the series for the
+// rest need not converge. The integral is no multiple of the tenth term, which may be too small for its type.
 Expr hurwitz_zeta(const Expr& x, const Expr& q) {
   const double place = is_double(x) ? 0x1p-53 : 0x1p-24;
   Expr one = c(x, 1), last = q + c(x, 9), tenth = pow(last, neg(x)), sum = tenth;
@@ -303,8 +304,10 @@ Expr hurwitz_zeta(const Expr& x, const Expr& q) {
     Expr factors = fma(inverse, c(x, 2 * j + 1), ratio) * fma(inverse, c(x, 2 * j + 2), ratio);
     series = series ? fma(series, factors, coefficient) : coefficient;
   }
-  Expr rest = tenth * (last / (x - one) - c(x, 0.5) + ratio * series);
-  return select(lt(tenth, sum * c(x, place)), sum, sum + rest);
+  Expr integral = pow(last, one - x) / (x - one), nan = c(x, std::numeric_limits<double>::quiet_NaN());
+  integral = select(isinf(last), nan, integral);  // as eager has it
+  Expr rest = integral + tenth * (ratio * series - c(x, 0.5));
+  return select(lt(max(tenth, integral), sum * c(x, place)), sum, sum + rest);
 }
 
 }  // namespace

@@ -48,6 +48,22 @@ Expr from_logarithm(const Expr& x, const Expr& otherwise) {
 Expr whole_asinh(const Expr& x) { return copysign(from_logarithm(x, abs(asinh(x))), x); }
 Expr whole_acosh(const Expr& x) { return select(lt(x, c(x, 1)), acosh(x), from_logarithm(x, acosh(x))); }
 
+// Sleef's sinh and cosh overflow where e^|x| does, not where half of that does. There they are e^step times those
+// of |x| - step, which is exact: step has few digits. It is a little more than ln(2), so that e^step is 2 and a
+// positive rest, which keeps infinities.
+Expr beyond_exponential(const auto& function, const Expr& x) {
+  const bool full = is_double(x);
+  const double step = full ? 0x1.62e43p-1 : 0x1.62e5p-1;
+  Expr far = gt(abs(x), c(x, full ? 700 : 88)), y = function(select(far, x - copysign(c(x, step), x), x));
+  Expr scaled = fma(y, c(x, std::expm1(step - std::numbers::ln2)), y);
+  return select(far, scaled + scaled, y);
+}
+
+// Sleef's log1p gives 0 for denormal numbers.
+Expr whole_log1p(const Expr& x) {
+  return select(lt(abs(x), c(x, is_double(x) ? 0x1p-60 : 0x1p-30)), x, log1p(x));
+}
+
 // Squares of f32 are exact in f64; f64 scales by the larger leg.
 Expr hypotenuse(const Expr& x, const Expr& y) {
   Expr infinite = isinf(x) | isinf(y);
@@ -157,7 +173,7 @@ Expr softplus_gradient(const Expr& g, const Expr& x, const Expr& beta, const Exp
 
 Expr mish_gradient(const Expr& g, const Expr& x) {
   Expr t = tanh(log1p(exp(x)));
-  return g * (t + x * sigmoid(x) * (c(x, 1) - t * t));
+  return g * (t + x * sigmoid(x) * fma(neg(t), t, c(x, 1)));
 }
 
 Expr log_sigmoid_gradient(const Expr& g, const Expr& x, const Expr& z) {

@@ -94,31 +94,38 @@ class VarianceSplitter {
       return add(Op::kPointwise, name, {a, expand(b, type)}, type);
     };
     // What lies along some axes: the mean, and the squares about it. The sum about a mean that is off by its
-    // rounding says by how much: a row of one value then has that value as its mean, and no variance. Sums of
-    // one value of a half type are exact as they are.
+    // rounding says by how much: a row of one value then has that value as its mean, and no variance. That rest
+    // stays a number of its own until the last merge: far from zero, means differ by less than their rounding.
+    // Sums of one value of a half type are exact as they are.
     struct Moments {
-      Value mean, squares;
+      Value mean;
+      std::optional<Value> rest;
+      Value squares;
     };
-    const auto moments = [&](Value v, const std::vector<int64_t>& axes, double size) {
+    const auto moments = [&](Value v, const std::optional<Value>& rest, const std::vector<int64_t>& axes,
+                             double size) {
       const Value mean = reduce("mean", v, axes);
-      const Value centred = apply("sub", v, mean);
+      Value centred = apply("sub", v, mean);
+      if (rest) centred = apply("add", centred, *rest);
       const Value squares = reduce("sum", apply("mul", centred, centred), axes);
-      if (was_half(old_.nodes[index].operands[0])) return Moments{mean, squares};
+      if (was_half(old_.nodes[index].operands[0])) return Moments{mean, std::nullopt, squares};
       const Value shift = reduce("mean", centred, axes);
       // A finite excess leaves squares that overflow infinite.
       const Value largest = constant(full.dtype == Dtype::kF64 ? std::numeric_limits<double>::max()
                                                                : std::numeric_limits<float>::max());
       const Value excess =
           apply("minimum", apply("mul", apply("mul", shift, shift), constant(size)), largest);
-      return Moments{apply("add", mean, shift), apply("maximum", apply("sub", squares, excess), constant(0))};
+      return Moments{mean, shift, apply("maximum", apply("sub", squares, excess), constant(0))};
     };
-    auto [mean, squares] = moments(x, split.row, split.row_size);
+    auto [mean, rest, squares] = moments(x, std::nullopt, split.row, split.row_size);
     if (!split.merged.empty()) {
-      const Moments between = moments(mean, split.merged, split.size / split.row_size);
+      const Moments between = moments(mean, rest, split.merged, split.size / split.row_size);
       mean = between.mean;
+      rest = between.rest;
       squares = apply("add", reduce("sum", squares, split.merged),
                       apply("mul", between.squares, constant(split.row_size)));
     }
+    if (rest) mean = apply("add", mean, *rest);
     const Value divisor = constant(std::max(split.size - correction_of(node), 0.0));
     Value variance = apply("div", squares, divisor);
     if (node.name == "std") variance = add(Op::kPointwise, "sqrt", {variance}, new_.type(variance));

@@ -82,13 +82,16 @@ FloatRest float_rest(const Expr& dividend, const Expr& divisor, Binder& binder) 
 }
 
 // The quotient ATen computes: exact multiples first, then the nearest integer below, with the sign of a / b
-// for zero.
+// for zero. Sleef's remainder of what overflows when divided is NaN: the quotient is infinite without it.
 Expr float_floordiv(const Expr& dividend, const Expr& divisor, Binder& binder) {
   const Type type = dividend->type;
   const Expr zero = make_const(type, 0), one = make_const(type, 1);
   const FloatRest r = float_rest(dividend, divisor, binder);
   const Expr ratio = binder.bind("ratio", apply(Op::div_, r.a, r.b));
-  const Expr exact = apply(Op::div_, apply(Op::sub_, r.a, r.rest), r.b);
+  const Expr overflows = apply(Op::bitand_, make_apply(Op::isinf_, {ratio}),
+                               make_apply(Op::bitnot_, {make_apply(Op::isinf_, {r.a})}));
+  const Expr whole = select(overflows, r.a, apply(Op::sub_, r.a, r.rest));
+  const Expr exact = apply(Op::div_, whole, r.b);
   const Expr quotient = binder.bind("quotient", apply(Op::sub_, exact, select(r.wrong_side, one, zero)));
   const Expr low = binder.bind("low", make_apply(Op::floor_, {quotient}));
   const Expr above_half = apply(Op::gt_, apply(Op::sub_, quotient, low), make_const(type, 0.5));

@@ -21,10 +21,10 @@ from .ops import native_names
 _EXTRA = (
     "_batch_norm_no_update", "_batch_norm_with_update", "_batch_norm_with_update_functional",
     "_native_batch_norm_legit", "addmv", "batch_norm_backward", "dist", "hann_window", "ldexp",
-    "linalg_vector_norm", "native_batch_norm", "native_group_norm", "nll_loss2d_backward", "rrelu_with_noise_backward",
+    "linalg_vector_norm", "native_batch_norm", "nll_loss2d_backward", "rrelu_with_noise_backward",
     "tril_indices", "triu_indices", "upsample_bilinear2d", "upsample_bicubic2d", "upsample_nearest1d",
     "upsample_nearest2d", "upsample_nearest3d", "_upsample_nearest_exact1d", "_upsample_nearest_exact2d",
-    "im2col", "std_mean",
+    "im2col",
 )  # fmt: skip
 
 # Kept whole although no rule imports them: their decompositions draw other random numbers, or lose to ATen's kernel.

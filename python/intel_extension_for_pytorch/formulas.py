@@ -39,6 +39,25 @@ def _weight_norm_backward(gradient: Tensor, v: Tensor, g: Tensor, norms: Tensor,
     return ((gradient - direction * along) * (scale / norm)).to(v.dtype), along.to(g.dtype)
 
 
+@formula(aten.native_group_norm.default)
+def _group_norm(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, batch: int, channels: int, length: int, groups: int,
+    eps: float,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """With the statistics of layer norm: eager computes both in fp32, where its variances of fp32 are in fp64."""
+    values = x.to(torch.promote_types(x.dtype, torch.float32))
+    rows = values.reshape(batch, groups, channels // groups, length)
+    _, mean, scale = aten.native_layer_norm(rows, rows.shape[2:], None, None, eps)
+    factor = scale if weight is None else scale * weight.reshape(1, groups, -1, 1)
+    shift = -mean * factor
+    if bias is not None:
+        shift = shift + bias.reshape(1, groups, -1, 1)
+    by_channel = (batch, channels) + (1,) * (x.dim() - 2)
+    factor, shift = (t.expand(batch, groups, channels // groups, 1).reshape(by_channel) for t in (factor, shift))
+    y = values * factor + shift
+    return y.to(x.dtype), mean.reshape(batch, groups).to(x.dtype), scale.reshape(batch, groups).to(x.dtype)
+
+
 @formula(aten.linspace.default)
 @formula(aten.linspace.Tensor_Tensor)
 @formula(aten.linspace.Tensor_Scalar)

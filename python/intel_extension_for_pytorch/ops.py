@@ -440,13 +440,18 @@ def _fill(im: Importer, node: Any, x: Ref, value: Any) -> Ref:
 # ---- reductions and scans ----
 
 
+def named_arguments(target: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Arguments by the names that the op's schema gives them, with its defaults."""
+    schema = target._schema.arguments
+    defaults = {a.name: a.default_value for a in schema if a.has_default_value()}
+    return {**defaults, **dict(zip((a.name for a in schema), args, strict=False)), **kwargs}
+
+
 def _reduction_rule(target: Any, row: Any) -> Rule:
-    names = [a.name for a in target._schema.arguments]
-    defaults = {a.name: a.default_value for a in target._schema.arguments if a.has_default_value()}
     integers_widen = row.name in ("sum", "prod")
 
     def import_reduction(im: Importer, node: Any, *args: Any, **kwargs: Any) -> Any:
-        given = {**defaults, **dict(zip(names, args, strict=False)), **kwargs}
+        given = named_arguments(target, args, kwargs)
         x = given["self"]
         dtype = given.get("dtype")
         if dtype is not None:
@@ -458,25 +463,26 @@ def _reduction_rule(target: Any, row: Any) -> Rule:
             taken = _tables()[1]["any" if row.name == "sum" else "all"]
         if not _accepts(taken, x.dtype):
             raise Unsupported(f"reduce.{row.name} has no {x.dtype} form")
-        correction = given.get("correction")
-        if correction is None:
-            correction = float(given["unbiased"]) if given.get("unbiased") is not None else 1.0
-        return reduce(im, node, taken, x, given.get("dim"), given.get("keepdim", False), float(correction))
+        return reduce(im, node, taken, x, given.get("dim"), given.get("keepdim", False))
 
     return import_reduction
 
 
-def reduce(im: Importer, node: Any, row: Any, x: Ref, dim: Any, keepdim: bool, correction: float = 1.0) -> Any:
-    """Emits a reduction of x over `dim` (None or empty: every dimension)."""
+def reduced(im: Importer, x: Ref, dim: Any, keepdim: bool) -> tuple[Ref, list[int], bool]:
+    """What a reduction over `dim` (None or empty: every dimension) reads, over which axes, and whether it keeps them. A
+    value without dimensions has one, which is not kept."""
     rank = len(x.shape)
     if rank == 0:
-        x, dim, keepdim, rank = im.reshape(x, (1,)), [0], False, 1
+        return im.reshape(x, (1,)), [0], False
     dims = [dim] if isinstance(dim, int) else list(dim or range(rank))
-    axes = sorted({d % rank for d in dims})
+    return x, sorted({d % rank for d in dims}), keepdim
+
+
+def reduce(im: Importer, node: Any, row: Any, x: Ref, dim: Any, keepdim: bool) -> Any:
+    """Emits a reduction of x over `dim` (None or empty: every dimension)."""
+    x, axes, keepdim = reduced(im, x, dim, keepdim)
     shape = tuple(1 if d in axes else s for d, s in enumerate(x.shape) if keepdim or d not in axes)
     attrs: dict[str, Any] = {"axes": axes, "keepdim": keepdim}
-    if row.name in ("var", "std", "var_mean"):
-        attrs["correction"] = correction
     value = node.meta["val"]
     if row.results == 1:
         return im.emit("reduce", row.name, [x], _reduced_dtype(row, x, value.dtype), shape, **attrs)

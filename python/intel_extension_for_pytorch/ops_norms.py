@@ -1,7 +1,8 @@
-"""Import rules of batch norm, layer norm and dropout's gradient, forward and backward: statistics, then pointwise ops.
+"""Import rules of variances, batch norm, layer norm and dropout's gradient, forward and backward: statistics, then
+pointwise ops.
 
-They make what PyTorch's decompositions of these ops make. A network has one for each of its layers, and taking them
-apart under AOTAutograd's tracing costs a hundred times as much as here.
+Those of the norms make what PyTorch's decompositions of these ops make. A network has one for each of its layers, and
+taking them apart under AOTAutograd's tracing costs a hundred times as much as here.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ from typing import Any
 
 import torch
 
+from .errors import Unsupported
 from .importer import Importer, Ref, opmath
-from .ops import emit_row, reduce_axes, rule
+from .ops import emit_row, named_arguments, reduce_axes, reduced, rule
 from .sizes import Dim
 
 
@@ -54,6 +56,59 @@ def _scaled(im: Importer, x: Ref, weight: Ref | None, bias: Ref | None) -> Ref:
     return emit_row(im, "add", x.shape, x, bias) if bias is not None else x
 
 
+# ---- variances ----
+
+
+@rule("var", "std", "var_mean", "std_mean")
+def _variance(im: Importer, node: Any, *args: Any, **kwargs: Any) -> Any:
+    """Eager accumulates fp32 in fp64, and other types as the reductions of the table do."""
+    given = named_arguments(node.target, args, kwargs)
+    x, dim, keepdim, name = given["self"], given.get("dim"), given.get("keepdim", False), node.target._schema.name[6:]
+    correction = given.get("correction")
+    if correction is None:
+        correction = 1.0 if given.get("unbiased") is None else float(given["unbiased"])
+    if not x.dtype.is_floating_point:
+        raise Unsupported(f"reduce.{name} has no {x.dtype} form")
+    operand, axes, keepdim = reduced(im, x, dim, keepdim)
+    if x.dtype is torch.float32 and all(im.symbols.hint(s) for s in x.shape):
+        variance, mean = _double_variance(im, operand, axes, keepdim, float(correction))
+    else:
+        values = im.cast(operand, opmath(x.dtype))
+        shape = tuple(1 if d in axes else s for d, s in enumerate(values.shape) if keepdim or d not in axes)
+        variance, mean = im.emit_many(
+            "reduce", "var_mean", [values], [(values.dtype, shape)] * 2, axes=axes, keepdim=keepdim,
+            correction=float(correction),
+        )  # fmt: skip
+    if name.startswith("std"):
+        variance = emit_row(im, "sqrt", variance.shape, variance)
+    results = [im.cast(v, x.dtype) for v in (variance, mean)]
+    return results if name.endswith("_mean") else results[0]
+
+
+def _double_variance(im: Importer, x: Ref, axes: list[int], keepdim: bool, correction: float) -> tuple[Ref, Ref]:
+    """Variance and mean in fp64 of fp32 numbers, in one pass: from sums of their distances to the first of a row and of
+    the squares of these. As that one is of the row, the squares about it are at most as many times those about the mean
+    as the row is long (Chan, Golub and LeVeque, Algorithms for computing the sample variance, 1983): fp32's digits are
+    left of fp64's wherever the row lies."""
+    wide, rank = torch.float64, len(x.shape)
+    stored = tuple(1 if d in axes else s for d, s in enumerate(x.shape))
+    first = im.cast(im.slice(x, [0] * rank, [1] * rank, stored), wide)
+    apart = emit_row(im, "sub", x.shape, im.cast(x, wide), first)
+    total = reduce_axes(im, "sum", apart, axes, keepdim=True)
+    squares = reduce_axes(im, "sum", emit_row(im, "mul", x.shape, apart, apart), axes, keepdim=True)
+    count = _count(im, [x.shape[d] for d in axes])
+    mean = emit_row(im, "div", stored, total, count)
+    about = emit_row(im, "sub", stored, squares, emit_row(im, "mul", stored, total, mean))
+    if isinstance(count, Ref):
+        divisor = emit_row(im, "maximum", (), emit_row(im, "sub", (), count, correction), 0.0)
+    else:
+        divisor = max(count - correction, 0.0)
+    variance = emit_row(im, "div", stored, emit_row(im, "maximum", stored, about, 0.0), divisor)
+    mean = emit_row(im, "add", stored, mean, first)
+    shape = stored if keepdim else tuple(s for d, s in enumerate(x.shape) if d not in axes)
+    return im.reshape(variance, shape), im.reshape(mean, shape)
+
+
 # ---- batch norm ----
 
 
@@ -79,6 +134,25 @@ def _with_running_statistics(
     return im.cast(_scaled(im, y, weight, bias), x.dtype)
 
 
+def _by_own_statistics(im: Importer, x: Ref, weight: Ref | None, bias: Ref | None, eps: float) -> list[Ref]:
+    """And a channel's mean, 1 / standard deviation and biased variance."""
+    values, channels = im.cast(x, opmath(x.dtype)), (x.shape[1],)
+    variance, mean, scale = _statistics(im, values, [d for d in range(len(x.shape)) if d != 1], eps)
+    y = emit_row(im, "mul", x.shape, emit_row(im, "sub", x.shape, values, mean), scale)
+    weight, bias = (_by_channel(im, p, x) if p is not None else None for p in (weight, bias))
+    return [im.cast(_scaled(im, y, weight, bias), x.dtype), *(im.reshape(v, channels) for v in (mean, scale, variance))]
+
+
+@rule("_native_batch_norm_legit.no_stats")
+def _batch_norm_of_batch(
+    im: Importer, node: Any, x: Ref, weight: Ref | None, bias: Ref | None, training: bool, momentum: float, eps: float
+) -> list[Ref]:
+    if not training:
+        raise Unsupported("batch norm without statistics")
+    y, mean, scale, _ = _by_own_statistics(im, x, weight, bias, eps)
+    return [y, *(im.cast(v, t.dtype) for v, t in zip((mean, scale), node.meta["val"][1:], strict=True))]
+
+
 @rule("_native_batch_norm_legit_functional")
 def _batch_norm(
     im: Importer, node: Any, x: Ref, weight: Ref | None, bias: Ref | None, running_mean: Ref, running_variance: Ref,
@@ -91,14 +165,8 @@ def _batch_norm(
         nothing = im.full(0, x.dtype, (0,))
         return [y, nothing, nothing, im.copy(running_mean), im.copy(running_variance)]
     wide, channels = opmath(x.dtype), (x.shape[1],)
-    others = [d for d in range(len(x.shape)) if d != 1]
-    count = _count(im, [x.shape[d] for d in others])
-    values = im.cast(x, wide)
-    variance, mean, scale = _statistics(im, values, others, eps)
-    y = emit_row(im, "mul", x.shape, emit_row(im, "sub", x.shape, values, mean), scale)
-    weight, bias = (_by_channel(im, p, x) if p is not None else None for p in (weight, bias))
-    y = im.cast(_scaled(im, y, weight, bias), x.dtype)
-    mean, scale, variance = (im.reshape(v, channels) for v in (mean, scale, variance))
+    count = _count(im, [s for d, s in enumerate(x.shape) if d != 1])
+    y, mean, scale, variance = _by_own_statistics(im, x, weight, bias, eps)
 
     less_one = emit_row(im, "sub", (), count, 1.0) if isinstance(count, Ref) else count - 1.0
     unbiased = emit_row(im, "mul", channels, variance, _quotient(im, count, less_one, wide))

@@ -238,6 +238,77 @@ def test_sums_of_equal_numbers(name, dynamic, compiled, strict):
     torch.testing.assert_close(ours, truth, rtol=limit, atol=0)
 
 
+# ---- variances ----
+
+VARIANCES = {
+    "all": lambda x: (x.std(), x.var()),
+    "rows": lambda x: (x.std(-1), *torch.std_mean(x, -1, correction=0)),
+    "columns": lambda x: (x.std(0), torch.var_mean(x, 0, keepdim=True)[1]),
+    "channels": lambda x: (x.std((0, 2, 3)), torch.var_mean(x, (0, 2, 3))[1]),
+    "a part of what is computed": lambda x: ((x * 0.5)[:, 1:3].std((1, 3), correction=2),),
+    "by hand": lambda x: ((x - x.mean(-1, keepdim=True)) / x.std(-1, keepdim=True),),
+}
+SCALES = [(0.0, 10.0**e) for e in (0, -38, -30, -20, -10, 10, 18, 20, 30, 37)] + [(1e5, 1.0), (-1e6, 1.0), (1e6, 1.0)]
+
+
+@pytest.mark.parametrize("dynamic", (False, True))
+@pytest.mark.parametrize("name", VARIANCES)
+def test_variances_of_any_size_and_place(name, dynamic, compiled, target, strict):
+    """Where squares overflow or are 0 in fp32, and far from zero: as eager, which accumulates in fp64."""
+    function, run = VARIANCES[name], compiled(VARIANCES[name], dynamic=dynamic)
+    draw = torch.randn(5, 6, 7, 37, generator=torch.Generator().manual_seed(0)).clamp(-3, 3)
+    outlier, constant = draw.clone(), torch.full_like(draw, 0.3)
+    outlier[0, 0, 0, 0] = 1e6
+    inputs = [draw * scale + place for place, scale in SCALES] + [outlier]
+    if name != "by hand":
+        inputs.append(constant)
+    for x in inputs:
+        for part in (x, x.to(memory_format=torch.channels_last)):
+            for ours, eager, exact in zip(run(part), function(part), function(part.double()), strict=True):
+                size = exact.abs().max() if exact.abs().max() > 0 else 1.0
+                off, own = ((t.double() - exact).norm() / size for t in (ours, eager))
+                places = 5 if name == "by hand" else 1  # which has means in fp32
+                least = places * EPS / 2 * exact.numel() ** 0.5
+                assert off <= max(least, (places + 1) / 2 * own), f"{off:.1e}, eager {own:.1e}, at {part.flatten()[:2]}"
+
+
+@pytest.mark.parametrize("scale", (1e30, 1e-30))
+def test_gradients_of_deviations(scale, compiled, target, strict):
+    x = torch.randn(4, 40, generator=torch.Generator().manual_seed(0))
+
+    def function(x):
+        return x.std() + x.std(1).sum() + torch.std_mean(x, 0)[0].sum()
+
+    ours, exact = (x * scale).requires_grad_(), x.double().requires_grad_()
+    compiled(function)(ours).backward()
+    function(exact).backward()
+    torch.testing.assert_close(ours.grad.double(), exact.grad, rtol=1e-5, atol=1e-6)
+
+
+STATISTICS = {
+    "batch": lambda x: torch.native_batch_norm(x, None, None, None, None, True, 0.1, 1e-5)[1:],
+    "instance": lambda x: (F.instance_norm(x),),
+    "layer": lambda x: torch.native_layer_norm(x, x.shape[-1:], None, None, 1e-5),
+    "group": lambda x: torch.native_group_norm(x, None, None, *x.shape[:2], x.shape[2] * x.shape[3], 4, 1e-5),
+    "group, weighted": lambda x: (
+        F.group_norm(x, 4, torch.linspace(0.5, 2, 16).to(x), torch.linspace(-1, 2, 16).to(x)),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", STATISTICS)
+def test_norms_far_from_zero(name, compiled, target, strict):
+    """Eager computes these in fp32: at most twice its error."""
+    function, run = STATISTICS[name], compiled(STATISTICS[name])
+    draw = torch.randn(8, 16, 12, 12, generator=torch.Generator().manual_seed(0))
+    for place, scale in ((0, 1), (1e3, 1), (1e5, 1), (1e6, 1), (0, 1e15), (0, 1e-20)):
+        x = draw * scale + place
+        for ours, eager, exact in zip(run(x), function(x), function(x.double()), strict=True):
+            off, own = relative_error(ours, exact), relative_error(eager, exact)
+            assert ours.stride() == eager.stride()
+            assert off <= max(2 * own, 4 * EPS), f"{off:.1e}, eager {own:.1e} at {place} and {scale}"
+
+
 # ---- the same bits ----
 
 
@@ -310,7 +381,7 @@ COLUMNS = {  # of channels_last tensors: narrow rows, long ones, and rows whose 
 @pytest.mark.parametrize(("height", "channels"), [(128, 64), (32, 328), (4, 4100)])
 @pytest.mark.parametrize("name", COLUMNS)
 def test_reductions_down_columns(name, height, channels, dtype, compiled, target, strict):
-    """Sums in fp32, where eager's variance accumulates in fp64: two roundings' worth is allowed."""
+    """Sums in fp32: two roundings' worth is allowed."""
     torch.manual_seed(3)
     x = (torch.randn(2, height, 64, channels) + torch.randn(channels)).to(dtype)
     eager, ours, exact = COLUMNS[name](x), compiled(COLUMNS[name])(x), COLUMNS[name](x.double())

@@ -177,3 +177,49 @@ def test_orthogonal_polynomials(name, compiled, strict):
     for argument in (x, x.float(), x.long()):
         ours = compiled(lambda x: [function(x, n) for n in range(-1, 7)])(argument)
         torch.testing.assert_close(list(ours), [function(argument, n) for n in range(-1, 7)])
+
+
+# Where what a function is made of overflows or is lost in fp32, and the function is not.
+EDGES = {
+    "cosh": (88.0, 88.5, -89.0, 89.4, 89.5, float("inf")),
+    "sinh": (88.0, 88.5, -89.0, -89.4, 89.5, -float("inf"), 1e-45),
+    "log1p": (1e-45, -1e-45, 1e-42, -1e-38, 1e-30, -1.0),
+    "expm1": (1e-45, -1e-42, 88.7, 88.8, -104.0),
+    "asinh": (1e30, -3e38, 1e-30),
+    "special.modified_bessel_k0": (1e-45, 1e-38, 1e-30),
+}
+
+
+@pytest.mark.parametrize("name", EDGES)
+def test_edges(name, compiled, strict):
+    function = getattr(torch.special, name.removeprefix("special."), None) or getattr(torch, name)
+    x = torch.tensor(EDGES[name] * 5)
+    torch.testing.assert_close(compiled(function)(x), function(x.double()).float(), rtol=3e-7, atol=0)
+
+
+def test_edges_of_hyperbolic_functions(compiled, strict):
+    """In fp64, where eager's overflow early, and in bf16, which is computed in fp32."""
+    run = compiled(lambda x: (x.cosh(), x.sinh()))
+    x = torch.tensor([699.5, 700.5, -701.0, 709.0, 709.7, 710.2, -710.4], dtype=torch.float64)
+    exact = (x.abs() - 1).exp() * (0.5 * torch.e)
+    ours = run(x)
+    torch.testing.assert_close(ours, (exact, exact.copysign(x)), rtol=4e-16 * 2, atol=0)
+    assert all(y.isinf().all() for y in run(torch.tensor([710.5, -torch.inf], dtype=torch.float64)))
+    for y in run(torch.full((20,), 89.0, dtype=torch.bfloat16)):
+        torch.testing.assert_close(y.double(), torch.full_like(y, 2.2448e38, dtype=torch.float64), rtol=4e-3, atol=0)
+
+
+def test_edges_of_two(compiled, strict):
+    def function(x, y):
+        return torch.floor_divide(x, y), torch.special.xlog1py(y, x.reciprocal())
+
+    x = torch.tensor([1e30, -1e30, 3e38, 7.0, -7.0])
+    y = torch.tensor([1e-45, 1e-40, 1e-10, 2.0, 2.0])
+    torch.testing.assert_close(compiled(function)(x, y), function(x, y), rtol=1e-6, atol=0)
+    tiny = torch.tensor([1e-45, -1e-42] * 9)
+    ours = compiled(torch.special.xlog1py)(torch.full_like(tiny, 5.0), tiny)
+    assert torch.equal(ours, 5 * tiny)
+    ours = compiled(torch.special.zeta)(
+        torch.tensor([1.5, 1.5, 1.00001, 1.00001]), torch.tensor([1e30, 1e37, 1e37, 1e-10])
+    )
+    torch.testing.assert_close(ours, torch.tensor([2e-15, 6.3245553e-19, 99778.1, 1.000240e10]), rtol=1e-4, atol=0)
