@@ -87,7 +87,7 @@ def call(im: Any, node: fx.Node, why: str) -> Any:
     args = im.read(node.args)
     kwargs = im.read(node.kwargs)
     spelled = [_spell(im, node, v, operands) for v in _in_schema_order(schema, args, kwargs)]
-    strides = _operand_strides(im, node) if _relies_on_strides(schema.name, operands) else []
+    strides = _operand_strides(im, node) if _relies_on_strides(target, operands) else []
     refs = _emit(im, node, f"{schema.name}.{target._overloadname}", spelled, operands, strides, flat, why)
     return refs if isinstance(values, (tuple, list)) else refs[0]
 
@@ -132,10 +132,13 @@ def _emit(
     return [None if v is None else next(results) for v in values]
 
 
-def _relies_on_strides(name: str, operands: list[Any]) -> bool:
-    """Does the op read memory by its data pointer? ATen's do not, but for those that hand it to oneDNN, and those whose
-    callers make a copy for them first, which is left out here; of others nobody knows."""
-    return not name.startswith("aten::") or "mkldnn" in name or any(not operand.owned for operand in operands)
+def _relies_on_strides(op: Any, operands: list[Any]) -> bool:
+    """Does what the op gives depend on how its operands lie? ATen's read memory by its data pointer where they hand it
+    to oneDNN, or where a caller makes a copy for them first, which is left out here; they draw random numbers in the
+    order of memory. Of others nobody knows."""
+    name = op._schema.name
+    by_pointer = "mkldnn" in name or any(not operand.owned for operand in operands)
+    return not name.startswith("aten::") or by_pointer or torch.Tag.nondeterministic_seeded in op.tags
 
 
 def _operand_strides(im: Any, node: fx.Node) -> list[tuple]:
