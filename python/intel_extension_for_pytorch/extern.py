@@ -22,6 +22,8 @@ from .errors import GraphFallback, Unsupported
 
 log = logging.getLogger("ipex")
 
+CHECK = "ipex::check.default"  # a step of our own (kernels/check.h), which needs no ATen
+
 # Ops that are ATen's even where everything else is claimed to be native: random numbers come from eager's own generator
 # code. IPEX_STRICT=1 refuses every other Extern op, but for our own (`ipex::`).
 EXPECTED = frozenset(
@@ -102,9 +104,11 @@ def check(im: Any, node: fx.Node, condition: Any, message: str | None = None) ->
     """Raises RuntimeError(message), or ATen's own, in a call where `condition`, a tensor of one element, is zero."""
     if message is None:
         message = "Expected Tensor with single nonzero value, but got zero"
-    nothing, why = torch.empty(0, dtype=torch.bool), "raises eager's error"
-    spelled = [{"t": 0}, message or "Assertion is failed"]
-    _emit(im, node, "ipex::check.default", spelled, [condition], [], [nothing], why)
+    if any(size != 1 for size in condition.shape):
+        raise Unsupported("a condition of several elements")
+    args = json.dumps([{"t": 0}, message or "Assertion is failed"])
+    condition = im.cast(condition, torch.bool)
+    im.graph.extern_call(CHECK, [condition.id], [("b1", (0,))], [(1,)], args, "raises eager's error", [0], [])
 
 
 def _emit(
