@@ -26,6 +26,20 @@ at::Tensor view_of(const TensorView& view) {
                        at::TensorOptions().dtype(scalar_type(view.dtype)));
 }
 
+// A tensor of those strides with the elements of `source`. Where a stride is 0, one element stands for several
+// and is written once: copy_ refuses a place that has several sources.
+at::Tensor copied_to_strides(const at::Tensor& source, c10::IntArrayRef strides) {
+  at::Tensor result = at::empty_strided(source.sizes(), strides, source.options());
+  at::Tensor from = source, to = result;
+  for (int64_t d = 0; d < source.dim(); ++d) {
+    if (strides[d] != 0 || source.size(d) < 2) continue;
+    from = from.narrow(d, 0, 1);
+    to = to.narrow(d, 0, 1);
+  }
+  to.copy_(from);
+  return result;
+}
+
 // The graph's memory as tensors for one call. Who keeps one of them or a view of it (a log of activations, a
 // traceback) gets a copy of that memory, which the graph is about to reuse. Until then the operator's writes
 // are the graph's; those that come later, through what was kept, are not.
@@ -327,7 +341,7 @@ class ExternCall final : public Step {
     for (const SizeExpr& stride : strides_[k]) exact.push_back(stride.eval(context.symbols()));
     for (int64_t d = 0; d < view.dim(); ++d)
       if (view.size(d) != 1 && view.stride(d) != exact[d])
-        return at::empty_strided(view.sizes(), exact, view.options()).copy_(view);
+        return copied_to_strides(view, exact);
     return view;
   }
 
@@ -342,8 +356,7 @@ class ExternCall final : public Step {
       view_of(expected).copy_(tensor);
       return;
     }
-    if (!in_place)
-      tensor = at::empty_strided(expected.sizes, expected.strides, tensor.options()).copy_(tensor);
+    if (!in_place) tensor = copied_to_strides(tensor, expected.strides);
     void* data = tensor.mutable_data_ptr();
     context.provide(spec.buffer, data, std::make_shared<at::Tensor>(std::move(tensor)));
   }

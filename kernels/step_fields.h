@@ -2,6 +2,7 @@
 // (runtime/fields.h).
 #pragma once
 
+#include "kernels/check.h"
 #include "kernels/library.h"
 #include "kernels/sort.h"
 #include "runtime/fields.h"
@@ -84,6 +85,11 @@ void fields(auto& io, SearchDesc& d) {
   io("sorter", d.sorter);
   io("dst", d.dst);
   io("right", d.right);
+}
+
+void fields(auto& io, CheckDesc& d) {
+  io("condition", d.condition);
+  io("message", d.message);
 }
 
 // A description that may come with packed weights, and the buffer reserved for them.

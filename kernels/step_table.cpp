@@ -110,9 +110,17 @@ MadeSteps read_search(FieldReader& io) {
   return {make_search(desc)};
 }
 
+MadeSteps read_check(FieldReader& io) {
+  CheckDesc desc;
+  fields(io, desc);
+  require(io, desc.condition.buffer >= 0 && desc.condition.dtype == Dtype::kBool, "condition");
+  return {make_check(desc)};
+}
+
 constexpr Row kRows[] = {
     {"onednn.matmul", read_matmul}, {"onednn.conv", read_conv}, {"onednn.conv_backward", read_conv_backward},
     {"onednn.lstm", read_lstm},     {"sort", read_sort},        {"search", read_search},
+    {"check", read_check},
 };
 
 }  // namespace

@@ -1,6 +1,7 @@
 // Intervals of values, forward through the graph, for the sake of gathers: where an index is computed from
 // positions and clamped (interpolation, sampling of a grid), it lies inside the dim that it addresses in
-// every run, and the kernel need not look.
+// every run, and the kernel need not look. And for the sake of checks that no divisor is zero: where none can
+// be, the check goes.
 //
 // A float's interval leaves NaN out: no interval means that it may be NaN, or anything. Bounds are computed
 // in f64 and widened by what rounding may do.
@@ -11,6 +12,7 @@
 
 #include "backend/graph/constants.h"
 #include "backend/passes/passes.h"
+#include "kernels/check.h"
 
 namespace ipex::graph {
 namespace {
@@ -44,12 +46,17 @@ class IndexProver {
   explicit IndexProver(Graph graph) : graph_(std::move(graph)), new_(graph_.without_nodes()) {}
 
   Graph run() {
-    const auto is_gather = [](const Node& node) { return node.op == Op::kGather; };
-    if (std::none_of(graph_.nodes.begin(), graph_.nodes.end(), is_gather)) return std::move(graph_);
+    const auto may_gain = [](const Node& node) { return node.op == Op::kGather || is_check(node); };
+    if (std::none_of(graph_.nodes.begin(), graph_.nodes.end(), may_gain)) return std::move(graph_);
     for (const Node& old : graph_.nodes) {
       ranges_.push_back(old.types.size() == 1 ? bounded(of(old), old.types[0].dtype) : std::nullopt);
       Node node = old;
-      if (is_gather(old)) any_ |= prove(node);
+      if (is_check(old) && holds(old.operands[0])) {
+        any_ = true;
+        mapped_.push_back(-1);  // nobody reads its result
+        continue;
+      }
+      if (old.op == Op::kGather) any_ |= prove(node);
       for (Value& v : node.operands) v = mapped(v);
       if (casts_to_few_bits(old)) node.operands[0] = in_32_bits(node);
       mapped_.push_back(new_.add(std::move(node)).node);
@@ -60,6 +67,25 @@ class IndexProver {
   }
 
  private:
+  static bool is_check(const Node& node) { return node.op == Op::kExtern && node.name == kernels::kCheck; }
+
+  // Is a bool true everywhere, in every run?
+  bool holds(Value v) const {
+    const Node& node = graph_.node(v);
+    const std::string_view name = node.name;
+    if (node.op == Op::kConstant) {
+      const Range range = ranges_[v.node];
+      return range && range->low == 1;
+    }
+    if (node.op == Op::kExpand || node.op == Op::kReshape || (node.op == Op::kReduce && name == "all"))
+      return holds(node.operands[0]);
+    if (node.op != Op::kPointwise) return false;
+    if (name == "bitwise_or" || name == "logical_or") return holds(node.operands[0]) || holds(node.operands[1]);
+    if (name != "ne") return false;
+    const Range x = operand(node, 0), y = operand(node, 1);
+    return x && y && (x->low > y->high || x->high < y->low);
+  }
+
   Value mapped(Value v) const { return {mapped_[v.node], v.result}; }
 
   bool casts_to_few_bits(const Node& node) const {

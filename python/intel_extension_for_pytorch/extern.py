@@ -22,6 +22,8 @@ from .errors import GraphFallback, MemoryFallback, Unsupported
 
 log = logging.getLogger("ipex")
 
+CHECK = "ipex::check.default"  # a step of our own (kernels/check.h), which needs no ATen
+
 # Ops that are ATen's even where everything else is claimed to be native: random numbers come from eager's own generator
 # code. IPEX_STRICT=1 refuses every other Extern op, but for our own (`ipex::`).
 EXPECTED = frozenset(
@@ -87,7 +89,7 @@ def call(im: Any, node: fx.Node, why: str) -> Any:
     args = im.read(node.args)
     kwargs = im.read(node.kwargs)
     spelled = [_spell(im, node, v, operands) for v in _in_schema_order(schema, args, kwargs)]
-    strides = _operand_strides(im, node) if _relies_on_strides(schema.name, operands) else []
+    strides = _operand_strides(im, node) if _relies_on_strides(target, operands) else []
     refs = _emit(im, node, f"{schema.name}.{target._overloadname}", spelled, operands, strides, flat, why)
     return refs if isinstance(values, (tuple, list)) else refs[0]
 
@@ -102,9 +104,11 @@ def check(im: Any, node: fx.Node, condition: Any, message: str | None = None) ->
     """Raises RuntimeError(message), or ATen's own, in a call where `condition`, a tensor of one element, is zero."""
     if message is None:
         message = "Expected Tensor with single nonzero value, but got zero"
-    nothing, why = torch.empty(0, dtype=torch.bool), "raises eager's error"
-    spelled = [{"t": 0}, message or "Assertion is failed"]
-    _emit(im, node, "ipex::check.default", spelled, [condition], [], [nothing], why)
+    if any(size != 1 for size in condition.shape):
+        raise Unsupported("a condition of several elements")
+    args = json.dumps([{"t": 0}, message or "Assertion is failed"])
+    condition = im.cast(condition, torch.bool)
+    im.graph.extern_call(CHECK, [condition.id], [("b1", (0,))], [(1,)], args, "raises eager's error", [0], [])
 
 
 def _emit(
@@ -132,10 +136,13 @@ def _emit(
     return [None if v is None else next(results) for v in values]
 
 
-def _relies_on_strides(name: str, operands: list[Any]) -> bool:
-    """Does the op read memory by its data pointer? ATen's do not, but for those that hand it to oneDNN, and those whose
-    callers make a copy for them first, which is left out here; of others nobody knows."""
-    return not name.startswith("aten::") or "mkldnn" in name or any(not operand.owned for operand in operands)
+def _relies_on_strides(op: Any, operands: list[Any]) -> bool:
+    """Does what the op gives depend on how its operands lie? ATen's read memory by its data pointer where they hand it
+    to oneDNN, or where a caller makes a copy for them first, which is left out here; they draw random numbers in the
+    order of memory. Of others nobody knows."""
+    name = op._schema.name
+    by_pointer = "mkldnn" in name or any(not operand.owned for operand in operands)
+    return not name.startswith("aten::") or by_pointer or torch.Tag.nondeterministic_seeded in op.tags
 
 
 def _operand_strides(im: Any, node: fx.Node) -> list[tuple]:

@@ -102,16 +102,18 @@ def _advanced_index(
     return operands, map, shape
 
 
-_RESHAPES = ("view", "reshape", "_unsafe_view", "unsqueeze", "alias", "clone", "_to_copy")
+_SAME_ELEMENTS = ("view", "reshape", "_unsafe_view", "unsqueeze", "alias", "clone", "_to_copy", "convert_element_type")
 
 
 def _counts_along(im: Importer, index: Any, size: Dim) -> int | None:
     """The dimension of an index tensor along which it is 0, 1, .. size - 1, where it has no other."""
     shape = im.shape_of(index)
     dims = [d for d, s in enumerate(shape) if s != 1]
-    if len(dims) != 1 or shape[dims[0]] != size:
+    if len(dims) != 1 or shape[dims[0]] != size or index.meta["val"].dtype not in _INDEX_TYPES:
         return None
-    while _base_name(index) in _RESHAPES:
+    while _base_name(index) in _SAME_ELEMENTS and index.target is not torch.ops.aten.view.dtype:
+        if not _holds_range(index.meta["val"].dtype, size):
+            return None
         index = index.args[0]
     if _base_name(index) == "arange":
         start, step = (index.args[0] if len(index.args) > 1 else 0), (index.args[2] if len(index.args) > 2 else 1)
@@ -120,6 +122,15 @@ def _counts_along(im: Importer, index: Any, size: Dim) -> int | None:
     else:
         return None
     return dims[0] if (start, step) == (0, 1) and index.meta["val"].dtype is torch.int64 else None
+
+
+def _holds_range(dtype: torch.dtype, size: Dim) -> bool:
+    """Is each of 0, 1, .. size - 1 a value of the type?"""
+    if dtype is torch.int64 or not isinstance(size, int):
+        return dtype is torch.int64
+    if dtype is torch.bool:
+        return size <= 2
+    return size - 1 <= (2 / torch.finfo(dtype).eps if dtype.is_floating_point else torch.iinfo(dtype).max)
 
 
 def _base_name(node: Any) -> str:

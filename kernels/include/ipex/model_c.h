@@ -16,7 +16,7 @@ typedef struct ipex_model ipex_model;
 
 typedef enum {
   IPEX_OK = 0,
-  IPEX_USER_ERROR = 1,  /* a file or an input is not what it has to be */
+  IPEX_USER_ERROR = 1,  /* a file or an input is not what it has to be, or what the model asserts of it */
   IPEX_INDEX_ERROR = 2, /* an index is outside its tensor */
   IPEX_OUT_OF_MEMORY = 3,
   IPEX_INTERNAL_ERROR = 4 /* a bug of the library */

@@ -1,0 +1,31 @@
+// aten::_assert_async: the one step that computes nothing.
+#include "kernels/check.h"
+
+#include "kernels/step_fields.h"
+
+namespace ipex::kernels {
+namespace {
+
+class CheckStep final : public Step {
+ public:
+  explicit CheckStep(const CheckDesc& desc) : desc_(desc) {
+    info.kind = StepKind::kLibrary;
+    info.name = "check";
+    info.detail = desc.message;
+    text = to_line("check", desc);
+    reads = {desc.condition.buffer};
+  }
+
+  void run(RunContext& context) const override {
+    if (!*static_cast<const bool*>(context.view(desc_.condition).data)) throw CheckError(desc_.message);
+  }
+
+ private:
+  CheckDesc desc_;
+};
+
+}  // namespace
+
+std::unique_ptr<Step> make_check(const CheckDesc& desc) { return std::make_unique<CheckStep>(desc); }
+
+}  // namespace ipex::kernels
