@@ -172,6 +172,8 @@ def _nonzero(x: Any, y: Any) -> Tensor | None:
             return None
         y = torch.scalar_tensor(y, dtype=torch.int64)
     nonzero = (y.to(dtype) != 0).all()
+    if compat.is_known(y.numel() == 1):  # tracing would raise for a constant at once: it knows what one number is
+        nonzero = nonzero | torch.zeros((), dtype=torch.bool)
     count = x.numel() if isinstance(x, Tensor) else 1
     # Where x is empty nothing is divided, whatever it is broadcast with.
     return nonzero if compat.is_known(count != 0) else nonzero | (torch.scalar_tensor(count, dtype=torch.int64) == 0)

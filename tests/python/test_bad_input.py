@@ -328,15 +328,85 @@ def test_negative_indices_wrap(compiled):
     check(compiled, lambda t, i: t.index_put((i,), t[:3], accumulate=True), table, indices)
 
 
-def test_integer_division_by_zero(compiled):
-    """Eager raises; a compiled kernel may raise or give some value, but the process lives."""
-    x, y = torch.tensor([1, 2, 3]), torch.tensor([1, 0, 2])
-    try:
-        result = compiled(lambda x, y: x // y)(x, y)
-    except RuntimeError as error:
-        assert "ivi" in str(error)
-    else:
-        assert (result[0], result[2]) == (1, 1)
+DIVISIONS = {
+    "//": lambda a, b: a // b,
+    "%": lambda a, b: a % b,
+    "fmod": torch.fmod,
+    "trunc": lambda a, b: torch.div(a, b, rounding_mode="trunc"),
+    "floor": lambda a, b: torch.div(a, b, rounding_mode="floor"),
+    "inside": lambda a, b: ((a + 1) // b) * 2,
+    "in place": lambda a, b: a.clone().floor_divide_(b).remainder_(5),
+    "of a number": lambda a, b: 7 % b,
+    "of an unread quotient": lambda a, b: (a // b, a + 1)[1],
+    "of a masked quotient": lambda a, b: torch.where(b == 0, 0, a // b.clamp(max=3)),
+    "of a part": lambda a, b: (a % b)[:1],
+}
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("name", DIVISIONS)
+def test_integer_division_by_zero(name, dynamic, compiled, strict):
+    run = compiled(DIVISIONS[name], dynamic=dynamic)
+    for dtype in (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64):
+        a, zeros = torch.arange(1, 9).to(dtype), (torch.arange(8) % 4).to(dtype)
+        with pytest.raises(RuntimeError, match="^ZeroDivisionError$") as raised:
+            run(a, zeros)
+        assert raised.type is RuntimeError
+        assert torch.equal(run(a, zeros + 1), DIVISIONS[name](a, zeros + 1))
+    # Where nothing is divided, nothing is divided by zero.
+    assert run(torch.empty(0, 8, dtype=torch.int64), torch.ones(8, dtype=torch.int64)).shape[0] in (0, 8)
+    assert run(torch.ones(8, dtype=torch.float32), torch.zeros(8)).shape[0] in (1, 8)
+
+
+def test_integer_division_by_a_number_that_is_zero(compiled, strict):
+    """Zero as it is, and in the type that eager converts it to."""
+    a = torch.arange(4, dtype=torch.uint8)
+    divisions = (
+        lambda a: a // 0, lambda a: a % False, lambda a: a.bool() // 0, lambda a: torch.fmod(a, 256),
+        lambda a: a // torch.tensor(256), lambda a: a % torch.zeros(3, 4, dtype=torch.bool),
+    )  # fmt: skip
+    for divide in divisions:
+        with pytest.raises(RuntimeError, match="^ZeroDivisionError$"):
+            compiled(divide)(a)
+    assert compiled(lambda a: a // torch.zeros(4, dtype=torch.int64))(torch.empty(0, 4)).shape == (0, 4)
+    nothing = torch.empty(0, 4, dtype=torch.int64)
+    zeros = torch.zeros(4, dtype=torch.int64)
+    assert compiled(lambda a, b: (a // b, a % 0))(nothing, zeros)[0].shape == (0, 4)
+    assert torch.equal(compiled(lambda a: (a // 256, a % -3))(a.int())[0], a.int() // 256)
+    assert torch.equal(compiled(lambda a: torch.gcd(a, a * 0))(a), a)
+
+
+def test_integer_division_by_zero_in_training(compiled, strict):
+    def step(x, counts):
+        return (x * (counts // (counts - 3))).sum()
+
+    x = torch.ones(4, requires_grad=True)
+    run = compiled(step)
+    run(x, torch.arange(4, 8)).backward()
+    assert torch.equal(x.grad, torch.tensor([4.0, 2.0, 2.0, 1.0]))
+    with pytest.raises(RuntimeError, match="^ZeroDivisionError$"):
+        run(x, torch.arange(4))
+
+
+@needs_ipex
+def test_divisors_that_cannot_be_zero_are_not_checked(strict):
+    import intel_extension_for_pytorch as ipex
+
+    def run(a, b):
+        n = torch.arange(64)
+        return (
+            a // b.clamp(min=1),
+            a % (n + 1),
+            a // b.clamp(-9, -2),
+            a // 3,
+            a % torch.tensor([2, 5] * 32),
+        )
+
+    a = torch.arange(64)
+    steps = [step["name"] for graph in ipex.explain(run, a, a).to_dict()["graphs"] for step in graph["steps"]]
+    assert "check" not in steps
+    checked = ipex.explain(lambda a, b: (a // (b + 1), a % b.clamp(max=5).to(torch.uint8)), a, a)
+    assert [s["name"] for g in checked.to_dict()["graphs"] for s in g["steps"]].count("check") == 2
 
 
 @needs_ipex

@@ -38,6 +38,58 @@ def test_the_mask_follows_memory_and_not_dims(compiled, strict):
     assert_equal(run_twice(compiled(function), *inputs), run_twice(function, *inputs))
 
 
+RANDOM = {
+    "randn_like": torch.randn_like,
+    "rand_like": torch.rand_like,
+    "randint_like": lambda t: torch.randint_like(t, 3, 100),
+    "of another type": lambda t: torch.randn_like(t, dtype=torch.float64),
+    "contiguous": lambda t: torch.rand_like(t, memory_format=torch.contiguous_format),
+    "bernoulli": lambda t: torch.bernoulli(t.float().sigmoid()),
+    "normal": lambda t: torch.normal(0.0, t.float().sigmoid()),
+    "poisson": lambda t: torch.poisson(t.float().sigmoid()),
+    "uniform": lambda t: torch.empty_like(t).uniform_(),
+    "exponential": lambda t: torch.zeros_like(t).exponential_(),
+    "geometric": lambda t: torch.zeros_like(t).geometric_(0.3),
+    "log_normal": lambda t: torch.empty_like(t).log_normal_(),
+    "cauchy": lambda t: torch.empty_like(t).cauchy_(),
+    "rrelu": lambda t: torch.nn.functional.rrelu(t, training=True) == 0,
+    "dropout": lambda t: torch.nn.functional.dropout(torch.ones_like(t), 0.5),
+    "multinomial": lambda t: torch.multinomial(t.float().sigmoid().flatten(1), 3),
+}
+KERNEL = torch.full((4, 4, 3, 3), 0.01)
+LAYOUTS = {
+    "convolution": lambda x: torch.conv2d(x, KERNEL.to(x.dtype)),
+    "permuted": lambda x: x.permute(0, 2, 3, 1) + 1,
+    "expanded": lambda x: x[:, :, :1, :1].expand(-1, -1, 5, 5),
+    "strided": lambda x: x[:, ::2, 1:, ::3],
+    "normalised": lambda x: torch.nn.functional.group_norm(torch.conv2d(x, KERNEL.to(x.dtype)), 2),
+    "product": lambda x: torch.matmul(x.transpose(1, 2), x.transpose(1, 2).mT),
+}
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_random_numbers_follow_eagers_memory(name, compiled, strict):
+    """What is drawn beside a value lies as eager's value does, not as ours: contiguous and channels-last images, of
+    two types, of any size."""
+
+    def function(x):
+        value = LAYOUTS[name](x)
+        return [draw(value) for draw in RANDOM.values()]
+
+    run = compiled(function, dynamic=True)
+    for dtype, size, layout in (
+        (torch.float32, 8, torch.contiguous_format), (torch.float32, 9, torch.channels_last),
+        (torch.bfloat16, 8, torch.contiguous_format),
+    ):  # fmt: skip
+        x = torch.linspace(-1, 1, 8 * size * size).reshape(2, 4, size, size).to(dtype)
+        x = x.to(memory_format=layout)
+        ours, eagers = run_twice(run, x), run_twice(function, x)
+        for kind, a, b in zip([*RANDOM, "state"] * 2, ours, eagers, strict=False):
+            assert a.dtype == b.dtype and torch.equal(a, b) or kind in ("bernoulli", "normal", "poisson"), kind
+            if a.is_floating_point():
+                torch.testing.assert_close(a, b, rtol=1e-2, atol=1e-2, msg=kind)
+
+
 def test_not_finite(compiled, strict):
     def function(x):
         return torch.native_dropout(x, 0.5, True)

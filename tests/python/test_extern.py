@@ -94,6 +94,36 @@ def test_operands_have_the_strides_of_tracing(compiled):
     assert torch.equal(compiled(run, dynamic=True)(x), run(x))
 
 
+def test_expanded_operands(compiled):
+    """A constant has one element, whatever the strides are in which an operator asks for it."""
+    x, a = torch.arange(1.0, 10.0).reshape(3, 3), torch.eye(3) * 2 + 1
+    column = torch.tensor([[1.0], [2.0], [3.0]])
+
+    def run(x, a, column):
+        ones = torch.ones(3, 1)
+        everywhere = torch.full((1, 1), 2.0).expand(3, 3)
+        return (
+            torch.igamma(ones.expand(3, 3), x),
+            torch.igammac(everywhere, x),
+            torch.linalg.solve(a, ones.expand(3, 3)),
+            torch.linalg.solve(a, column.expand(3, 3)),
+            torch.linalg.solve_triangular(a.triu(), ones.expand(3, 3), upper=True),
+            torch.linalg.solve_triangular(a.triu(), everywhere, upper=False),
+            torch.igamma(torch.arange(1.0, 4.0)[:, None].expand(3, 3), x),
+            torch.igamma(torch.ones(()).expand(0, 3), x[:0]),
+        )
+
+    for dynamic in (False, True):
+        assert_close_to_eager(compiled(run, dynamic=dynamic)(x, a, column), run(x, a, column))
+
+    def strides(x):
+        ones, two = torch.ones(3, 1), torch.full((), 2.0)
+        return strides_of(ones.expand(3, 4), [two.expand(2, 3), x[:1].expand(3, 4)])
+
+    for dynamic in (False, True):
+        assert torch.equal(compiled(strides, dynamic=dynamic)(torch.randn(3, 4)), strides(torch.randn(3, 4)))
+
+
 kept = []
 
 

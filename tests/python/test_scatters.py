@@ -148,6 +148,48 @@ def test_a_position_counted_from_the_end(compiled, strict):
     assert_close_to_eager(compiled(put)(x, index, source), put(x, index, source), scale=10.0)
 
 
+@pytest.mark.parametrize(
+    ("dtype", "size"),
+    [
+        (torch.uint8, 256), (torch.uint8, 258), (torch.int8, 128), (torch.int8, 130), (torch.bfloat16, 257),
+        (torch.bfloat16, 259), (torch.float16, 2049), (torch.float16, 2051), (torch.int16, 300), (torch.bool, 2),
+        (torch.bool, 5), (torch.float32, 300), (torch.int32, 300),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_range_that_a_type_does_not_hold(dtype, size, compiled, strict):
+    """It wraps or is rounded, and counts no more."""
+
+    def run(x, j):
+        i = torch.arange(size).to(dtype).long()
+        halves = torch.arange(size).to(dtype).view(-1, 1).to(torch.int32).unsqueeze(0)
+        back = (torch.arange(size) + 1).to(dtype).long().clamp(0, size - 1)
+        return (
+            x[i, j], x[j, i % 2], x[i], x[halves, torch.arange(2)], x.gather(0, i[:, None].expand(-1, 2)), x[back, j],
+            x.index_put((i, j), torch.tensor(-1.0)), x.index_add(0, i, x), x.index_select(0, i),
+            torch.nn.functional.embedding(i, x), x.scatter_add(0, i[:, None].expand(-1, 2), x),
+        )  # fmt: skip
+
+    x, j = torch.arange(size * 2.0).reshape(size, 2), torch.arange(size) % 2
+    if dtype is torch.int8 and size > 128:  # below zero, which some of them refuse
+        with pytest.raises(IndexError):
+            compiled(run)(x, j)
+
+        def run(x, j):
+            i = torch.arange(size).to(dtype).long()
+            return x[i, j], x.index_put((i, j), torch.tensor(-1.0))
+
+    assert_close_to_eager(compiled(run)(x, j), run(x, j))
+
+
+def test_bits_of_a_range(compiled):
+    def run(x, j):
+        return x[torch.arange(3).view(torch.int32), j]
+
+    x, j = torch.arange(12.0).reshape(6, 2), torch.arange(6) % 2
+    assert_close_to_eager(compiled(run)(x, j), run(x, j))
+
+
 @pytest.mark.parametrize("shape", [(), (1,), (2, 3)])
 def test_take_and_put_of_one_number(shape, compiled, strict):
     x, number = randn(2, 3).flatten()[: math.prod(shape)].reshape(shape).requires_grad_(), torch.tensor(2.5)
