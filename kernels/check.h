@@ -2,7 +2,6 @@
 #pragma once
 
 #include <memory>
-#include <stdexcept>
 #include <string>
 #include <string_view>
 
@@ -11,11 +10,6 @@
 namespace ipex::kernels {
 
 inline constexpr std::string_view kCheck = "ipex::check.default";  // its name among the Extern nodes of a graph
-
-// What a model asserts of its data does not hold (PyTorch's RuntimeError).
-struct CheckError : std::runtime_error {
-  using std::runtime_error::runtime_error;
-};
 
 // Throws CheckError(message) in a run where `condition`, one bool, is false.
 struct CheckDesc {

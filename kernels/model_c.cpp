@@ -39,7 +39,7 @@ ipex_status guarded(Body body) noexcept {
     return fail(IPEX_USER_ERROR, error.what());
   } catch (const ipex::Unsupported& error) {
     return fail(IPEX_USER_ERROR, error.what());
-  } catch (const ipex::kernels::CheckError& error) {
+  } catch (const ipex::CheckError& error) {
     return fail(IPEX_USER_ERROR, error.what());
   } catch (const ipex::IndexError& error) {
     return fail(IPEX_INDEX_ERROR, error.what());

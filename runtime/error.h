@@ -22,6 +22,11 @@ struct IndexError : std::out_of_range {
   using std::out_of_range::out_of_range;
 };
 
+// What a model asserts of its data does not hold (PyTorch's RuntimeError).
+struct CheckError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
 // The system has no memory of this size left (Python's MemoryError).
 class OutOfMemory : public std::bad_alloc {
  public:
