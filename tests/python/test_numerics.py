@@ -241,7 +241,7 @@ def test_sums_of_equal_numbers(name, dynamic, compiled, strict):
 # ---- variances ----
 
 VARIANCES = {
-    "all": lambda x: (x.std(), x.var()),
+    "all": lambda x: (x.std(),),
     "rows": lambda x: (x.std(-1), *torch.std_mean(x, -1, correction=0)),
     "columns": lambda x: (x.std(0), torch.var_mean(x, 0, keepdim=True)[1]),
     "channels": lambda x: (x.std((0, 2, 3)), torch.var_mean(x, (0, 2, 3))[1]),
