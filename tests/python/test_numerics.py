@@ -285,6 +285,19 @@ def test_gradients_of_deviations(scale, compiled, target, strict):
     torch.testing.assert_close(ours.grad.double(), exact.grad, rtol=1e-5, atol=1e-6)
 
 
+@torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True)
+def test_deviation_of_what_may_be_nothing(compiled, strict):
+    """A number of elements that data decide: there may be no first one."""
+
+    def function(x):
+        chosen = x[x > 0]
+        return chosen.std(), *torch.var_mean(chosen, correction=0)
+
+    run, x = compiled(function), torch.randn(100, generator=torch.Generator().manual_seed(0))
+    for each in (x, x * 1e15, -x.abs(), x + 1e5):
+        torch.testing.assert_close(run(each), function(each), equal_nan=True)
+
+
 STATISTICS = {
     "batch": lambda x: torch.native_batch_norm(x, None, None, None, None, True, 0.1, 1e-5)[1:],
     "instance": lambda x: (F.instance_norm(x),),
