@@ -292,8 +292,9 @@ Expr polygamma(const Expr& x, int n) {
 namespace {
 
 // The same for an exponent that is data, the sum of (q + k) ** -x for x > 1 and q > 0 (DLMF 25.11.28). Where
-// x is so large that the tenth term and the integral of those behind it are lost in the sum, the series for the
-// rest need not converge. The integral is no multiple of the tenth term, which may be too small for its type.
+// x is so large that the tenth term and the integral of those behind it are lost in the sum, the series for
+// the rest need not converge. The integral is no multiple of the tenth term, which may be too small for its
+// type.
 Expr hurwitz_zeta(const Expr& x, const Expr& q) {
   const double place = is_double(x) ? 0x1p-53 : 0x1p-24;
   Expr one = c(x, 1), last = q + c(x, 9), tenth = pow(last, neg(x)), sum = tenth;

@@ -48,9 +48,9 @@ Expr from_logarithm(const Expr& x, const Expr& otherwise) {
 Expr whole_asinh(const Expr& x) { return copysign(from_logarithm(x, abs(asinh(x))), x); }
 Expr whole_acosh(const Expr& x) { return select(lt(x, c(x, 1)), acosh(x), from_logarithm(x, acosh(x))); }
 
-// Sleef's sinh and cosh overflow where e^|x| does, not where half of that does. There they are e^step times those
-// of |x| - step, which is exact: step has few digits. It is a little more than ln(2), so that e^step is 2 and a
-// positive rest, which keeps infinities.
+// Sleef's sinh and cosh overflow where e^|x| does, not where half of that does. There they are e^step times
+// those of |x| - step, which is exact: step has few digits. It is a little more than ln(2), so that e^step is
+// 2 and a positive rest, which keeps infinities.
 Expr beyond_exponential(const auto& function, const Expr& x) {
   const bool full = is_double(x);
   const double step = full ? 0x1.62e43p-1 : 0x1.62e5p-1;

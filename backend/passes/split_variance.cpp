@@ -94,9 +94,9 @@ class VarianceSplitter {
       return add(Op::kPointwise, name, {a, expand(b, type)}, type);
     };
     // What lies along some axes: the mean, and the squares about it. The sum about a mean that is off by its
-    // rounding says by how much: a row of one value then has that value as its mean, and no variance. That rest
-    // stays a number of its own until the last merge: far from zero, means differ by less than their rounding.
-    // Sums of one value of a half type are exact as they are.
+    // rounding says by how much: a row of one value then has that value as its mean, and no variance. That
+    // rest stays a number of its own until the last merge: far from zero, means differ by less than their
+    // rounding. Sums of one value of a half type are exact as they are.
     struct Moments {
       Value mean;
       std::optional<Value> rest;

@@ -13,8 +13,9 @@ from typing import Any
 
 import torch
 
+from . import compat
 from .errors import Unsupported
-from .importer import Importer, Ref, opmath
+from .importer import Importer, Ref, opmath, traced_shape
 from .ops import emit_row, named_arguments, reduce_axes, reduced, rule
 from .sizes import Dim
 
@@ -70,10 +71,10 @@ def _variance(im: Importer, node: Any, *args: Any, **kwargs: Any) -> Any:
     if not x.dtype.is_floating_point:
         raise Unsupported(f"reduce.{name} has no {x.dtype} form")
     operand, axes, keepdim = reduced(im, x, dim, keepdim)
-    if x.dtype is torch.float32 and all(im.symbols.hint(s) for s in x.shape):
+    if x.dtype is torch.float32 and all(_is_positive(s) for s in traced_shape(node.all_input_nodes[0])):
         variance, mean = _double_variance(im, operand, axes, keepdim, float(correction))
     else:
-        values = im.cast(operand, opmath(x.dtype))
+        values = im.cast(operand, torch.float64 if x.dtype is torch.float32 else opmath(x.dtype))
         shape = tuple(1 if d in axes else s for d, s in enumerate(values.shape) if keepdim or d not in axes)
         variance, mean = im.emit_many(
             "reduce", "var_mean", [values], [(values.dtype, shape)] * 2, axes=axes, keepdim=keepdim,
@@ -83,6 +84,11 @@ def _variance(im: Importer, node: Any, *args: Any, **kwargs: Any) -> Any:
         variance = emit_row(im, "sqrt", variance.shape, variance)
     results = [im.cast(v, x.dtype) for v in (variance, mean)]
     return results if name.endswith("_mean") else results[0]
+
+
+def _is_positive(size: int | torch.SymInt) -> bool:
+    """At every call: a row without elements has no first one."""
+    return (size if isinstance(size, int) else compat.least_value(size, size.node.expr)) > 0
 
 
 def _double_variance(im: Importer, x: Ref, axes: list[int], keepdim: bool, correction: float) -> tuple[Ref, Ref]:
