@@ -256,7 +256,8 @@ def _index_add(im: Importer, node: Any, x: Ref, dim: int, index: Ref, src: Ref, 
         src = emit_row(im, "mul", src.shape, src, alpha)
     combine, error = "set", "copy"
     if "add" in node.target._schema.name:
-        combine, error = "add", "element" if len(x.shape) > 1 else "select"
+        # ATen scatters into several dimensions, but not what it has to scale.
+        combine, error = "add", "element" if len(x.shape) > 1 and alpha == 1 else "select"
     return im.reshape(_scatter(im, rows, [at], src, map, combine, wrap=False, error=error), x.shape)
 
 

@@ -52,6 +52,7 @@ INDEXED = {
     "index_add": lambda x, i: x.index_add(0, i, x[:2]),
     "index_add columns": lambda x, i: x.index_add(1, i, x[:, :2]),
     "index_add to a row": lambda x, i: x[0].index_add(0, i, x[1, :2]),
+    "index_add scaled": lambda x, i: x.index_add(0, i, x[:2], alpha=2),
     "index_copy": lambda x, i: x.index_copy(0, i, x[:2]),
     "index_reduce": lambda x, i: x.index_reduce(0, i, x[:2], "amax"),
     "nll_loss": lambda x, i: F.nll_loss(x[:2], i),
