@@ -496,6 +496,8 @@ def reduce(im: Importer, node: Any, row: Any, x: Ref, dim: Any, keepdim: bool, c
         x, dim, keepdim, rank = im.reshape(x, (1,)), [0], False, 1
     dims = [dim] if isinstance(dim, int) else list(dim or range(rank))
     axes = sorted({d % rank for d in dims})
+    if row.name in ("max_with_index", "min_with_index") and any(x.shape[d] == 0 for d in axes):
+        raise Unsupported(f"{node.target} of nothing")
     shape = tuple(1 if d in axes else s for d, s in enumerate(x.shape) if keepdim or d not in axes)
     attrs: dict[str, Any] = {"axes": axes, "keepdim": keepdim}
     if row.name in ("var", "std", "var_mean"):
