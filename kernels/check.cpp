@@ -2,6 +2,7 @@
 #include "kernels/check.h"
 
 #include "kernels/step_fields.h"
+#include "runtime/error.h"
 
 namespace ipex::kernels {
 namespace {

@@ -9,7 +9,8 @@
 
 namespace ipex::kernels {
 
-inline constexpr std::string_view kCheck = "ipex::check.default";  // its name among the Extern nodes of a graph
+inline constexpr std::string_view kCheck =
+    "ipex::check.default";  // its name among the Extern nodes of a graph
 
 // Throws CheckError(message) in a run where `condition`, one bool, is false.
 struct CheckDesc {

@@ -26,8 +26,8 @@ at::Tensor view_of(const TensorView& view) {
                        at::TensorOptions().dtype(scalar_type(view.dtype)));
 }
 
-// A tensor of those strides with the elements of `source`. Where a stride is 0, one element stands for several
-// and is written once: copy_ refuses a place that has several sources.
+// A tensor of those strides with the elements of `source`. Where a stride is 0, one element stands for
+// several and is written once: copy_ refuses a place that has several sources.
 at::Tensor copied_to_strides(const at::Tensor& source, c10::IntArrayRef strides) {
   at::Tensor result = at::empty_strided(source.sizes(), strides, source.options());
   at::Tensor from = source, to = result;
@@ -340,8 +340,7 @@ class ExternCall final : public Step {
     std::vector<int64_t> exact;
     for (const SizeExpr& stride : strides_[k]) exact.push_back(stride.eval(context.symbols()));
     for (int64_t d = 0; d < view.dim(); ++d)
-      if (view.size(d) != 1 && view.stride(d) != exact[d])
-        return copied_to_strides(view, exact);
+      if (view.size(d) != 1 && view.stride(d) != exact[d]) return copied_to_strides(view, exact);
     return view;
   }
 

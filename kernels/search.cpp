@@ -4,6 +4,7 @@
 #include "kernels/sort_keys.h"
 #include "kernels/step_fields.h"
 #include "runtime/abi.h"
+#include "runtime/index_errors.h"
 
 namespace ipex::kernels {
 namespace {
@@ -47,7 +48,7 @@ class SearchStep final : public Step {
           const int64_t middle = low + (high - low) / 2;
           const int64_t at = order ? order[middle * sorter.strides[row_dim]] : middle;
           if (at < 0 || at >= n) {
-            ipex_report_index(at, n);
+            ipex_report_index(at, n, *index_error_code("sorter", 0));
             break;
           }
           const auto key = key_at<Key>(rows, at * stride);

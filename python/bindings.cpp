@@ -29,6 +29,7 @@
 #include "runtime/cpu.h"
 #include "runtime/env.h"
 #include "runtime/error.h"
+#include "runtime/index_errors.h"
 #include "runtime/log.h"
 #include "runtime/parallel.h"
 #include "runtime/roofline.h"
@@ -179,6 +180,8 @@ void register_errors(py::module_& m) {
   py::register_local_exception_translator([](std::exception_ptr pointer) {
     try {
       if (pointer) std::rethrow_exception(pointer);
+    } catch (const RuntimeIndexError& e) {
+      PyErr_SetString(PyExc_RuntimeError, e.what());
     } catch (const IndexError& e) {
       PyErr_SetString(PyExc_IndexError, e.what());
     } catch (python_error& e) {

@@ -14,7 +14,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int kFormat = 1;
+constexpr int kFormat = 2;
 constexpr char kManifest[] = "manifest.json";
 
 std::string weights_path(const std::string& path) { return path + ".weights"; }

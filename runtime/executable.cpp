@@ -9,6 +9,7 @@
 
 #include "runtime/error.h"
 #include "runtime/hoisting.h"
+#include "runtime/index_errors.h"
 #include "runtime/parallel.h"
 
 namespace ipex {
@@ -117,10 +118,7 @@ void Executable::run_step(Frame& frame, int index) const {
   if (frame.observer) frame.observer->begin(step.info, index);
   step.run(frame.context);
   if (frame.observer) frame.observer->end();
-  if (frame.fault.set)
-    throw IndexError("index " + std::to_string(frame.fault.index) +
-                     " is out of bounds for dimension with size " + std::to_string(frame.fault.size) +
-                     " (in " + step.info.name + ")");
+  if (frame.fault.set) raise_index_error(frame.fault.index, frame.fault.size, frame.fault.error);
   for (int buffer : state_->release[index]) frame.context.owners_[buffer].reset();
 }
 

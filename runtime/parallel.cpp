@@ -112,11 +112,12 @@ void* ipex_scratch_acquire(int64_t bytes) {
 
 void ipex_scratch_release(void* pointer) { ipex::CachingAllocator::instance().deallocate(pointer); }
 
-void ipex_report_index(int64_t index, int64_t size) {
+void ipex_report_index(int64_t index, int64_t size, int64_t error) {
   ipex::IndexFault* fault = ipex::current_fault;
   if (!fault || std::atomic_ref(fault->set).load(std::memory_order_relaxed)) return;
   std::atomic_ref(fault->index).store(index, std::memory_order_relaxed);
   std::atomic_ref(fault->size).store(size, std::memory_order_relaxed);
+  std::atomic_ref(fault->error).store(error, std::memory_order_relaxed);
   std::atomic_ref(fault->set).store(true, std::memory_order_release);
 }
 }

@@ -36,7 +36,7 @@ void parallel_tasks(int64_t count, const std::function<void(int64_t)>& task);
 // other's errors.
 struct IndexFault {
   bool set = false;
-  int64_t index = 0, size = 0;
+  int64_t index = 0, size = 0, error = 0;
 };
 
 class IndexFaultScope {

@@ -33,7 +33,8 @@ class TimeLimit {
   Deadline previous_;
 };
 
-// OutOfTime, naming what comes next ("graph pass", "fold_constants"), where this thread's deadline has passed.
+// OutOfTime, naming what comes next ("graph pass", "fold_constants"), where this thread's deadline has
+// passed.
 void check_time(std::string_view kind, std::string_view name);
 
 }  // namespace ipex

@@ -1,5 +1,7 @@
 // Graph to text. Values are named by their node's position (%3, %3.1 for a second result); inputs keep their
 // names.
+#include <numeric>
+
 #include "backend/graph/constants.h"
 #include "backend/graph/ir.h"
 #include "backend/graph/names.h"
@@ -118,6 +120,12 @@ std::string print_graph(const Graph& graph, const std::string& indent) {
 }
 
 }  // namespace
+
+std::vector<int64_t> named_dims(const Node& indexed, size_t rank) {
+  std::vector<int64_t> own(rank);
+  std::iota(own.begin(), own.end(), 0);
+  return indexed.attr_or("error_dims", own);
+}
 
 std::string value_name(const Graph& graph, Value v) {
   const Node& node = graph.nodes[v.node];

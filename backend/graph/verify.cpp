@@ -8,6 +8,7 @@
 #include "codegen/loop/rewrite.h"
 #include "codegen/loop/simplify.h"
 #include "kernels/sort.h"
+#include "runtime/index_errors.h"
 
 namespace ipex::graph {
 namespace {
@@ -392,6 +393,9 @@ class NodeVerifier {
     for (size_t i = 1; i <= index_count; ++i)
       require(operand(i).dtype == Dtype::kI64 && equal(operand(i).shape, space),
               "indices are i64 over the index space");
+    require(index_error_code(node_.attr_or<std::string>("error", "index"), 0).has_value(),
+            "error is a row of runtime/index_errors.def");
+    require(named_dims(node_, map.size()).size() == map.size(), "error_dims has an entry for each dim of x");
   }
 
   void by_op() const {

@@ -41,8 +41,9 @@ class Lowering {
   Index short_index(Index index);                                   // the same, long parts named
   // Element of x that `map` selects for u; *valid becomes false where an index operand is out of range, which
   // is reported.
-  // Where `fault` holds the run ends with an IndexError.
-  void report_index(const loop::Expr& given, const Dim& size, const loop::Expr& fault);
+  // Where `fault` holds the run ends with the IndexError of the node, for dim `dim` of x.
+  void report_index(const Node& node, size_t dim, const loop::Expr& given, const Dim& size,
+                    const loop::Expr& fault);
   Index mapped_index(const Node& node, const Shape& x, const Index& u, const loop::Expr& mask,
                      loop::Expr* valid);
   loop::Expr named(Value v, const loop::Expr& x);  // by a let

@@ -4,10 +4,12 @@
 #include <bit>
 #include <cstring>
 
+#include "backend/graph/names.h"
 #include "backend/lower/lowering.h"
 #include "codegen/loop/half.h"
 #include "codegen/loop/polynomial.h"
 #include "codegen/loop/simplify.h"
+#include "runtime/index_errors.h"
 
 namespace ipex::graph {
 
@@ -304,10 +306,13 @@ Expr Lowering::cat(const Node& node, const Index& index, const Expr& mask) {
   return result;
 }
 
-void Lowering::report_index(const Expr& given, const Dim& size, const Expr& fault) {
+void Lowering::report_index(const Node& node, size_t dim, const Expr& given, const Dim& size,
+                            const Expr& fault) {
+  const int64_t error =
+      *index_error_code(node.attr_or<std::string>("error", "index"), named_dims(node, dim + 1)[dim]);
   loop::If report;
   report.condition = fault;
-  report.then_body = loop::make_block({loop::Call{"ipex_report_index", {given, size}}});
+  report.then_body = loop::make_block({loop::Call{"ipex_report_index", {given, size, index_const(error)}}});
   emitter_.emit(std::move(report), std::max(emitter_.depth_of(fault), emitter_.depth_of(given)));
 }
 
@@ -332,15 +337,16 @@ Index Lowering::mapped_index(const Node& node, const Shape& x, const Index& u, c
       at[d] = proved_index(given, x[d]);
       continue;
     }
+    Expr position = given;
     if (node.attr_or("wrap", true)) {
       Expr negative = make_apply(ScalarOp::lt_, {given, index_const(0)});
-      given = make_apply(ScalarOp::select_, {negative, given + x[d], given});
+      position = make_apply(ScalarOp::select_, {negative, given + x[d], given});
     }
-    at[d] = emitter_.let("at", given);
+    at[d] = emitter_.let("at", position);
     Expr in_range =
         emitter_.let("ok", make_apply(ScalarOp::bitand_, {make_apply(ScalarOp::ge_, {at[d], index_const(0)}),
                                                           make_apply(ScalarOp::lt_, {at[d], x[d]})}));
-    report_index(given, x[d], both(mask, make_apply(ScalarOp::bitnot_, {in_range})));
+    report_index(node, d, given, x[d], both(mask, make_apply(ScalarOp::bitnot_, {in_range})));
     *valid = both(*valid, in_range);
   }
   return at;

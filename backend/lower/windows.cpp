@@ -213,7 +213,7 @@ Expr Lowering::segment(Value v, const Index& index, const Expr& mask) {
   auto position = [&](Value at) {
     const Dim& size = body_.type(x).shape[0];
     const Expr given = value(at, {index[0]}, mask);
-    report_index(given, size + index_const(1),
+    report_index(node, 0, given, size + index_const(1),
                  both(mask, make_apply(ScalarOp::bitor_, {make_apply(ScalarOp::lt_, {given, index_const(0)}),
                                                           make_apply(ScalarOp::gt_, {given, size})})));
     Expr within = make_apply(ScalarOp::max_, {given, index_const(0)});

@@ -186,10 +186,12 @@ class Canonicalizer {
 
   // A gather along some dims of what another gathered along others is one gather of both (an image that is
   // mirrored along its rows and columns): the positions of the first do not vary with those of the second,
-  // which are checked at the same extents and, both or neither, wrap around.
+  // which are checked at the same extents and, both or neither, wrap around and raise one error.
   void merge_gathers(Node& node) {
     const Node first = producer(node);
-    if (first.op != Op::kGather || first.attr_or("wrap", true) != node.attr_or("wrap", true)) return;
+    if (first.op != Op::kGather || first.attr_or("wrap", true) != node.attr_or("wrap", true) ||
+        first.attr_or<std::string>("error", "index") != node.attr_or<std::string>("error", "index"))
+      return;
     using Ints = std::vector<int64_t>;
     const Ints places = node.attr<Ints>("map");  // where the first's dims are taken
     std::vector<Value> operands = {first.operands[0]};
@@ -200,6 +202,8 @@ class Canonicalizer {
     };
     const Shape &data = new_.type(first.operands[0]).shape, &gathered = first.types[0].shape;
     const Ints& source = first.attr<Ints>("map");
+    Ints named = named_dims(first, source.size());
+    const Ints outer_named = named_dims(node, places.size());
     for (size_t d = 0; d < source.size(); ++d) {
       const int64_t from = source[d];
       if (from >= 0 && places[from] >= 0) {
@@ -207,6 +211,7 @@ class Canonicalizer {
       } else if (from >= 0) {
         if (!loop::provably_equal(data[d], gathered[from])) return;
         take_at(node.operands[-places[from]]);
+        named[d] = outer_named[from];
       } else if (const auto positions = moved_expand(first.operands[-from], places, node.types[0].shape)) {
         take_at(*positions);
       } else {
@@ -215,6 +220,8 @@ class Canonicalizer {
     }
     node.operands = std::move(operands);
     node.attrs["map"] = std::move(map);
+    node.attrs.erase("error_dims");
+    if (named != named_dims(node, named.size())) node.attrs["error_dims"] = std::move(named);
   }
 
   // What `v` expands, expanded to `shape` with dim d at places[d]; nullopt where it is no expansion, or

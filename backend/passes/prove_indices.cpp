@@ -80,7 +80,8 @@ class IndexProver {
     if (node.op == Op::kExpand || node.op == Op::kReshape || (node.op == Op::kReduce && name == "all"))
       return holds(node.operands[0]);
     if (node.op != Op::kPointwise) return false;
-    if (name == "bitwise_or" || name == "logical_or") return holds(node.operands[0]) || holds(node.operands[1]);
+    if (name == "bitwise_or" || name == "logical_or")
+      return holds(node.operands[0]) || holds(node.operands[1]);
     if (name != "ne") return false;
     const Range x = operand(node, 0), y = operand(node, 1);
     return x && y && (x->low > y->high || x->high < y->low);

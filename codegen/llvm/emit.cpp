@@ -33,7 +33,7 @@ struct AbiFunction {
   std::string_view name;
   size_t arguments;  // all i64
 };
-constexpr AbiFunction kCallable[] = {{"ipex_report_index", 2}};
+constexpr AbiFunction kCallable[] = {{"ipex_report_index", 3}};
 
 class FunctionEmitter {
  public:

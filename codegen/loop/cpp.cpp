@@ -417,9 +417,9 @@ template <class T> T op_gelu_tanh_slope(T a) {
 }
 template <class T> T op_lgamma(T a) { return std::lgamma(a); }
 
-[[maybe_unused]] void ipex_report_index(int64_t index, int64_t size) {
-  std::fprintf(stderr, "index %lld is out of bounds for dimension with size %lld\n", static_cast<long long>(index),
-               static_cast<long long>(size));
+[[maybe_unused]] void ipex_report_index(int64_t index, int64_t size, int64_t error) {
+  std::fprintf(stderr, "index %lld is out of bounds for a dimension of size %lld (error %lld)\n",
+               static_cast<long long>(index), static_cast<long long>(size), static_cast<long long>(error));
   std::abort();
 }
 

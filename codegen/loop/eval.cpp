@@ -8,6 +8,7 @@
 
 #include "codegen/loop/half.h"
 #include "codegen/loop/text.h"
+#include "runtime/index_errors.h"
 
 namespace ipex::loop {
 namespace {
@@ -255,10 +256,9 @@ class Interpreter {
       for (const Expr& e : s.args) all_lanes(e);  // which lies in bounds
       return;
     }
-    if (s.function != "ipex_report_index" || s.args.size() != 2)
-      fail("call of '" + s.function + "': the interpreter knows ipex_report_index(index, size)");
-    throw IndexError("index " + std::to_string(index(s.args[0])) +
-                     " is out of bounds for dimension with size " + std::to_string(index(s.args[1])));
+    if (s.function != "ipex_report_index" || s.args.size() != 3)
+      fail("call of '" + s.function + "': the interpreter knows ipex_report_index(index, size, error)");
+    raise_index_error(index(s.args[0]), index(s.args[1]), index(s.args[2]));
   }
 
   const Function& function_;

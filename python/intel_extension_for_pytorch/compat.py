@@ -12,6 +12,7 @@ import functools
 import hashlib
 import math
 import os
+import sys
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -474,6 +475,15 @@ def least_value(size: torch.SymInt, expr: Any) -> int:
     """What `expr`, of the same tracing as `size`, is never less than; far below 0 where nothing is known."""
     low = size.node.shape_env.bound_sympy(expr).lower
     return int(low) if low.is_Integer else -(2**63)
+
+
+def bounds(number: torch.SymInt | torch.SymFloat) -> tuple[float, float]:
+    """The least and the greatest value that a number known only at a call may have."""
+    if isinstance(number, torch.SymFloat):
+        return -sys.float_info.max, sys.float_info.max
+    found = number.node.shape_env.bound_sympy(number.node.expr)
+    low, high = found.lower, found.upper
+    return int(low) if low.is_Integer else -(2**63), int(high) if high.is_Integer else 2**63 - 1
 
 
 def known_factors(size: torch.SymInt) -> dict[Any, int]:

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from . import compat
+from .importer import fits
 
 aten = torch.ops.aten
 Tensor = torch.Tensor
@@ -97,10 +98,17 @@ def _roll(x: Tensor, shifts: list[int], dims: list[int] = ()) -> Tensor:
     return aten.roll.default(x.permute(0, 2, 3, 1), shifts, axes).permute(0, 3, 1, 2)
 
 
-@formula(aten.take.default)
-def _take(x: Tensor, index: Tensor) -> Tensor:
-    """PyTorch's own reads the value of an index without dims, which nobody has while tracing."""
-    return torch.ops.aten.index.Tensor(x.reshape(-1), [index])
+@formula(aten.smooth_l1_loss_backward.default)
+def _smooth_l1_backward(gradient: Tensor, x: Tensor, target: Tensor, reduction: int, beta: float) -> Tensor:
+    """PyTorch's own takes the sign of a difference that is NaN, which is 0."""
+    if 0 in x.shape:
+        return torch.zeros_like(x)
+    wide = torch.promote_types(x.dtype, torch.float32)
+    gradient, difference = gradient.to(wide), x.to(wide) - target.to(wide)
+    if reduction == _MEAN:
+        gradient = gradient * (1.0 / x.numel())
+    slope = torch.where(difference >= beta, gradient, gradient * difference / beta)
+    return torch.where(difference <= -beta, -gradient, slope).to(x.dtype)
 
 
 @formula(aten.nll_loss_backward.default)
@@ -232,6 +240,35 @@ def _distance_gradient(gradient: Tensor, difference: Tensor, distance: Tensor, p
     return torch.where(flat, 0.0, gradient * slope)
 
 
+# ---- normalisations ----
+
+
+def norm_types_agree(x: torch.dtype, parameters: list[torch.dtype]) -> bool:
+    """ATen takes weights, biases and running statistics of x's type or, beside a half type, all of them of f32."""
+    half = x in (torch.float16, torch.bfloat16)
+    return all(p is x for p in parameters) or (half and all(p is torch.float32 for p in parameters))
+
+
+def _where_types_agree(op: Any) -> Callable:
+    """PyTorch's decomposition of a normalisation; of types that ATen refuses the op itself, which has the error."""
+
+    def decomposed(x: Tensor, *arguments: Any, **by_name: Any) -> Any:
+        parameters = [a.dtype for a in (*arguments, *by_name.values()) if isinstance(a, Tensor)]
+        if not norm_types_agree(x.dtype, parameters):
+            return NotImplemented
+        return compat.registered_decompositions([op])[op](x, *arguments, **by_name)
+
+    return decomposed
+
+
+for _op in (
+    aten.native_group_norm.default, aten.native_batch_norm.default, aten._native_batch_norm_legit.default,
+    aten._native_batch_norm_legit.no_stats, aten._batch_norm_with_update.default,
+    aten._batch_norm_with_update_functional.default, aten._batch_norm_no_update.default,
+):  # fmt: skip
+    FORMULAS[_op] = _where_types_agree(_op)
+
+
 # ---- sums of products ----
 
 
@@ -240,6 +277,15 @@ def _addbmm(x: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 
     """The sum over the batch is part of the inner dimension of one product."""
     wide, high = a.permute(1, 0, 2).reshape(a.shape[1], -1), b.reshape(-1, b.shape[2])
     return torch.addmm(x, wide, high, beta=beta, alpha=alpha)
+
+
+@formula(aten.addmv.default)
+def _addmv(x: Tensor, a: Tensor, v: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+    """With alpha = 0 the library that eager calls leaves the product out, infinities and all."""
+    if alpha != 0 or x.dtype not in (torch.float32, torch.float64):
+        op = aten.addmv.default
+        return compat.registered_decompositions([op])[op](x, a, v, beta=beta, alpha=alpha)
+    return beta * x.expand(a.shape[:1]) if beta != 0 else x.new_zeros(a.shape[:1])
 
 
 @formula(aten._trilinear.default)
@@ -311,15 +357,26 @@ def _narrow_copy(x: Tensor, dim: int, start: int, length: int) -> Tensor:
 
 
 @formula(aten.max_unpool2d.default)
-def _max_unpool2d(x: Tensor, indices: Tensor, output_size: list[int]) -> Tensor:
+@formula(aten.max_unpool3d.default)
+def _max_unpool(x: Tensor, indices: Tensor, output_size: list[int], *unread: Any) -> Tensor:
     """Values at their positions in each plane, 0 elsewhere; in the memory order of x, which PyTorch's own forgets."""
-    planes = x.new_zeros(*x.shape[:-2], math.prod(output_size))
-    result = planes.scatter(-1, indices.flatten(-2), x.flatten(-2)).unflatten(-1, output_size)
+    spatial = len(output_size)
+    planes = x.new_zeros(*x.shape[:-spatial], math.prod(output_size))
+    result = planes.scatter(-1, indices.flatten(-spatial), x.flatten(-spatial)).unflatten(-1, output_size)
     channels_last = x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last) and not x.is_contiguous()
     return result.contiguous(memory_format=torch.channels_last) if channels_last else result
 
 
 # ---- where a mask says ----
+
+
+@formula(aten.masked_fill.Scalar)
+def _masked_fill(x: Tensor, mask: Tensor, value: float) -> Tensor:
+    """PyTorch's own leaves the number to an op that makes infinities of what is too large for a half."""
+    if isinstance(value, (int, float)) and not fits(value, x.dtype):
+        return NotImplemented
+    op = aten.masked_fill.Scalar
+    return compat.registered_decompositions([op])[op](x, mask, value)
 
 
 def _order_in_mask(mask: Tensor) -> Tensor:
@@ -339,7 +396,7 @@ def _masked_scatter(x: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     if not compat.is_known(count > 0):  # something to read where the mask is not set
         given = torch.cat([given, given.new_zeros(1)])
     order = torch.where(mask.reshape(-1), _order_in_mask(mask), 0)
-    return torch.where(mask, given[order].view(x.shape), x)
+    return torch.where(mask, given.gather(0, order).view(x.shape), x)
 
 
 @formula(aten.masked_scatter_backward.default)

@@ -65,15 +65,20 @@ class Derived:
     parameters: list[Any]  # its symbols
     sources: list[tuple]  # of the parameters, as in Imported.symbols
     dtype: torch.dtype | None = None
+    fits: torch.dtype | None = None  # only asked whether it fits this type, as eager asks
 
     def __post_init__(self) -> None:
         self._function = compat.symbolic_function(self.expression, self.parameters)
 
     def __reduce__(self) -> tuple:
-        return Derived, (self.expression, self.parameters, self.sources, self.dtype)
+        return Derived, (self.expression, self.parameters, self.sources, self.dtype, self.fits)
 
     def value(self, arguments: Sequence[Any]) -> int | torch.Tensor:
         found = self._function(*(read_source(arguments, *source) for source in self.sources))
+        if self.fits is not None:
+            if not fits(found, self.fits):
+                raise RuntimeError(f"value cannot be converted to type {_CPP_NAMES[self.fits]} without overflow")
+            return 0
         return int(found) if self.dtype is None else torch.tensor(found, dtype=self.dtype)
 
 
@@ -105,6 +110,25 @@ def wrapped(value: float, dtype: torch.dtype) -> int:
     return (int(value) - limits.min) % span + limits.min
 
 
+# As ATen's errors have them.
+_CPP_NAMES = {
+    torch.uint8: "uint8_t", torch.int8: "int8_t", torch.int16: "int16_t", torch.int32: "int", torch.int64: "int64_t",
+    torch.float16: "c10::Half", torch.bfloat16: "c10::BFloat16", torch.float32: "float",
+}  # fmt: skip
+
+
+def fits(value: float, dtype: torch.dtype) -> bool:
+    """May ATen convert the number to that type (c10::overflows)? A negative integer may become an unsigned one."""
+    if dtype in (torch.bool, torch.float64):
+        return True
+    if dtype.is_floating_point:
+        return not math.isfinite(value) or abs(value) <= torch.finfo(dtype).max
+    limits = torch.iinfo(dtype)
+    if isinstance(value, int):
+        return (limits.min or -limits.max) <= value <= limits.max
+    return limits.min <= value <= float(limits.max)
+
+
 class SizesMerged(Exception):
     """Guards have made one size of two, which what was imported so far spells apart."""
 
@@ -128,7 +152,8 @@ def _decided_by_a_call(expression: Any) -> Unsupported:
 class Importer:
     """Imports one FX graph. `static` holds positions of inputs that are parameters or buffers; `user_outputs` is how
     many leading outputs keep the strides that tracing recorded; `input_views` says of outputs that are views of an
-    argument, as it is after the call, of which one."""
+    argument, as it is after the call, of which one; `checks_sizes`: Python looks at each call whether sizes fit the
+    types of what is filled with them."""
 
     def __init__(
         self,
@@ -139,12 +164,14 @@ class Importer:
         user_outputs: int | None = None,
         input_views: dict[int, int] | None = None,
         merged: dict[Any, Any] | None = None,
+        checks_sizes: bool = True,
     ) -> None:
         self.module = module
         self.example_inputs = example_inputs
         self.static = static
         self.user_outputs = user_outputs
         self.input_views = input_views or {}
+        self.checks_sizes = checks_sizes
         self.graph = _C.Graph()
         self.symbols = Symbols(self.graph.symbol, self._derive_size, {} if merged is None else merged)
         self.env: dict[fx.Node, Any] = {}
@@ -157,6 +184,7 @@ class Importer:
         self.mutations: dict[fx.Node, Ref] = {}
         self._scalars: dict[tuple, Ref] = {}
         self._derived_numbers: dict[Any, Ref] = {}
+        self._fitting: set[tuple] = set()
         self._expanded: dict[tuple, Ref] = {}
         self._symbol_sources: dict[str, tuple] = {}
         self._source = ""
@@ -426,12 +454,23 @@ class Importer:
             ref = self._derived_numbers[value.node.expr] = Ref(id, dtype, ())
         return ref
 
-    def _derive(self, expr: Any, of: Any, dtype: torch.dtype | None = None) -> int:
+    def _derive(self, expr: Any, of: Any, dtype: torch.dtype | None = None, fits: torch.dtype | None = None) -> int:
         """Adds an argument that is computed from the others; returns its position."""
         parameters = sorted(expr.free_symbols, key=str)
         sources = [self._symbol_source(str(symbol)) for symbol in parameters]
-        self.result.derived.append(Derived(expr, parameters, sources, dtype))
+        self.result.derived.append(Derived(expr, parameters, sources, dtype, fits))
         return self._placeholders + len(self.result.derived) - 1
+
+    def require_fit(self, value: Any, dtype: torch.dtype) -> None:
+        """Eager refuses to convert a number to a type that it does not fit."""
+        if isinstance(value, (torch.SymInt, torch.SymFloat)):
+            key = (value.node.expr, dtype)
+            if self.checks_sizes and key not in self._fitting and not all(fits(b, dtype) for b in compat.bounds(value)):
+                self._fitting.add(key)
+                self._derive(value.node.expr, value, fits=dtype)
+                self._derived_arguments.append(("ignored",))
+        elif isinstance(value, (int, float)) and not fits(value, dtype):
+            raise Unsupported(f"{value} does not fit {dtype}: ATen has the error")
 
     def _symbol_source(self, name: str) -> tuple:
         source = self._symbol_sources.get(name)
@@ -478,6 +517,11 @@ class Importer:
             id = self.graph.constant(value, DTYPE_NAMES[dtype])
             ref = self._scalars[key] = Ref(id, dtype, ())
         return ref
+
+    def number(self, value: Any, dtype: torch.dtype) -> Ref:
+        """A scalar of a number that eager refuses where it does not fit."""
+        self.require_fit(value, dtype)
+        return self.scalar(value, dtype)
 
     def size(self, dim: Dim) -> Ref:
         """A size as a 0-d value."""

@@ -16,7 +16,7 @@ import torch
 
 from . import _C, compat, extern
 from .errors import Unsupported
-from .importer import Importer, Ref, opmath
+from .importer import Importer, Ref, opmath, traced_shape
 from .sizes import Dim
 
 Rule = Callable[..., Any]
@@ -54,6 +54,7 @@ def _load_rules() -> None:
         ops_bags,
         ops_indexing,
         ops_library,
+        ops_losses,
         ops_norms,
         ops_pooling,
         ops_softmax,
@@ -155,12 +156,24 @@ def pointwise_as(im: Importer, row: Any, operands: list[Any], shape: tuple) -> R
         promoted = torch.get_default_dtype()
     if not _accepts(row, promoted):
         raise Unsupported(f"pointwise.{row.name} has no {promoted} form")
+    converted, of_arithmetic = _CONVERTED.get(row.name, ((), False))
+    for position in converted:
+        im.require_fit(operands[position], opmath(promoted) if of_arithmetic else promoted)
     result = torch.bool if row.promotion == "always_bool" else promoted
     refs = [_operand(im, o, promoted, row) for o in operands]
     if row.name in _UNROUNDED_FACTOR and isinstance(operands[1], Ref) and not operands[1].shape:
         refs[1] = im.cast(operands[1], opmath(promoted))
     return im.pointwise_node(row.name, refs, result, shape)
 
+
+# Operands that eager converts, where they are numbers, to the type of the tensors or that of their arithmetic, and
+# refuses where they do not fit; other numbers it reduces to the type's bits.
+_CONVERTED = {
+    "add_scaled": ((2,), False), "sub_scaled": ((2,), False), "pow": ((1,), False), "clamp": ((1, 2), False),
+    "clamp_min": ((1,), False), "clamp_max": ((1,), False), "hardtanh": ((1, 2), False),
+    "threshold": ((1, 2), False), "addcmul": ((3,), True), "addcdiv": ((3,), True), "leaky_relu": ((1,), True),
+    "elu": ((1, 2, 3), True), "softplus": ((1, 2), True), "lerp": ((2,), True),
+}  # fmt: skip
 
 # Rows by which eager multiplies or divides halves with a 0-d tensor as it is, not rounded to their type first.
 _UNROUNDED_FACTOR = ("mul", "div", "div_trunc", "div_floor")
@@ -399,26 +412,35 @@ def _fma(im: Importer, node: Any, x: Any, y: Any, z: Any) -> Ref:
 
 @rule("hardtanh")
 def _hardtanh(im: Importer, node: Any, x: Ref, min_val: Any = -1, max_val: Any = 1) -> Ref:
-    return pointwise(im, node, row_named("hardtanh"), [x, *_in_type_of(x, min_val, max_val)])
+    return pointwise(im, node, row_named("hardtanh"), [x, *_in_type_of(im, x, min_val, max_val, first=torch.int64)])
 
 
 @rule("threshold")
 def _threshold(im: Importer, node: Any, x: Ref, threshold: Any, value: Any) -> Ref:
-    return pointwise(im, node, row_named("threshold"), [x, *_in_type_of(x, threshold, value)])
+    return pointwise(im, node, row_named("threshold"), [x, *_in_type_of(im, x, threshold, value)])
 
 
 @rule("threshold_backward")
 def _threshold_backward(im: Importer, node: Any, grad: Ref, x: Ref, threshold: Any) -> Ref:
     dtype = node.meta["val"].dtype
     operands = [im.cast(grad, dtype), im.cast(x, dtype)] if dtype.is_floating_point else [grad, x]
-    return pointwise(im, node, row_named("threshold_backward"), [*operands, *_in_type_of(x, threshold)])
+    return pointwise(im, node, row_named("threshold_backward"), [*operands, *_in_type_of(im, x, threshold)])
 
 
-def _in_type_of(x: Ref, *numbers: Any) -> list[Any]:
-    """Numbers that eager converts to the tensor's type before it compares."""
+def _in_type_of(im: Importer, x: Ref, *numbers: Any, first: torch.dtype | None = None) -> list[Any]:
+    """Numbers that eager converts to the tensor's type, or of integers to another one first, before it compares."""
     if x.dtype.is_floating_point:
         return list(numbers)
+    for number in numbers:
+        im.require_fit(number, first or x.dtype)
     return [n if isinstance(n, torch.SymInt) else int(n) for n in numbers]
+
+
+@rule("pow.Tensor_Scalar")
+def _pow(im: Importer, node: Any, x: Ref, exponent: Any) -> Ref:
+    if not node.meta["val"].dtype.is_floating_point and isinstance(exponent, int) and exponent < 0:
+        raise Unsupported("a negative power of integers: ATen has the error")
+    return pointwise(im, node, row_named("pow"), [x, exponent])
 
 
 @rule("_efficientzerotensor")
@@ -433,7 +455,7 @@ def _copy(im: Importer, node: Any, x: Ref, src: Ref, non_blocking: bool = False)
 
 @rule("fill")
 def _fill(im: Importer, node: Any, x: Ref, value: Any) -> Ref:
-    filling = im.cast(value, x.dtype) if isinstance(value, Ref) else im.scalar(value, x.dtype)
+    filling = im.cast(value, x.dtype) if isinstance(value, Ref) else im.number(value, x.dtype)
     return im.copy(im.expand(filling, x.shape))
 
 
@@ -481,6 +503,8 @@ def reduced(im: Importer, x: Ref, dim: Any, keepdim: bool) -> tuple[Ref, list[in
 def reduce(im: Importer, node: Any, row: Any, x: Ref, dim: Any, keepdim: bool) -> Any:
     """Emits a reduction of x over `dim` (None or empty: every dimension)."""
     x, axes, keepdim = reduced(im, x, dim, keepdim)
+    if row.name in ("max_with_index", "min_with_index") and any(x.shape[d] == 0 for d in axes):
+        raise Unsupported(f"{node.target} of nothing")
     shape = tuple(1 if d in axes else s for d, s in enumerate(x.shape) if keepdim or d not in axes)
     attrs: dict[str, Any] = {"axes": axes, "keepdim": keepdim}
     value = node.meta["val"]
@@ -500,8 +524,23 @@ def _reduced_dtype(row: Any, x: Ref, traced: torch.dtype) -> torch.dtype:
 
 @rule("max.default", "min.default")
 def _extreme_of_all(im: Importer, node: Any, x: Ref) -> Ref:
-    name = "amax" if node.target._schema.name[6:] == "max" else "amin"
+    op = node.target._schema.name[6:]
+    name = "amax" if op == "max" else "amin"
+    hint = "Specify the reduction dim with the 'dim' argument."
+    require_elements(
+        im, node, traced_shape(node.args[0]).numel(),
+        f"{op}(): Expected reduction dim to be specified for input.numel() == 0. {hint}",
+    )  # fmt: skip
     return reduce_axes(im, name, x, list(range(len(x.shape))))
+
+
+def require_elements(im: Importer, node: Any, count: Any, message: str) -> None:
+    """Eager's error where a reduction without a neutral element has nothing to reduce."""
+    if compat.is_known(count > 0):
+        return
+    if isinstance(count, int):
+        raise Unsupported(f"{node.target} of nothing")
+    extern.check(im, node, emit_row(im, "gt", (), im.size(im.symbols.dim(count)), 0), message)
 
 
 def reduce_axes(im: Importer, row: str, x: Ref, axes: list[int], keepdim: bool = False) -> Ref:

@@ -13,11 +13,11 @@ import torch
 
 from . import compat
 from .errors import Unsupported
-from .importer import Importer, Ref, opmath
+from .importer import Importer, Ref, opmath, traced_shape
 from .ops import emit_row, reduce_axes, rule
 from .ops_indexing import as_index
 from .ops_sorting import search
-from .sizes import Dim, sub
+from .sizes import Dim, add, sub
 
 _SUM, _MEAN, _MAX = 0, 1, 2  # modes of an embedding bag
 
@@ -43,10 +43,10 @@ def _embedding_bag(
     length, width = indices.shape[0], weight.shape[1]
     index = as_index(im, indices)
     bags = im.symbols.dims(output.shape)[0]
-    begins, ends = _bounds(im, as_index(im, offsets), length, bags, include_last_offset)
+    begins, ends = _bounds(im, _checked_offsets(im, node, offsets, length), length, bags, include_last_offset)
 
     at = im.expand(index, (length, width), [0])
-    rows = im.emit("gather", "", [weight, at], weight.dtype, (length, width), map=[-1, 1], wrap=False)
+    rows = im.emit("gather", "", [weight, at], weight.dtype, (length, width), map=[-1, 1], wrap=False, error="bag")
     rows = im.cast(rows, opmath(weight.dtype))
     if per_sample_weights is not None:
         scale = im.expand(im.cast(per_sample_weights, rows.dtype), rows.shape, [0])
@@ -189,6 +189,26 @@ def _of_traced_length(im: Importer, x: Ref, traced: torch.Tensor) -> Ref:
     return im.emit("pad", "", [x, filling], x.dtype, shape, low=[0, *beside], high=[1, *beside])
 
 
+def _checked_offsets(im: Importer, node: Any, offsets: Ref, length: Dim) -> Ref:
+    """The first must be 0, the last at most `length`: they are taken as positions in dimensions that have no others."""
+    offsets = as_index(im, offsets)
+    (count,) = offsets.shape
+    if not compat.is_known(traced_shape(node.args[2])[0] > 0):
+        return offsets
+
+    def only_within(positions: Ref, at: Dim, error: str) -> Ref:
+        operands = [positions, im.slice_dim(offsets, 0, at, 1)]
+        return im.emit("gather", "", operands, torch.int64, (1,), map=[-1], wrap=False, error=error)
+
+    parts = [only_within(im.full(0, torch.int64, (1,)), 0, "first_offset")]
+    if count == 1:
+        return parts[0]
+    if count != 2:
+        parts.append(im.slice_dim(offsets, 0, 1, sub(count, 2)))
+    parts.append(only_within(im.iota((add(length, 1),), 0), sub(count, 1), "last_offset"))
+    return im.emit("cat", "", parts, torch.int64, (count,), axis=0)
+
+
 def _bounds(im: Importer, offsets: Ref, length: Dim, bags: Dim, include_last_offset: bool) -> tuple[Ref, Ref]:
     """Where each bag begins and ends."""
     if include_last_offset:
@@ -207,7 +227,7 @@ def _bags_of_one_length(
     width = weight.shape[1]
     shape = (bags, length, width)
     at = im.expand(im.reshape(as_index(im, indices), (bags, length)), shape, [0, 1])
-    rows = im.emit("gather", "", [weight, at], weight.dtype, shape, map=[-1, 2], wrap=False)
+    rows = im.emit("gather", "", [weight, at], weight.dtype, shape, map=[-1, 2], wrap=False, error="bag")
     if per_sample_weights is not None:
         scale = im.expand(im.reshape(per_sample_weights, (bags, length)), shape, [0, 1])
         rows = im.pointwise_node("mul", [im.cast(rows, opmath(rows.dtype)), im.cast(scale, opmath(rows.dtype))],

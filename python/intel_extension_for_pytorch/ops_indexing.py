@@ -1,7 +1,8 @@
 """Import rules of what reads or writes at indices that are data: gather and scatter with explicit index operands.
 
 A `map` names, for each dimension of the indexed tensor, where its coordinate comes from: k >= 0 is dimension k of the
-result (gather) or of the source (scatter), -(j + 1) is index operand j.
+result (gather) or of the source (scatter), -(j + 1) is index operand j. `error` is the row of runtime/index_errors.def
+that says what eager raises for an index out of range.
 """
 
 from __future__ import annotations
@@ -33,27 +34,39 @@ def as_index(im: Importer, x: Ref) -> Ref:
 def _embedding(im: Importer, node: Any, weight: Ref, indices: Ref, *options: Any, **more: Any) -> Ref:
     shape = (*indices.shape, weight.shape[1])
     rows = im.expand(as_index(im, indices), shape, range(len(indices.shape)))
-    return im.emit("gather", "", [weight, rows], weight.dtype, shape, map=[-1, len(shape) - 1], wrap=False)
+    map = [-1, len(shape) - 1]
+    return im.emit("gather", "", [weight, rows], weight.dtype, shape, map=map, wrap=False, error="select")
 
 
 @rule("index_select")
 def _index_select(im: Importer, node: Any, x: Ref, dim: int, index: Ref) -> Ref:
-    if not x.shape:
-        return im.copy(x)
-    dim %= len(x.shape)
     index = im.reshape(as_index(im, index), (numel(index.shape),))
+    if not x.shape:
+        row = im.reshape(x, (1,))
+        result = im.emit("gather", "", [row, index], x.dtype, index.shape, map=[-1], wrap=False, error="select")
+        return im.reshape(result, ())
+    dim %= len(x.shape)
     shape = x.shape[:dim] + index.shape + x.shape[dim + 1 :]
     at = im.expand(index, shape, [dim])
-    return im.emit("gather", "", [x, at], x.dtype, shape, map=_along(x, dim), wrap=False)
+    # ATen has a kernel of its own for dimension 1.
+    error = "select_column" if dim == 1 else "select"
+    return im.emit("gather", "", [x, at], x.dtype, shape, map=_along(x, dim), wrap=False, error=error)
+
+
+@rule("take")
+def _take(im: Importer, node: Any, x: Ref, index: Ref) -> Ref:
+    """Elements of x as one row."""
+    flat = im.reshape(x, (numel(x.shape),))
+    return im.emit("gather", "", [flat, as_index(im, index)], x.dtype, index.shape, map=[-1], error="take")
 
 
 @rule("gather")
 def _gather(im: Importer, node: Any, x: Ref, dim: int, index: Ref, sparse_grad: bool = False) -> Ref:
     if not x.shape:
-        return im.copy(im.reshape(x, index.shape))
+        x, dim = im.reshape(x, (1,)), 0
     index = im.reshape(as_index(im, index), index.shape or (1,))
     dim %= len(x.shape)
-    result = im.emit("gather", "", [x, index], x.dtype, index.shape, map=_along(x, dim), wrap=False)
+    result = im.emit("gather", "", [x, index], x.dtype, index.shape, map=_along(x, dim), wrap=False, error="element")
     return im.reshape(result, im.shape_of(node))
 
 
@@ -64,7 +77,15 @@ def _along(x: Ref, dim: int) -> list[int]:
 @rule("index.Tensor", "_unsafe_index.Tensor")
 def _index_tensor(im: Importer, node: Any, x: Ref, indices: list[Ref | None]) -> Ref:
     operands, map, shape = _advanced_index(im, x, indices, node.args[1])
-    return im.emit("gather", "", [x, *operands], x.dtype, shape, map=map)
+    return im.emit("gather", "", [x, *operands], x.dtype, shape, map=map, **_counted_dims(indices, len(x.shape)))
+
+
+def _counted_dims(indices: list[Ref | None], rank: int) -> dict[str, list[int]]:
+    """Eager's errors count the dimensions that have an index."""
+    dims = list(range(rank))
+    for number, d in enumerate(d for d, index in enumerate(indices) if index is not None):
+        dims[d] = number
+    return {} if dims == list(range(rank)) else {"error_dims": dims}
 
 
 def _advanced_index(
@@ -165,7 +186,9 @@ def _index_put(
     if any(size not in (wanted, 1) for size, wanted in zip(reversed(values.shape), reversed(shape), strict=False)):
         _guard_broadcast(im, node, values, shape)
     values = im.expand(im.cast(values, x.dtype), shape)
-    return _scatter(im, x, operands, values, map, "add" if accumulate else "set")
+    return _scatter(
+        im, x, operands, values, map, "add" if accumulate else "set", **_counted_dims(indices, len(x.shape))
+    )
 
 
 def _guard_broadcast(im: Importer, node: Any, values: Ref, shape: tuple[Dim, ...]) -> None:
@@ -210,12 +233,13 @@ def _masked_put(im: Importer, node: Any, x: Ref, indices: list, mask: Ref, value
 
 
 def _scatter(
-    im: Importer, x: Ref, indices: list[Ref], src: Ref, map: list[int], combine: str, *, wrap: bool = True
+    im: Importer, x: Ref, indices: list[Ref], src: Ref, map: list[int], combine: str, *, wrap: bool = True, **error: Any
 ) -> Ref:
     """Sums of halves accumulate in fp32, rounded once."""
     wide = opmath(x.dtype) if combine in ("add", "mul") else x.dtype
     operands = [im.cast(x, wide), *indices, im.cast(src, wide)]
-    return im.cast(im.emit("scatter", "", operands, wide, x.shape, map=map, combine=combine, wrap=wrap), x.dtype)
+    result = im.emit("scatter", "", operands, wide, x.shape, map=map, combine=combine, wrap=wrap, **error)
+    return im.cast(result, x.dtype)
 
 
 @rule("scatter.src", "scatter.value", "scatter_add")
@@ -239,7 +263,8 @@ def _scatter_reduce(
     if not index.shape:
         raise Unsupported("scatter at a 0-d index into a tensor of several dims")
     src = im.slice(src, [0] * len(src.shape), [1] * len(src.shape), index.shape)
-    return _reduce_into(im, x, as_index(im, index), src, _along(x, dim % len(x.shape)), reduce, include_self)
+    map = _along(x, dim % len(x.shape))
+    return _reduce_into(im, x, as_index(im, index), src, map, reduce, include_self, "element")
 
 
 @rule("index_reduce")
@@ -247,17 +272,21 @@ def _index_reduce(
     im: Importer, node: Any, x: Ref, dim: int, index: Ref, src: Ref, reduce: str, *, include_self: bool = True
 ) -> Ref:
     rows, at, src, map = _rows_at(im, node, x, dim, index, src)
-    return im.reshape(_reduce_into(im, rows, at, src, map, reduce, include_self), x.shape)
+    return im.reshape(_reduce_into(im, rows, at, src, map, reduce, include_self, "select"), x.shape)
 
 
 @rule("index_add", "index_copy")
 def _index_add(im: Importer, node: Any, x: Ref, dim: int, index: Ref, src: Ref, *, alpha: Any = 1) -> Ref:
     """PyTorch's decompositions are index_put, which takes a negative index where these raise."""
     rows, at, src, map = _rows_at(im, node, x, dim, index, src)
+    im.require_fit(alpha, x.dtype)
     if not compat.is_known(alpha == 1):
         src = emit_row(im, "mul", src.shape, src, alpha)
-    combine = "add" if "add" in node.target._schema.name else "set"
-    return im.reshape(_scatter(im, rows, [at], src, map, combine, wrap=False), x.shape)
+    combine, error = "set", "copy"
+    if "add" in node.target._schema.name:
+        # ATen scatters into several dimensions, but not what it has to scale.
+        combine, error = "add", "element" if len(x.shape) > 1 and compat.is_known(alpha == 1) else "select"
+    return im.reshape(_scatter(im, rows, [at], src, map, combine, wrap=False, error=error), x.shape)
 
 
 @rule("index_fill")
@@ -267,7 +296,7 @@ def _index_fill(im: Importer, node: Any, x: Ref, dim: int, index: Ref, value: An
     dim %= len(rows.shape)
     shape = (*rows.shape[:dim], numel(index.shape), *rows.shape[dim + 1 :])
     at = im.expand(im.reshape(as_index(im, index), (numel(index.shape),)), shape, [dim])
-    src = im.cast(value, x.dtype) if isinstance(value, Ref) else im.scalar(value, x.dtype)
+    src = im.cast(value, x.dtype) if isinstance(value, Ref) else im.number(value, x.dtype)
     return im.reshape(_scatter(im, rows, [at], im.expand(src, shape), _along(rows, dim), "set"), x.shape)
 
 
@@ -289,21 +318,24 @@ def _rows_at(im: Importer, node: Any, x: Ref, dim: int, index: Ref, src: Ref) ->
     return x, im.expand(im.reshape(as_index(im, index), count), src.shape, [dim]), src, _along(x, dim)
 
 
-def _reduce_into(im: Importer, x: Ref, index: Ref, src: Ref, map: list[int], reduce: str, include_self: bool) -> Ref:
+def _reduce_into(
+    im: Importer, x: Ref, index: Ref, src: Ref, map: list[int], reduce: str, include_self: bool, error: str
+) -> Ref:
     """x with the reduction of what src brings to each element, and of the element itself if `include_self`."""
     combine = {"sum": "add", "mean": "add", "prod": "mul", "amax": "max", "amin": "min"}[reduce]
+    indexed: dict[str, Any] = {"map": map, "wrap": False, "error": error}
     wide = opmath(x.dtype) if combine in ("add", "mul") else x.dtype
     dtype = x.dtype
     start = x = im.cast(x, wide)
     src = im.cast(im.cast(src, dtype), wide)
     if not include_self:
         neutral = im.full(_neutral(combine, wide), wide, index.shape)
-        start = im.emit("scatter", "", [x, index, neutral], wide, x.shape, map=map, combine="set", wrap=False)
-    result = im.emit("scatter", "", [start, index, src], wide, x.shape, map=map, combine=combine, wrap=False)
+        start = im.emit("scatter", "", [x, index, neutral], wide, x.shape, combine="set", **indexed)
+    result = im.emit("scatter", "", [start, index, src], wide, x.shape, combine=combine, **indexed)
     if reduce == "mean":
         one = im.full(1, torch.int64, index.shape)
         counts = im.full(int(include_self), torch.int64, x.shape)
-        counts = im.emit("scatter", "", [counts, index, one], torch.int64, x.shape, map=map, combine="add", wrap=False)
+        counts = im.emit("scatter", "", [counts, index, one], torch.int64, x.shape, combine="add", **indexed)
         counts = emit_row(im, "clamp_min", x.shape, counts, 1)
         row = "div" if wide.is_floating_point else "div_floor"
         result = im.pointwise_node(row, [result, im.cast(counts, wide)], wide, x.shape)
@@ -334,8 +366,8 @@ def _scatter_along(im: Importer, x: Ref, dim: int, index: Ref, src: Any, combine
         src = im.cast(src, x.dtype)
         src = im.slice(src, [0] * len(src.shape), [1] * len(src.shape), index.shape)
     else:
-        src = im.full(src, x.dtype, index.shape)
-    return _scatter(im, x, [index], src, _along(x, dim), combine, wrap=False)
+        src = im.expand(im.number(src, x.dtype), index.shape)
+    return _scatter(im, x, [index], src, _along(x, dim), combine, wrap=False, error="element")
 
 
 @rule("embedding_dense_backward")
@@ -409,7 +441,8 @@ def _put(im: Importer, node: Any, x: Ref, index: Ref, source: Ref, accumulate: b
     count = (numel(index.shape),)
     flat = im.reshape(x, (numel(x.shape),))
     at, values = im.reshape(as_index(im, index), count), im.reshape(im.cast(source, x.dtype), count)
-    return im.reshape(_scatter(im, flat, [at], values, [-1], "add" if accumulate else "set"), x.shape)
+    combine = "add" if accumulate else "set"
+    return im.reshape(_scatter(im, flat, [at], values, [-1], combine, error="take"), x.shape)
 
 
 @rule("replication_pad1d_backward", "replication_pad2d_backward", "replication_pad3d_backward")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -38,7 +39,9 @@ def _addmm(im: Importer, node: Any, bias: Ref, a: Ref, b: Ref, *, beta: Any = 1,
         return _matmul(im, a, b, bias)
     wide = opmath(a.dtype)
     product = _matmul(im, a, b, None, wide)
-    if not compat.is_known(alpha == 1):
+    if compat.is_known(alpha == 0) and _is_left_out(product, a):
+        product = im.full(0, wide, product.shape)
+    elif not compat.is_known(alpha == 1):
         product = im.pointwise_node("mul", [product, im.scalar(alpha, wide)], wide, product.shape)
     if not compat.is_known(beta == 0):
         bias = im.cast(bias, wide)
@@ -46,6 +49,17 @@ def _addmm(im: Importer, node: Any, bias: Ref, a: Ref, b: Ref, *, beta: Any = 1,
             bias = im.pointwise_node("mul", [bias, im.scalar(beta, wide)], wide, bias.shape)
         product = im.pointwise_node("add", [product, bias], wide, product.shape)
     return im.cast(product, a.dtype)
+
+
+# Of so many multiplications and more a batch's products are the library's, of fewer they are loops of ATen.
+_LEAST_IN_LIBRARY = 400
+
+
+def _is_left_out(product: Ref, a: Ref) -> bool:
+    """With alpha = 0 the library that eager calls for a product of f32 leaves it out, infinities and all."""
+    sizes = (*product.shape[1:], a.shape[-1])
+    small = len(product.shape) == 3 and all(isinstance(s, int) for s in sizes) and math.prod(sizes) < _LEAST_IN_LIBRARY
+    return a.dtype is torch.float32 and not small
 
 
 # ---- attention ----

@@ -15,6 +15,7 @@ import torch
 
 from . import compat
 from .errors import Unsupported
+from .formulas import norm_types_agree
 from .importer import Importer, Ref, opmath, traced_shape
 from .ops import emit_row, named_arguments, reduce_axes, reduced, rule
 from .sizes import Dim
@@ -27,6 +28,11 @@ def _statistics(im: Importer, x: Ref, axes: list[int], eps: float) -> tuple[Ref,
         "reduce", "var_mean", [x], [(x.dtype, shape)] * 2, axes=axes, keepdim=True, correction=0.0
     )
     return variance, mean, emit_row(im, "rsqrt", shape, emit_row(im, "add", shape, variance, eps))
+
+
+def _require_types(x: Ref, *parameters: Ref | None) -> None:
+    if not norm_types_agree(x.dtype, [p.dtype for p in parameters if p is not None]):
+        raise Unsupported(f"a normalisation of {x.dtype} with parameters that ATen refuses")
 
 
 def _count(im: Importer, sizes: Sequence[Dim]) -> float | Ref:
@@ -123,6 +129,7 @@ def _batch_norm_inference(
     im: Importer, node: Any, x: Ref, weight: Ref | None, bias: Ref | None, mean: Ref, variance: Ref, momentum: float,
     eps: float,
 ) -> list[Ref]:  # fmt: skip
+    _require_types(x, weight, bias, mean, variance)
     nothing = im.full(0, x.dtype, (0,))
     return [_with_running_statistics(im, x, weight, bias, mean, variance, eps), nothing, nothing]
 
@@ -165,11 +172,14 @@ def _batch_norm(
     training: bool, momentum: float, eps: float,
 ) -> list[Ref]:  # fmt: skip
     """And the statistics that the backward pass reads, and the running ones."""
+    _require_types(x, weight, bias, running_mean, running_variance)
     traced = node.meta["val"]
     if not training:
         y = _with_running_statistics(im, x, weight, bias, running_mean, running_variance, eps)
         nothing = im.full(0, x.dtype, (0,))
-        return [y, nothing, nothing, im.copy(running_mean), im.copy(running_variance)]
+        # PyTorch's shape function has them in the type of the arithmetic.
+        kept = [im.copy(im.cast(r, t.dtype)) for r, t in zip((running_mean, running_variance), traced[3:], strict=True)]
+        return [y, nothing, nothing, *kept]
     wide, channels = opmath(x.dtype), (x.shape[1],)
     count = _count(im, [s for d, s in enumerate(x.shape) if d != 1])
     y, mean, scale, variance = _by_own_statistics(im, x, weight, bias, eps)
@@ -226,6 +236,7 @@ def _batch_norm_backward(
 def _layer_norm(
     im: Importer, node: Any, x: Ref, normalized: list[Any], weight: Ref | None, bias: Ref | None, eps: float
 ) -> list[Ref]:
+    _require_types(x, weight, bias)
     wide, axes = opmath(x.dtype), list(range(len(x.shape) - len(normalized), len(x.shape)))
     values = im.cast(x, wide)
     _, mean, scale = _statistics(im, values, axes, eps)

@@ -8,7 +8,7 @@ import torch
 
 from . import compat
 from .errors import GraphFallback, Unsupported
-from .importer import DTYPE_NAMES, Importer, Ref, traced_shape
+from .importer import DTYPE_NAMES, HALF, Importer, Ref, traced_shape
 from .ops import rule
 from .sizes import Dim, add, contiguous_strides, numel, sub
 
@@ -339,7 +339,7 @@ def _constant_pad(im: Importer, node: Any, x: Ref, pad: Any, value: Any = 0) -> 
     low, high = [0] * rank, [0] * rank
     for i in range(len(pad) // 2):
         low[rank - 1 - i], high[rank - 1 - i] = pad[2 * i], pad[2 * i + 1]
-    filling = im.scalar(value, x.dtype)
+    filling = im.number(value, x.dtype)
     for d, (before, after) in enumerate(zip(low, high, strict=True)):
         if not (isinstance(before, int) and isinstance(after, int)):
             x = _padded(im, x, d, traced_shape(node.args[0])[d], before, after, filling)
@@ -400,6 +400,8 @@ def _filled(im: Importer, node: Any, value: Any) -> Ref:
         raise GraphFallback(f"{node.target} makes a tensor of {dtype}")
     if isinstance(value, Ref):
         return im.expand(im.cast(im.reshape(value, ()), dtype), im.shape_of(node))
+    if dtype not in HALF or node.target._schema.name != "aten::scalar_tensor":  # which makes infinities of them
+        im.require_fit(value, dtype)
     if dtype is torch.bool and isinstance(value, (int, float)):
         value = bool(value)
     elif isinstance(value, float) and not dtype.is_floating_point:

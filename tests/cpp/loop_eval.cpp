@@ -422,10 +422,10 @@ TEST(LoopEval, FaultsAreReported) {
   EXPECT_NO_THROW(run("func f(inout x: f32[4]) { call prefetch(x[3]) }", {}, x));
   EXPECT_THROW(run("func f(inout x: f32[4]) { call prefetch(x[4]) }", {}, x), InternalError);
   try {
-    run("func f(inout x: f32[4]) { call ipex_report_index(7, 4) }", {}, x);
+    run("func f(inout x: f32[4]) { call ipex_report_index(7, 4, 0) }", {}, x);
     FAIL() << "no IndexError";
   } catch (const IndexError& error) {
-    EXPECT_STREQ(error.what(), "index 7 is out of bounds for dimension with size 4");
+    EXPECT_STREQ(error.what(), "index 7 is out of bounds for dimension 0 with size 4");
   }
 }
 

@@ -49,7 +49,7 @@ constexpr std::string_view kFunctions[] = {
     let k: i64 = index[i]
     call prefetch(table[i])
     if bitor(k < 0, k >= 10) {
-      call ipex_report_index(k, 10)
+      call ipex_report_index(k, 10, 0)
     } else {
       scratch[i] = table[k if k < 10]
     }

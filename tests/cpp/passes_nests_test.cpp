@@ -247,7 +247,7 @@ TEST(Nests, VectorLoopsReportTheSameIndex) {
     for i in 0..40 {
       let at: i64 = idx[i]
       let good: b1 = bitand(at >= 0, at < 4)
-      if bitnot(good) { call ipex_report_index(at, 4) }
+      if bitnot(good) { call ipex_report_index(at, 4, 0) }
       y[i] = x[at if good]
     }
   })");

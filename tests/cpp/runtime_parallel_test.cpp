@@ -116,12 +116,12 @@ TEST_F(Parallel, TasksAllRunAndTheFirstExceptionComesBack) {
 
 TEST_F(Parallel, IndexFaultsReachTheirOwnRun) {
   omp_set_num_threads(2);
-  ipex_report_index(5, 3);  // no run is current: ignored
+  ipex_report_index(5, 3, 0);  // no run is current: ignored
   const auto faulty_region = [](int64_t index) {
     parallel_for(
         0, 8, 1,
         [](void* closure, int64_t begin, int64_t, int64_t) {
-          if (begin > 0) ipex_report_index(*static_cast<int64_t*>(closure), 3);
+          if (begin > 0) ipex_report_index(*static_cast<int64_t*>(closure), 3, 0);
         },
         &index);
   };
@@ -149,13 +149,13 @@ TEST_F(Parallel, TheFirstFaultStays) {
   IndexFaultScope scope(&outer);
   {
     IndexFaultScope nested(&inner);
-    ipex_report_index(-9, 4);
-    ipex_report_index(7, 4);
+    ipex_report_index(-9, 4, 0);
+    ipex_report_index(7, 4, 0);
   }
   EXPECT_TRUE(inner.set);
   EXPECT_EQ(inner.index, -9);
   EXPECT_FALSE(outer.set);
-  ipex_report_index(1, 1);
+  ipex_report_index(1, 1, 0);
   EXPECT_TRUE(outer.set);
 }
 

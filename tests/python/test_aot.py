@@ -423,7 +423,7 @@ def test_a_zip_that_other_tools_read(tmp_path):
     ipex.aot.compile(export(nn.Linear(4, 4), torch.randn(2, 4)), path)
     with zipfile.ZipFile(path) as archive:
         assert archive.testzip() is None
-        assert json.loads(archive.read("manifest.json"))["format"] == 1
+        assert json.loads(archive.read("manifest.json"))["format"] == 2
         assert len(archive.read("weights/weight")) == 64
 
 

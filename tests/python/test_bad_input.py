@@ -290,9 +290,10 @@ def test_negative_index_is_out_of_range(name, compiled, strict):
     """Of what eager does not count from the end; valid ones give what eager gives."""
     function, x = NO_WRAP[name], torch.randn(5, 4)
     check(compiled, function, x, torch.tensor([3, 1]))
-    with pytest.raises((IndexError, RuntimeError), match="range|bounds|found idx to be -1"):
+    refused = "range|bounds|found idx to be -1"
+    with pytest.raises((IndexError, RuntimeError), match=refused) as eager:
         function(x, torch.tensor([1, -1]))
-    with pytest.raises(IndexError, match="index -1 is out of bounds"):
+    with pytest.raises(eager.type, match=refused):  # test_refusals.py compares the texts
         compiled(function)(x, torch.tensor([1, -1]))
 
 

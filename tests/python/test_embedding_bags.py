@@ -142,7 +142,7 @@ def test_many_long_bags_in_bfloat16(compiled, strict):
 
 def test_index_out_of_range(compiled, strict):
     bag = nn.EmbeddingBag(ROWS, WIDTH, mode="sum")
-    with torch.no_grad(), pytest.raises(IndexError, match=f"index {ROWS} is out of bounds"):
+    with torch.no_grad(), pytest.raises(RuntimeError, match=f"found idx to be {ROWS}"):
         compiled(bag)(torch.full((2, 3), ROWS))
 
 
@@ -153,7 +153,7 @@ def test_offsets_beyond_the_indices_are_an_error(mode, offsets, compiled, strict
     run, indices = compiled(bag), torch.randint(0, ROWS, (6,))
     assert_close_to_eager(run(indices, torch.tensor([0, 2, 6][: len(offsets)])),
                           bag(indices, torch.tensor([0, 2, 6][: len(offsets)])))  # fmt: skip
-    with pytest.raises(IndexError, match="out of bounds"):
+    with pytest.raises((IndexError, RuntimeError), match="out of bounds|can not be greater"):
         run(indices, torch.tensor(offsets))
 
 

@@ -66,3 +66,68 @@ def test_infinity_in_the_last_of_an_odd_number_of_terms(sizes, compiled, strict)
     with torch.no_grad():
         for ours, eager in zip(compiled(run)(left, right), run(left, right), strict=True):
             assert torch.equal(ours, eager)
+
+
+LIMITS = {
+    "relu": torch.relu,
+    "relu6": F.relu6,
+    "hardtanh": lambda x: F.hardtanh(x, 0, 1),
+    "clamp": lambda x: x.clamp(0, 1),
+    "clamp_min": lambda x: x.clamp_min(0),
+    "clamp_max": lambda x: x.clamp_max(-0.0),
+}
+
+
+@pytest.mark.parametrize("dtype", (torch.float32, torch.float64, torch.bfloat16, torch.float16), ids=str)
+def test_limits_leave_a_zero_its_sign(dtype, compiled, strict):
+    """In vectors and in what is left of them."""
+    x = torch.tensor([-0.0, 0.0, float("nan"), -1.0, -0.0] * 15, dtype=dtype)
+
+    def run(x):
+        return [limit(part) for limit in LIMITS.values() for part in (x, x[:3])]
+
+    for ours, eager in zip(compiled(run)(x), run(x), strict=True):
+        assert_close_to_eager(ours, eager)
+        numbers = ~eager.isnan()
+        assert torch.equal(ours.signbit()[numbers], eager.signbit()[numbers])
+
+
+@pytest.mark.parametrize("dtype", (torch.float32, torch.float64), ids=str)
+def test_products_that_are_left_out(dtype, compiled):
+    """By alpha = 0, infinities and all; beta = 0 leaves out what would be added."""
+    x, a, b = torch.ones(2, 9, 9), torch.full((2, 9, 9), float("inf")), torch.eye(9).repeat(2, 1, 1)
+
+    def run(x, a, b):
+        results = []
+        for scales in ({"alpha": 0}, {"beta": 0.0}, {"alpha": 0.0, "beta": 2}, {"alpha": 0, "beta": 0}):
+            results.append(torch.addmm(x[0], a[0], b[0], **scales))
+            results.append(torch.addmv(x[0, 0], a[0], b[0, 0], **scales))
+            results.append(torch.addbmm(x[0], a, b, **scales))
+            results.append(torch.baddbmm(x, a, b, **scales))
+            results.append(torch.addr(x[0], a[0, 0], b[0, 0], **scales))
+        return results
+
+    for operands in ((x, a, b), (a, b, b)):
+        arguments = [t.to(dtype) for t in operands]
+        for ours, eager in zip(compiled(run)(*arguments), run(*arguments), strict=True):
+            assert_close_to_eager(ours, eager)
+
+
+def test_gradient_of_losses_at_nan(compiled, strict):
+    x = torch.tensor([float("nan"), 0.5, -3.0, 3.0], requires_grad=True)
+
+    def run(x):
+        return F.smooth_l1_loss(x, x.new_zeros(4)) + F.huber_loss(x, x.new_zeros(4)) + F.mse_loss(x, x.new_zeros(4))
+
+    (ours,), (eager,) = (torch.autograd.grad(f(x), x) for f in (compiled(run), run))
+    torch.testing.assert_close(ours, eager, equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", (torch.bfloat16, torch.float16), ids=str)
+def test_batch_norm_of_halves_with_given_statistics(dtype, compiled, strict):
+    x, w = torch.rand(4, 3, dtype=dtype), torch.ones(3, dtype=dtype)
+
+    def run(x, mean, variance):
+        return torch.ops.aten._native_batch_norm_legit(x, w, w, mean, variance, False, 0.1, 1e-5)[0]
+
+    assert_close_to_eager(compiled(run)(x, w * 0, w.clone()), run(x, w * 0, w.clone()))

@@ -1,0 +1,240 @@
+"""Is what eager refuses refused, with an exception of eager's type and text? Values, indices and offsets out of their
+range, numbers that do not fit a type, types that do not go together, reductions of nothing."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+INF, NAN = float("inf"), float("nan")
+ROWS, ONE_ROW = torch.randn(5, 4), torch.ones(1, 2)
+
+
+def outcome(function, arguments):
+    """(exception type, first line) or None: arguments are copied, since some functions write to them."""
+    copies = [a.clone() if isinstance(a, torch.Tensor) else a for a in arguments]
+    try:
+        function(*copies)
+    except Exception as error:
+        return type(error), str(error).strip().splitlines()[0]
+    return None
+
+
+def check_refused(compiled, function, *arguments, **options):
+    torch._dynamo.reset()
+    wanted = outcome(function, arguments)
+    assert wanted, "eager accepts it"
+    assert outcome(compiled(function, **options), arguments) == wanted
+
+
+# ---- indices: the same program first with what is in range ----
+
+INDEXED = {
+    "gather": lambda x, i: x.gather(0, i[None]),
+    "gather columns": lambda x, i: x.gather(1, i[None]) + 1,
+    "take_along_dim": lambda x, i: x.take_along_dim(i[:, None], 0),
+    "scatter": lambda x, i: x.scatter(0, i[None], ONE_ROW),
+    "scatter number": lambda x, i: x.scatter(1, i[None], 7.0),
+    "scatter_add": lambda x, i: x.scatter_add(0, i[None], ONE_ROW) * 2,
+    "scatter multiply": lambda x, i: x.scatter(0, i[None], ONE_ROW, reduce="multiply"),
+    "scatter_reduce": lambda x, i: x.scatter_reduce(0, i[None], ONE_ROW, "mean"),
+    "scatter_reduce without self": lambda x, i: x.scatter_reduce(1, i[None], ONE_ROW, "amax", include_self=False),
+    "index_select": lambda x, i: x.index_select(0, i),
+    "index_select columns": lambda x, i: x.index_select(1, i),
+    "embedding": lambda x, i: F.embedding(i, x),
+    "index": lambda x, i: x[i * 9],
+    "index columns": lambda x, i: x[:, i * 9],
+    "index both": lambda x, i: x[i * 0, i * 9],
+    "index_put": lambda x, i: x.index_put((i * 9,), x[:2]),
+    "index_put columns": lambda x, i: x.index_put((i * 0, i * 9), x[0, :2], accumulate=True),
+    "index_fill": lambda x, i: x.index_fill(1, i * 9, 3.0),
+    "take": lambda x, i: x.take(i * 90),
+    "put": lambda x, i: x.put(i * 90, x[0, :2]),
+    "index_add": lambda x, i: x.index_add(0, i, x[:2]),
+    "index_add columns": lambda x, i: x.index_add(1, i, x[:, :2]),
+    "index_add to a row": lambda x, i: x[0].index_add(0, i, x[1, :2]),
+    "index_add scaled": lambda x, i: x.index_add(0, i, x[:2], alpha=2),
+    "index_copy": lambda x, i: x.index_copy(0, i, x[:2]),
+    "index_reduce": lambda x, i: x.index_reduce(0, i, x[:2], "amax"),
+    "nll_loss": lambda x, i: F.nll_loss(x[:2], i),
+    "nll_loss of an image": lambda x, i: F.nll_loss(x[:2, :, None, None], i[:, None, None]),
+    "cross_entropy": lambda x, i: F.cross_entropy(x[:2], i, reduction="sum"),
+    "cross_entropy with weights": lambda x, i: F.cross_entropy(x[:2], i, weight=x[2].abs()),
+    "embedding_bag": lambda x, i: F.embedding_bag(i, x, i[:1] * 0, mode="max"),
+}
+
+
+@pytest.mark.parametrize("name", INDEXED)
+def test_index_out_of_range(name, compiled, strict):
+    function = INDEXED[name]
+    run = compiled(function)
+    torch.testing.assert_close(run(ROWS, torch.tensor([0, 0])), function(ROWS, torch.tensor([0, 0])))
+    for last in (7, -1, -9):
+        arguments = ROWS, torch.tensor([0, last])
+        wanted = outcome(function, arguments)
+        assert outcome(run, arguments) == wanted, last
+
+
+# ---- values ----
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64], ids=str)
+def test_probabilities(dtype, compiled, strict):
+    loss = compiled(F.binary_cross_entropy)
+    good, bad = torch.tensor([0.25, 1.0], dtype=dtype), [torch.tensor([0.25, v], dtype=dtype) for v in (1.5, -0.5, NAN)]
+    torch.testing.assert_close(loss(good, good), F.binary_cross_entropy(good, good))
+    for b in bad:
+        for arguments in ((b, good), (good, b)):
+            assert outcome(loss, arguments) == outcome(F.binary_cross_entropy, arguments) is not None
+
+
+def test_probabilities_in_training(compiled, strict):
+    x, bad, target = torch.tensor([0.2, 0.8]), torch.tensor([0.2, 1.1]), torch.tensor([0.0, 1.0])
+
+    def loss(x, target, weight):
+        return F.binary_cross_entropy(x, target, weight, reduction="sum")
+
+    run = compiled(loss)
+    results = [[f(x.requires_grad_(), target, target + 1), x] for f in (run, loss)]
+    ours, eager = (torch.autograd.grad(value, x) for value, x in results)
+    torch.testing.assert_close(ours, eager)
+    with pytest.raises(RuntimeError, match="all elements of input should be between 0 and 1"):
+        run(bad.requires_grad_(), target, target + 1)
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+def test_offsets(mode, compiled, strict):
+    table, indices = torch.randn(10, 3), torch.arange(10)
+
+    def bags(indices, table, offsets):
+        return F.embedding_bag(indices, table, offsets, mode=mode)
+
+    def closed_bags(indices, table, offsets):
+        return F.embedding_bag(indices, table, offsets, mode=mode, include_last_offset=True)
+
+    for function, good, bad in (
+        (bags, [0, 4, 7], ([2, 4, 7], [0, 4, 14])),
+        (closed_bags, [0, 4, 10], ([2, 4, 10], [0, 4, 14])),
+        (bags, [0], ([1], [14])),
+        (bags, [0, 5], ([1, 5], [0, 11])),
+    ):
+        run = compiled(function)
+        torch.testing.assert_close(
+            run(indices, table, torch.tensor(good)), function(indices, table, torch.tensor(good))
+        )
+        for offsets in bad:
+            arguments = indices, table, torch.tensor(offsets)
+            assert outcome(run, arguments) == outcome(function, arguments) is not None
+
+
+# ---- numbers that do not fit ----
+
+FILLED = {
+    "full": lambda x, v: torch.full((3,), v, dtype=x.dtype),
+    "full_like": torch.full_like,
+    "new_full": lambda x, v: x.new_full((2,), v),
+    "scalar_tensor": lambda x, v: torch.scalar_tensor(v, dtype=x.dtype),
+    "fill": lambda x, v: torch.fill(x, v),
+    "fill_": lambda x, v: x.fill_(v) + 1,
+    "masked_fill": lambda x, v: x.masked_fill(x > 1, v),
+    "index_fill": lambda x, v: x.index_fill(0, torch.tensor([0, 2]), v),
+    "where": lambda x, v: torch.where(x > 1, x, v),
+    "clamp": lambda x, v: x.clamp(min=v),
+    "clamp both": lambda x, v: x.clamp(0, v),
+    "hardtanh": lambda x, v: F.hardtanh(x, 0, abs(v)),
+    "threshold": lambda x, v: F.threshold(x, 1, v),
+    "constant_pad_nd": lambda x, v: torch.constant_pad_nd(x, (1, 1), v),
+    "scatter": lambda x, v: x.scatter(0, torch.tensor([0, 2]), v),
+    "pow": lambda x, v: x**v,
+    "add alpha": lambda x, v: torch.add(x, x, alpha=v),
+    "index_add alpha": lambda x, v: x.index_add(0, torch.tensor([0, 2]), x[:2], alpha=v),
+    "addcmul": lambda x, v: torch.addcmul(x, x, x, value=v),
+    "greater": lambda x, v: x > v,
+    "equal": lambda x, v: x == v,
+    "add": lambda x, v: x + v,
+}
+UNFITTING = (
+    (torch.uint8, (300, -1)),
+    (torch.int8, (1e9,)),
+    (torch.float16, (1e6,)),
+    (torch.float32, (1e39,)),
+)
+
+
+def with_number(function, value):
+    return lambda x: function(x.clone(), value)
+
+
+@pytest.mark.parametrize("name", FILLED)
+def test_numbers_that_do_not_fit(name, compiled):
+    """Where eager wraps or promotes, so does compiled code."""
+    function = FILLED[name]
+    for dtype, values in UNFITTING:
+        x = torch.tensor([1, 2, 3]).to(dtype)
+        for value in values:
+            torch._dynamo.reset()
+            fill = with_number(function, value)
+            run, wanted = compiled(fill), outcome(fill, (x,))
+            assert outcome(run, (x,)) == wanted, (dtype, value)
+            if wanted is None:
+                torch.testing.assert_close(run(x), fill(x))
+
+
+def test_size_that_does_not_fit(compiled):
+    """Known at the call only."""
+    run = compiled(lambda x: torch.full((2,), x.shape[0], dtype=torch.int8), dynamic=True)
+    for count in (5, 127):
+        assert run(torch.ones(count)).tolist() == [count] * 2
+    with pytest.raises(RuntimeError, match="value cannot be converted to type int8_t without overflow"):
+        run(torch.ones(128))
+
+
+# ---- types ----
+
+HALF_STEPS = (torch.float32, torch.bfloat16), (torch.bfloat16, torch.float16), (torch.float64, torch.float32)
+NORMS = {
+    "layer_norm": lambda x, w: F.layer_norm(x, (4,), w, w),
+    "layer_norm's bias": lambda x, w: F.layer_norm(x, (4,), w.to(x.dtype), w),
+    "group_norm": lambda x, w: F.group_norm(x, 2, w, w),
+    "batch_norm": lambda x, w: F.batch_norm(x, w * 0, w * 1, w, w, True),
+    "batch_norm in eval": lambda x, w: F.batch_norm(x, w * 0, w, w, w),
+    "batch_norm without statistics": lambda x, w: F.batch_norm(x, None, None, w, w, True),
+    "instance_norm": lambda x, w: F.instance_norm(x[..., None].expand(5, 4, 3), None, None, w, w),
+}
+
+
+@pytest.mark.parametrize("name", NORMS)
+def test_norms_of_two_types(name, compiled):
+    for x, w in HALF_STEPS:
+        check_refused(compiled, NORMS[name], ROWS.to(x), torch.ones(4, dtype=w))
+    if name == "layer_norm's bias":
+        return
+    x, w = ROWS.bfloat16(), torch.rand(4)  # which eager takes
+    torch.testing.assert_close(compiled(NORMS[name])(x, w), NORMS[name](x, w))
+
+
+def test_labels_of_other_types(compiled):
+    labels = torch.tensor([0, 1], dtype=torch.int32)
+    check_refused(compiled, F.cross_entropy, ROWS[:2], labels)
+    check_refused(compiled, lambda x, y: F.nll_loss(x[..., None], y[:, None]), ROWS[:2], labels)
+
+
+# ---- nothing ----
+
+EXTREMES = {  # the shape functions of the others refuse already
+    "max": lambda x: x.max(),
+    "min": lambda x: x.min() + 1,
+    "max of columns": lambda x: x.max(0).values,
+    "min of columns": lambda x: x.min(0, keepdim=True),
+}
+
+
+@pytest.mark.parametrize("name", EXTREMES)
+def test_extremes_of_nothing(name, compiled):
+    check_refused(compiled, EXTREMES[name], torch.empty(0, 3))
+
+
+def test_extreme_of_what_a_mask_leaves(compiled):
+    run = compiled(lambda x: x[x > 0].max())
+    assert run(torch.tensor([-1.0, 2.0, 3.0])) == 3
+    with pytest.raises(RuntimeError, match="Expected reduction dim to be specified for input.numel"):
+        run(torch.tensor([-1.0, -2.0]))
