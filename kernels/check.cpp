@@ -1,4 +1,4 @@
-// aten::_assert_async: the one step that computes nothing.
+// The step of aten::_assert_async.
 #include "kernels/check.h"
 
 #include "kernels/step_fields.h"

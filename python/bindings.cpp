@@ -240,6 +240,11 @@ PYBIND11_MODULE(_C, m) {
       .def("call",
            [](const CompiledGraph& c, const py::args& arguments) { return c.run(py::list(arguments)); })
       .def("output_strides", &CompiledGraph::output_strides)
+      .def("writes_arguments",
+           [](const CompiledGraph& c) {
+             const std::vector<bool>& mutated = c.signature().mutated;
+             return std::find(mutated.begin(), mutated.end(), true) != mutated.end();
+           })
       .def("start_profile", &CompiledGraph::start_profile)
       .def(
           "take_profile",

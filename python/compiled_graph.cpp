@@ -192,7 +192,7 @@ py::list CompiledGraph::run(py::list list) const {
     // A lazy clone that is written to gets memory of its own first.
     void* data =
         signature_.mutated[i] ? tensor.mutable_data_ptr() : const_cast<void*>(tensor.const_data_ptr());
-    require_memory(data, tensor, "argument " + std::to_string(input_argument_[i]));
+    if (!data) require_memory(data, tensor, "argument " + std::to_string(input_argument_[i]));
     call.input_data.push_back(data);
     if (!parts.static_inputs.empty())
       call.versions.push_back(is_static_[i] ? version_of(tensor) : InputVersion{});

@@ -16,7 +16,7 @@ int64_t ipex_num_threads(void);
 // Thread-private scratch memory, 64-byte aligned, valid until the matching release (stack discipline).
 void* ipex_scratch_acquire(int64_t bytes);
 void ipex_scratch_release(void* pointer);
-// Records an out-of-range index; Executable::run raises IndexError after the step. Loads with such an index
+// Records an out-of-range index; Executable::run raises its error after the step. Loads with such an index
 // are masked off. `error`: which error that is, see runtime/index_errors.h.
 void ipex_report_index(int64_t index, int64_t size, int64_t error);
 }

@@ -17,7 +17,7 @@ struct Unsupported : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// A run-time index is outside its tensor (PyTorch's IndexError).
+// A run-time index is outside its tensor; PyTorch raises IndexError or, for some operators, RuntimeError.
 struct IndexError : std::out_of_range {
   using std::out_of_range::out_of_range;
 };

@@ -209,7 +209,8 @@ class Executable {
              std::span<const InputVersion> versions) const;
 
   // inputs/outputs: data pointers in order; symbols: values in the graph's order; versions: one per input or
-  // empty. Thread-safe. Throws what a step throws; IndexError for an out-of-range index.
+  // empty. Thread-safe. Throws what a step throws; IndexError, or the error of runtime/index_errors.def, for
+  // an out-of-range index.
   void run(std::span<void* const> inputs, std::span<void* const> outputs, std::span<const int64_t> symbols,
            std::span<const InputVersion> versions, StepObserver* observer = nullptr) const;
   // The same; `memory` gives the outputs and takes the inputs back, on the calling thread.

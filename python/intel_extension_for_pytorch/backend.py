@@ -45,11 +45,11 @@ def ipex(
     settings = Options.parse(options, mode)
     if compat.differentiates_forward():
         return _with_tangents(module, settings)
-    numbers = compat.numbers_passed_in_double(module)
-    if any(isinstance(x, torch.Tensor) and x.dtype is torch.float64 for x in example_inputs):
+    numbers = compat.numbers_passed_as_tensors(module)
+    floats = {i for i in numbers if example_inputs[i].is_floating_point() and not example_inputs[i].shape}
+    if floats and _takes_doubles_alone(example_inputs, numbers):
         # As precise as eager, where what they meet is.
-        example_inputs = [x.double() if i in numbers else x for i, x in enumerate(example_inputs)]
-        numbers = []
+        example_inputs = [x.double() if i in floats else x for i, x in enumerate(example_inputs)]
     partitioner = {"partition_fn": partition} if settings.recompute else {}
     cached = warm_start.enabled()
     compiler = partial(compat.cacheable_compiler, CompiledCode) if cached else lambda function: function
@@ -67,7 +67,7 @@ def ipex(
             try:
                 run = aot(module, example_inputs)
                 run = _direct_call(len(example_inputs)) or run
-                return _rounding(run, {i: example_inputs[i].dtype for i in numbers}) if numbers else run
+                return _casting(run, {i: example_inputs[i].dtype for i in floats}) if floats else run
             finally:
                 warm_start.direct_codes.clear()  # the caller alone keeps a graph alive
 
@@ -75,19 +75,26 @@ def ipex(
 def _with_tangents(module: fx.GraphModule, options: Options) -> Callable:
     """Forward-mode differentiation needs the operators one by one; Dynamo guards the level that is open."""
     why = "inputs may have tangents of forward-mode differentiation"
-    if not options.fallback:
+    if _C.flag("IPEX_STRICT") or not options.fallback:
         raise GraphFallback(why)
     log.warning("a graph runs eagerly: %s", why)
+    records.add_eager("inference", module, why)
     return module.forward
 
 
-def _rounding(run: Callable, dtypes: dict[int, torch.dtype]) -> Callable:
+def _takes_doubles_alone(inputs: Sequence[Any], numbers: set[int]) -> bool:
+    """Whether the other tensors among the inputs are float64: a number in double leaves their type as it is."""
+    dtypes = {x.dtype for i, x in enumerate(inputs) if isinstance(x, torch.Tensor) and i not in numbers}
+    return dtypes == {torch.float64}
+
+
+def _casting(run: Callable, dtypes: dict[int, torch.dtype]) -> Callable:
     """`run` with these arguments in the type that they were traced in."""
 
-    def run_rounded(*arguments: Any) -> Any:
+    def run_cast(*arguments: Any) -> Any:
         return run(*(a.to(dtypes[i]) if i in dtypes else a for i, a in enumerate(arguments)))
 
-    return run_rounded
+    return run_cast
 
 
 @contextlib.contextmanager
@@ -262,14 +269,14 @@ def _import_and_compile(
 
 def _compile_graph(graph: Any, state: dict[str, Any]) -> Any:
     time_limit.doing(lambda: f"the {state['kind']} graph's passes and kernels")
-    return _C.compile(
+    return time_limit.in_cpp(
+        _C.compile,
         graph,
         state["arguments"],
         state["symbols"],
         state["outputs"],
         hoist=state["hoist"],
         autotune=state["autotune"],
-        seconds=time_limit.seconds_left(),
     )
 
 

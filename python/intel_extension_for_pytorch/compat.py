@@ -237,22 +237,11 @@ def rng_state() -> torch.Tensor:
         return torch.get_rng_state()
 
 
-def numbers_passed_in_double(module: torch.fx.GraphModule) -> list[int]:
-    """Placeholders of a Dynamo graph for Python floats that stay tensors (Python's own random numbers): traced in the
-    default type, passed as float64."""
-    placeholders = module.graph.find_nodes(op="placeholder")
-    arguments = [node.meta.get("grapharg") for node in placeholders]
-    traced = [node.meta.get("example_value") for node in placeholders]
-    return [
-        position
-        for position, (argument, value) in enumerate(zip(arguments, traced, strict=True))
-        if argument is not None
-        and argument.pass_arg_as_tensor
-        and isinstance(value, torch.Tensor)
-        and value.is_floating_point()
-        and value.dtype is not torch.float64
-        and not value.shape
-    ]
+def numbers_passed_as_tensors(module: torch.fx.GraphModule) -> set[int]:
+    """Placeholders of a Dynamo graph for numbers that become tensors at each call: Python's own random numbers, whose
+    floats are traced in the default type and passed as float64, and numpy's."""
+    arguments = [node.meta.get("grapharg") for node in module.graph.find_nodes(op="placeholder")]
+    return {i for i, argument in enumerate(arguments) if getattr(argument, "pass_arg_as_tensor", False)}
 
 
 def differentiates_forward() -> bool:

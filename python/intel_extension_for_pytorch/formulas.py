@@ -47,6 +47,8 @@ def _group_norm(
     eps: float,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """With the statistics of layer norm: eager computes both in fp32, where its variances of fp32 are in fp64."""
+    if not norm_types_agree(x.dtype, [p.dtype for p in (weight, bias) if p is not None]):
+        return NotImplemented
     values = x.to(torch.promote_types(x.dtype, torch.float32))
     rows = values.reshape(batch, groups, channels // groups, length)
     _, mean, scale = aten.native_layer_norm(rows, rows.shape[2:], None, None, eps)
@@ -262,8 +264,7 @@ def _where_types_agree(op: Any) -> Callable:
 
 
 for _op in (
-    aten.native_group_norm.default, aten.native_batch_norm.default, aten._native_batch_norm_legit.default,
-    aten._native_batch_norm_legit.no_stats, aten._batch_norm_with_update.default,
+    aten.native_batch_norm.default, aten._native_batch_norm_legit.default, aten._batch_norm_with_update.default,
     aten._batch_norm_with_update_functional.default, aten._batch_norm_no_update.default,
 ):  # fmt: skip
     FORMULAS[_op] = _where_types_agree(_op)

@@ -36,6 +36,11 @@ def traced_shape(node: Any) -> torch.Size:
     return node.meta["val"].shape
 
 
+def traced_count(node: Any) -> int | torch.SymInt:
+    """How many elements a traced tensor has. (torch.Size.numel() specialises symbols.)"""
+    return math.prod(traced_shape(node))
+
+
 def opmath(dtype: torch.dtype) -> torch.dtype:
     """The type that arithmetic on `dtype` is done in."""
     return torch.float32 if dtype in HALF else dtype

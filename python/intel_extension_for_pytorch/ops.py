@@ -16,7 +16,7 @@ import torch
 
 from . import _C, compat, extern
 from .errors import Unsupported
-from .importer import Importer, Ref, opmath, traced_shape
+from .importer import Importer, Ref, opmath, traced_count
 from .sizes import Dim
 
 Rule = Callable[..., Any]
@@ -528,7 +528,7 @@ def _extreme_of_all(im: Importer, node: Any, x: Ref) -> Ref:
     name = "amax" if op == "max" else "amin"
     hint = "Specify the reduction dim with the 'dim' argument."
     require_elements(
-        im, node, traced_shape(node.args[0]).numel(),
+        im, node, traced_count(node.args[0]),
         f"{op}(): Expected reduction dim to be specified for input.numel() == 0. {hint}",
     )  # fmt: skip
     return reduce_axes(im, name, x, list(range(len(x.shape))))

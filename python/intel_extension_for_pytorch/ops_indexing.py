@@ -14,7 +14,7 @@ import torch
 
 from . import compat
 from .errors import Unsupported
-from .importer import Importer, Ref, opmath, traced_shape
+from .importer import Importer, Ref, opmath, traced_count, traced_shape
 from .ops import emit_row, rule
 from .sizes import Dim, numel
 
@@ -300,21 +300,16 @@ def _index_fill(im: Importer, node: Any, x: Ref, dim: int, index: Ref, value: An
     return im.reshape(_scatter(im, rows, [at], im.expand(src, shape), _along(rows, dim), "set"), x.shape)
 
 
-def _traced_count(node: Any) -> Any:
-    """How many elements a traced tensor has. (torch.Size.numel() specialises symbols.)"""
-    return math.prod(traced_shape(node))
-
-
 def _rows_at(im: Importer, node: Any, x: Ref, dim: int, index: Ref, src: Ref) -> tuple[Ref, Ref, Ref, list[int]]:
     """For index_add and its like: x, where each of src goes along dim, src, the map; a 0-d x is a vector of 1."""
     count = (numel(index.shape),)
     if not x.shape:
-        im.same_sizes([1], [_traced_count(node.args[3])])
+        im.same_sizes([1], [traced_count(node.args[3])])
         x, src, dim = im.reshape(x, (1,)), im.reshape(src, count), 0
     else:
         dim %= len(x.shape)
         into, values = (traced_shape(node.args[i]) for i in (0, 3))
-        im.same_sizes([*into[:dim], _traced_count(node.args[2]), *into[dim + 1 :]], values)
+        im.same_sizes([*into[:dim], traced_count(node.args[2]), *into[dim + 1 :]], values)
     return x, im.expand(im.reshape(as_index(im, index), count), src.shape, [dim]), src, _along(x, dim)
 
 
@@ -437,7 +432,7 @@ def _diagonal_scatter(im: Importer, node: Any, x: Ref, src: Ref, offset: int = 0
 @rule("put")
 def _put(im: Importer, node: Any, x: Ref, index: Ref, source: Ref, accumulate: bool = False) -> Ref:
     """x as one row."""
-    im.same_sizes([_traced_count(node.args[1])], [_traced_count(node.args[2])])
+    im.same_sizes([traced_count(node.args[1])], [traced_count(node.args[2])])
     count = (numel(index.shape),)
     flat = im.reshape(x, (numel(x.shape),))
     at, values = im.reshape(as_index(im, index), count), im.reshape(im.cast(source, x.dtype), count)

@@ -162,6 +162,7 @@ def _batch_norm_of_batch(
 ) -> list[Ref]:
     if not training:
         raise Unsupported("batch norm without statistics")
+    _require_types(x, weight, bias)
     y, mean, scale, _ = _by_own_statistics(im, x, weight, bias, eps)
     return [y, *(im.cast(v, t.dtype) for v, t in zip((mean, scale), node.meta["val"][1:], strict=True))]
 

@@ -67,7 +67,7 @@ class Symbols:
             one, other = other, one
         if other.has(one):
             one, other = other, one
-        if one.is_Integer or other.has(one):
+        if one.is_Integer or other.has(one) or self._merged.get(one) == other:
             return False
         for expr, taken in self._merged.items():
             self._merged[expr] = taken.xreplace({one: other})

@@ -10,9 +10,10 @@ import ctypes
 import threading
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from . import _C
-from .errors import GraphFallback
+from .errors import GraphFallback, UserError
 
 _AGAIN = 1.0  # seconds until a compilation that swallowed the interrupt is interrupted again
 
@@ -64,9 +65,10 @@ _going_on: list[_Compilation] = []  # one at most: one graph is compiled at a ti
 
 @contextlib.contextmanager
 def compilation() -> Iterator[None]:
-    """Raises GraphFallback when what is inside takes longer than IPEX_COMPILE_LIMIT; one in another is part of it."""
-    seconds = float(_C.knob("IPEX_COMPILE_LIMIT"))
-    if _going_on or seconds <= 0:
+    """Raises GraphFallback when what is inside takes longer than IPEX_COMPILE_LIMIT; one in another is part of it.
+    UserError where that is no number of seconds."""
+    seconds = _limit()
+    if _going_on or seconds == 0:
         yield
         return
     going_on = _Compilation(seconds)
@@ -76,26 +78,42 @@ def compilation() -> Iterator[None]:
             yield
         finally:
             _going_on.clear()
-            _finish(going_on)
-    except (_Interrupted, _C.OutOfTime) as reason:
-        place = going_on.doing() if isinstance(reason, _Interrupted) else str(reason)
-        raise GraphFallback(f"compiling it takes longer than IPEX_COMPILE_LIMIT={seconds:g} seconds: {place}") from None
+            while True:  # an interrupt that was sent before may still arrive
+                try:
+                    going_on.finish()
+                    break
+                except _Interrupted:
+                    continue
+    except _Interrupted:
+        raise _given_up(seconds, going_on.doing()) from None
 
 
-def _finish(going_on: _Compilation) -> None:
-    while True:
-        try:
-            return going_on.finish()
-        except _Interrupted:
-            continue
+def _limit() -> float:
+    text = _C.knob("IPEX_COMPILE_LIMIT")
+    with contextlib.suppress(ValueError):
+        seconds = float(text)
+        if seconds >= 0:  # which NaN is not
+            return seconds
+    raise UserError(f"IPEX_COMPILE_LIMIT={text} is no number of seconds: give one, or 0 for no limit")
+
+
+def _given_up(seconds: float, place: str) -> GraphFallback:
+    return GraphFallback(f"compiling it takes longer than IPEX_COMPILE_LIMIT={seconds:g} seconds: {place}")
+
+
+def in_cpp(call: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+    """call(*arguments, **options, seconds=what is left); C++ says itself where it gave up. Its error becomes Python's
+    here, in a frame of Python, where an interrupt that was sent meanwhile arrives."""
+    going_on = _going_on[0] if _going_on else None
+    if going_on is None:
+        return call(*arguments, **options)
+    try:
+        return call(*arguments, **options, seconds=max(going_on.end - time.monotonic(), 0.0))
+    except _C.OutOfTime as reason:
+        raise _given_up(going_on.seconds, str(reason)) from None
 
 
 def doing(what: Callable[[], str]) -> None:
     """Notes what the compilation is at, should its time be over."""
     for each in _going_on:
         each.doing = what
-
-
-def seconds_left() -> float | None:
-    """Of the compilation that goes on; None where it may take any time."""
-    return max(_going_on[0].end - time.monotonic(), 0.0) if _going_on else None

@@ -26,6 +26,10 @@ def run(compiled: Any, arguments: list[Any]) -> list[Any]:
     inner = [b if b is not None and b.level == innermost else None for b in batched]
     present = [b for b in inner if b is not None]
     size = present[0].values.shape[0]
+    if compiled.writes_arguments():
+        raise UserError(
+            "compiled code that writes to its arguments is called by vmap; call the model without torch.compile"
+        )
     if size == 0:
         raise UserError("compiled code is called by vmap over no elements; call the model without torch.compile")
     calls = [

@@ -4,6 +4,7 @@ eager; what it takes natively is another test's business. Derivatives are in tes
 import copy
 import random
 
+import numpy as np
 import pytest
 import torch
 from comparison import assert_close_to_eager
@@ -218,3 +219,24 @@ def test_random_numbers_of_python(compiled, dtype):
             torch.testing.assert_close(
                 got, wanted, rtol=1e-12 if dtype is torch.float64 else None, atol=0 if dtype is torch.float64 else None
             )
+
+
+def test_numbers_of_numpy_beside_doubles(compiled):
+    """They come as tensors, a float32 as it is, also where what they meet is float64."""
+    optimized = compiled(lambda x, s: x * s)
+    for value in (2.0, 3.0):
+        x, s = torch.ones(4, dtype=torch.float64), np.float32(value)
+        torch.testing.assert_close(optimized(x, s), x * s)
+
+
+def test_random_number_beside_integers_and_doubles(compiled):
+    def program(x, i):
+        return x * random.uniform(0.5, 1.5), i * random.uniform(0.5, 1.5)
+
+    optimized = compiled(program)
+    arguments = torch.ones(4, dtype=torch.float64), torch.arange(4)
+    random.seed(1)
+    expected = program(*arguments)
+    random.seed(1)
+    for got, wanted in zip(optimized(*arguments), expected, strict=True):
+        torch.testing.assert_close(got, wanted, rtol=1e-6, atol=0)

