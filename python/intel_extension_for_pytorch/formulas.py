@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from . import compat
+from .errors import InternalError
 from .importer import fits
 
 aten = torch.ops.aten
@@ -21,9 +22,11 @@ _MEAN = 1  # among ATen's reductions of a loss
 
 
 def formula(op: Any) -> Callable[[Callable], Callable]:
-    """Registers a function as what an ATen overload is made of."""
+    """Registers a function as what an ATen overload is made of. An overload has one."""
 
     def register(function: Callable) -> Callable:
+        if op in FORMULAS:
+            raise InternalError(f"{op} has two formulas")
         FORMULAS[op] = function
         return function
 
@@ -164,7 +167,7 @@ for _op in (
     aten.div.Scalar_mode, aten.div.Tensor_mode, aten.floor_divide.Scalar, aten.floor_divide.default, aten.fmod.Scalar,
     aten.fmod.Tensor, aten.remainder.Scalar, aten.remainder.Scalar_Tensor, aten.remainder.Tensor,
 ):  # fmt: skip
-    FORMULAS[_op] = partial(_divide, _op)
+    formula(_op)(partial(_divide, _op))
 
 
 def _nonzero(x: Any, y: Any) -> Tensor | None:
@@ -267,7 +270,7 @@ for _op in (
     aten.native_batch_norm.default, aten._native_batch_norm_legit.default, aten._batch_norm_with_update.default,
     aten._batch_norm_with_update_functional.default, aten._batch_norm_no_update.default,
 ):  # fmt: skip
-    FORMULAS[_op] = _where_types_agree(_op)
+    formula(_op)(_where_types_agree(_op))
 
 
 # ---- sums of products ----
@@ -484,4 +487,4 @@ for _name in _OF_EACH:
         # A tensor of numbers, one for each tensor of the list, is indexed by ATen.
         if "out" in _overload or any(a.name == "scalars" and str(a.type) == "Tensor" for a in _op._schema.arguments):
             continue
-        FORMULAS[_op] = _of_each(_op, _BASES.get(f"_foreach_{_name}.{_overload}", getattr(aten, _name)))
+        formula(_op)(_of_each(_op, _BASES.get(f"_foreach_{_name}.{_overload}", getattr(aten, _name))))

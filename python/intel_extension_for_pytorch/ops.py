@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from . import _C, compat, extern
-from .errors import Unsupported
+from .errors import InternalError, Unsupported
 from .importer import Importer, Ref, opmath, traced_count
 from .sizes import Dim
 
@@ -24,10 +24,12 @@ _RULES: dict[str, Rule] = {}
 
 
 def rule(*names: str) -> Callable[[Rule], Rule]:
-    """Registers a rule for ATen base names ("add") or overloads ("max.dim")."""
+    """Registers a rule for ATen base names ("add") or overloads ("max.dim"). A name has one."""
 
     def register(function: Rule) -> Rule:
         for name in names:
+            if name in _RULES:
+                raise InternalError(f"{name} has two import rules")
             _RULES[name] = function
         return function
 
@@ -446,11 +448,6 @@ def _pow(im: Importer, node: Any, x: Ref, exponent: Any) -> Ref:
 @rule("_efficientzerotensor")
 def _zero_tensor(im: Importer, node: Any, size: Any, **options: Any) -> Ref:
     return im.copy(im.full(0, node.meta["val"].dtype, im.shape_of(node)))
-
-
-@rule("copy")
-def _copy(im: Importer, node: Any, x: Ref, src: Ref, non_blocking: bool = False) -> Ref:
-    return im.copy(im.expand(im.cast(src, x.dtype), x.shape))
 
 
 @rule("fill")
