@@ -55,7 +55,7 @@ test-python: build
 	$(BIN)/python -m pytest -q --timeout=600 -n 2 --dist worksteal
 
 nightly: build build/.apt-nightly sanitize fuzz-loader
-	$(BIN)/python -m pytest -q -m "nightly or not nightly" --shuffle random --timeout=3600
+	$(BIN)/python -m pytest -q -m "nightly or not nightly" --shuffle=random --timeout=3600
 
 # Every family of the model list in every mode; the closing table counts them.
 models: build

@@ -1,7 +1,7 @@
 """Fixtures of the Python suites: which backend is under test, a private object cache, fixed seeds, strict mode.
 
 IPEX_TEST_BACKEND names another torch.compile backend to run the suites against (aot_eager checks the tests
-themselves: it must pass everything that is not marked needs_ipex). `--shuffle random` runs the tests in an order of
+themselves: it must pass everything that is not marked needs_ipex). `--shuffle=random` runs the tests in an order of
 their own and prints its seed.
 """
 
