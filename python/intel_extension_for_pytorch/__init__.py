@@ -9,11 +9,11 @@ import importlib
 
 __version__ = "2.13.0+cpu"
 
-# attribute -> module that holds it
+# attribute -> module that holds it. No module has the name of an attribute: importing it would bind it here instead.
 _LAZY = {
-    "explain": "explain",
-    "Explanation": "explain",
-    "environment": "environment",
+    "explain": "explanation",
+    "Explanation": "explanation",
+    "environment": "machine",
     "record_reports": "records",
     "UserError": "errors",
     "Unsupported": "errors",
@@ -39,7 +39,6 @@ def __getattr__(name: str) -> object:
     if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(importlib.import_module(f"{__name__}.{module}"), name)
-    # A submodule of the same name is bound here by the import system; the attribute wins.
     globals()[name] = value
     return value
 

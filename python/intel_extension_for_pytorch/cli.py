@@ -63,7 +63,7 @@ def _print(value: Any, as_json: bool, text: str) -> None:
 @app.command()
 def env(as_json: Json = False) -> None:
     """Target, versions, threads and knobs."""
-    from .environment import environment, environment_text
+    from .machine import environment, environment_text
 
     _print(environment(), as_json, environment_text())
 
@@ -231,7 +231,7 @@ def explain(
     import torch
 
     from .errors import UserError
-    from .explain import explain as explain_model
+    from .explanation import explain as explain_model
     from .model_source import module_and_inputs
 
     module, args, kwargs = module_and_inputs(model, inputs or [])

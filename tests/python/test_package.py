@@ -6,6 +6,7 @@ import importlib.metadata
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -75,3 +76,11 @@ def test_import_is_light():
     report = json.loads(out)
     assert report["seconds"] < 0.1
     assert not [m for m in report["new"] if m.startswith(("torch._dynamo", "torch._inductor", "transformers"))]
+
+
+def test_no_module_hides_an_attribute():
+    """Importing a module binds its name in the package: an attribute of that name would depend on the order."""
+    import intel_extension_for_pytorch as ipex
+
+    folder = Path(ipex.__file__).parent
+    assert not {p.stem for p in folder.glob("*.py")} & set(ipex._LAZY)

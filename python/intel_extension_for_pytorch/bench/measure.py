@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from .. import _C
-from ..environment import environment
+from ..machine import environment
 from ..records import record_reports
 from .cases import SIZES, Case
 from .timing import Sample, interleaved, machine
