@@ -46,7 +46,8 @@ def ipex(
     if compat.differentiates_forward():
         return _with_tangents(module, settings)
     numbers = compat.numbers_passed_as_tensors(module)
-    floats = {i for i in numbers if example_inputs[i].is_floating_point() and not example_inputs[i].shape}
+    narrow = (torch.float16, torch.bfloat16, torch.float32)
+    floats = {i for i in numbers if example_inputs[i].dtype in narrow and not example_inputs[i].shape}
     if floats and _takes_doubles_alone(example_inputs, numbers):
         # As precise as eager, where what they meet is.
         example_inputs = [x.double() if i in floats else x for i, x in enumerate(example_inputs)]
