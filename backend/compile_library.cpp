@@ -1,6 +1,5 @@
 // Matrix products and convolutions as steps of the library, ATen calls as steps of the caller's.
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "backend/compiler.h"
 #include "backend/step_info.h"
@@ -100,8 +99,8 @@ void Compiler::add_library(int32_t n, kernels::LibrarySteps steps, int packed_bu
 void Compiler::emit_extern(int32_t n) {
   const Node& node = g_.nodes[n];
   if (node.name == kernels::kCheck) {
-    const auto args = nlohmann::json::parse(node.attr<std::string>("args"));
-    return add_library(n, {kernels::make_check({spec_of(node.operands[0]), args.at(1).get<std::string>()})});
+    const std::string message = kernels::check_message(node.attr<std::string>("args"));
+    return add_library(n, {kernels::make_check({spec_of(node.operands[0]), message})});
   }
   if (!options_.make_extern)
     throw Unsupported(node.name + ": an ATen call in a graph compiled without libtorch");

@@ -1,6 +1,8 @@
 // The step of aten::_assert_async.
 #include "kernels/check.h"
 
+#include <nlohmann/json.hpp>
+
 #include "kernels/step_fields.h"
 #include "runtime/error.h"
 
@@ -26,6 +28,8 @@ class CheckStep final : public Step {
 };
 
 }  // namespace
+
+std::string check_message(const std::string& args) { return nlohmann::json::parse(args).at(1); }
 
 std::unique_ptr<Step> make_check(const CheckDesc& desc) { return std::make_unique<CheckStep>(desc); }
 

@@ -4,6 +4,8 @@
 
 #include "backend/lower/lower.h"
 #include "backend/sort_steps.h"
+#include "kernels/check.h"
+#include "runtime/error.h"
 
 namespace ipex::graph {
 namespace {
@@ -45,6 +47,7 @@ class Evaluator {
     std::vector<HostTensor> operands;
     for (Value v : node.operands) operands.push_back(at(v));
     if (node.op == Op::kGroup) return eval(*node.body, operands, symbols_);
+    if (node.op == Op::kExtern && node.name == kernels::kCheck) return check(node, operands[0]);
     if (node.op == Op::kExtern)
       throw Unsupported("eval: " + node.name + " is an ATen call; it has no meaning in Graph IR");
     if (node.op == Op::kLstm) throw Unsupported("eval: an lstm is computed by the library alone");
@@ -69,6 +72,12 @@ class Evaluator {
     const std::string name(info(node.op).name);
     loop::eval(lower(body, inputs, outputs, name, loop::target_for(Isa::kAvx2)), buffers, symbols_);
     return results;
+  }
+
+  static std::vector<HostTensor> check(const Node& node, const HostTensor& condition) {
+    if (condition.at(0) == std::byte{0})
+      throw CheckError(kernels::check_message(node.attr<std::string>("args")));
+    return {};
   }
 
   const Graph& graph_;

@@ -12,6 +12,7 @@ import random
 import op_cases
 import torch
 from random_programs import (
+    SEED,
     Engine,
     Extent,
     Program,
@@ -49,6 +50,8 @@ EXACT = JUMPS - {"div", "remainder", "fmod", "frac"} | {
 }  # fmt: skip
 VIEWS = ("permute", "unsqueeze", "expand", "slice", "reshape", "flip", "select", "pad", "repeat", "roll", "split")
 EXTENTS = (2, 3, 5, 8, 16, 17, 33, 70)
+CONSTANTS = (0, 1, 2, 0.5, -1, 3)
+DRAWS = ("rand_like", "randn_like", "randint_like", "dropout", "rand", "bernoulli", "uniform_")
 OTHER_EXTENTS = (2, 3, 7, 16, 31, 64, 65, 130)  # of a dynamic program's later runs
 
 
@@ -60,7 +63,7 @@ def layout(x):
 
 def random_program(seed, more_bindings=0):
     """The program of this seed: a third of them dynamic, some for smaller instruction sets, a few interpreted, a few
-    with values of any magnitude.
+    with values of any magnitude, a few with ops that run in ATen and draw random numbers.
 
     `more_bindings` adds inputs (and, if dynamic, sizes) to run it with; the program stays the same.
     """
@@ -70,21 +73,22 @@ def random_program(seed, more_bindings=0):
     target = rng.choice((*all_targets(), "", ""))
     engine = Engine(target, threads, interpreter=steps <= 24 and rng.random() < 0.2)
     dynamic, extreme = rng.random() < 0.35, steps <= 50 and rng.random() < 0.15
-    return Generator(seed, dynamic, engine, more_bindings, extreme).program(steps)
+    outside = steps <= 50 and not extreme and not engine.interpreter and rng.random() < 0.2
+    return Generator(seed, dynamic, engine, more_bindings, extreme, outside).program(steps)
 
 
 class Generator:
     """Grows one program. `values` are eager results, `wide` the same in fp64, `fakes` what PyTorch's shape functions
     make of them; `exact` says which of them no rounding has touched."""
 
-    def __init__(self, seed, dynamic=False, engine=None, more_bindings=0, extreme=False):
+    def __init__(self, seed, dynamic=False, engine=None, more_bindings=0, extreme=False, outside=False):
         self.random = random.Random(seed)
         self.torch_random = torch.Generator().manual_seed(seed)
         # Bindings beyond the usual draw from generators of their own: the program does not depend on their number.
         more_random, self.more_torch_random = random.Random(seed + 1), torch.Generator().manual_seed(seed + 1)
         self.dynamic = dynamic
         self.engine = engine or Engine()
-        self.extreme = extreme
+        self.extreme, self.outside = extreme, outside
         self.most_elements = 200_000
         self.bindings, self.steps = [[]], []
         self.values, self.wide, self.fakes, self.exact = [], [], [], []
@@ -105,7 +109,9 @@ class Generator:
             self.add_input()
         moves = [self.pointwise] * 12 + [self.view] * 6 + [self.reduction] * 4 + [self.in_place] * 2
         moves += [self.cast, self.join, self.lookup, self.product, self.composite] * 2
-        moves += [self.count, self.divide]
+        moves += [self.count, self.divide, self.constant]
+        moves += [self.outside_op, self.draw] * 4 if self.outside else []
+        torch.manual_seed(SEED)
         logging.disable(logging.ERROR)  # what shape functions refuse
         for _ in range(20 * steps):
             if len(self.steps) < steps:
@@ -116,7 +122,7 @@ class Generator:
         outputs = [i for i in range(first, len(self.values)) if i not in used or self.random.random() < 0.1]
         if any(step.mutates for step in self.steps):  # eager refuses to write to zeros without memory
             self.bindings = [[fresh(t) if t._is_zerotensor() else t for t in inputs] for inputs in self.bindings]
-        return Program(self.bindings, self.steps, outputs, self.dynamic, self.engine, self.extreme)
+        return Program(self.bindings, self.steps, outputs, self.dynamic, self.engine, self.extreme, self.outside)
 
     # ---- inputs ----
 
@@ -176,7 +182,8 @@ class Generator:
         memory = [t[read[0]].untyped_storage() for t in (self.values, self.wide)] if step.mutates else []
         saved = [storage.clone() for storage in memory]
         try:
-            value, wide = step.call(self.values), step.in_fp64().call(self.wide)
+            value = step.call(self.values)
+            wide = step.call_in_fp64(self.wide, value)
             accepted = value.numel() <= self.most_elements and value.dim() <= 5
             accepted = accepted and comparable(value, wide, self.extreme)
             accepted = accepted and (value.is_floating_point() or exact)
@@ -253,8 +260,8 @@ class Generator:
         first = len(self.bindings[0])
         while index >= first:
             step = self.steps[index - first]
-            source = operands(step)[0]
-            if not shares_memory(self.values[index], self.values[source]):
+            source = next(iter(operands(step)), index)
+            if source == index or not shares_memory(self.values[index], self.values[source]):
                 return False
             if step.target is aten.expand.default:
                 return True
@@ -396,6 +403,58 @@ class Generator:
         kind = self.random.choice(("floor_divide", "remainder", "fmod"))
         op = getattr(aten, kind)
         self.add(op.Tensor if kind != "floor_divide" else op.default, Ref(index), Ref(divisor), name=kind)
+
+    def constant(self):
+        """One number for all elements: a compiler may keep it without memory for each."""
+        index = self.pick()
+        sizes = [self.extent(index, d) for d in range(self.values[index].dim())]
+        self.add(aten.full.default, sizes, self.random.choice(CONSTANTS), dtype=self.random.choice(FLOATS))
+
+    def outside_op(self):
+        """Ops of ATen's own, of which one operand is often a constant."""
+        constants = [i for i, value in enumerate(self.values) if value.is_floating_point() and self.is_constant(i)]
+        x = self.pick(lambda v: v.dtype == torch.float32)
+        other = self.pick(lambda v: v.dtype == torch.float32)
+        if constants and self.random.random() < 0.7:
+            other = self.random.choice(constants)
+        if x is None:
+            return
+        operands = [Ref(x), Ref(other)]
+        self.random.shuffle(operands)
+        kind = self.random.choice(("igamma", "igammac", "solve_triangular", "cdist", "matrix_exp"))
+        if kind == "solve_triangular":
+            self.add(aten.linalg_solve_triangular.default, *operands, upper=self.random.random() < 0.5, name=kind)
+        elif kind == "cdist":
+            self.add(aten._cdist_forward.default, *operands, self.random.choice((1.0, 2.0, 3.0)), None, name=kind)
+        elif kind == "matrix_exp":
+            self.add(aten.linalg_matrix_exp.default, operands[0], name=kind)
+        else:
+            self.add(getattr(aten, kind).default, *operands, name=kind)
+
+    def is_constant(self, index):
+        first = len(self.bindings[0])
+        return index >= first and self.steps[index - first].target is aten.full.default
+
+    def draw(self):
+        """Random numbers, of which the compiled program must draw the same in the same order."""
+        index = self.pick(lambda v: v.is_floating_point())
+        if index is None:
+            return
+        x, ref = self.values[index], Ref(index)
+        kind = self.random.choice(DRAWS)
+        if kind == "randint_like":
+            self.add(aten.randint_like.low_dtype, ref, -3, 9)
+        elif kind == "rand":
+            self.add(aten.rand.default, [self.extent(index, d) for d in range(x.dim())])
+        elif kind == "dropout":
+            self.add(aten.dropout.default, ref, 0.5, True)
+        elif kind == "bernoulli":
+            self.add(aten.bernoulli.p, ref, 0.25)
+        elif kind == "uniform_":
+            if not overlaps_itself(x) and not self.is_view_of_expanded(index):
+                self.add(aten.uniform_.default, ref, 0.0, 2.0)
+        else:
+            self.add(getattr(aten, kind).default, ref)
 
     def join(self):
         index = self.pick(lambda v: v.dim() > 0)

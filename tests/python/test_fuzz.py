@@ -52,6 +52,7 @@ def test_programs_reach_their_size():
     assert max(len(p.steps) for p in programs) >= 200
     assert {p.dynamic for p in programs} == {p.engine.interpreter for p in programs} == {True, False}
     assert any(step.mutates for p in programs for step in p.steps)
+    assert any(step.draws for p in programs for step in p.steps)
 
 
 def test_minimiser_keeps_only_what_fails():
@@ -78,3 +79,24 @@ def test_one_compiled_program_runs_every_binding(engine):
     run, covers = program.compiled()
     assert covers(bindings[2]) and not covers([torch.randn(1, 6)])
     assert torch.allclose(run(bindings[2][0].clone())[1], program.eager(2)[1])
+
+
+@pytest.mark.parametrize("engine", (Engine(), pytest.param(Engine(interpreter=True), marks=pytest.mark.needs_ipex)))
+def test_division_by_zero_is_compared(engine):
+    """By the second inputs alone: the program raises what eager raises."""
+    inputs = [[torch.tensor([7, 8]), torch.tensor(divisors)] for divisors in ([2, 3], [2, 0])]
+    program, runs = Program(inputs, [Step(aten.remainder.Tensor, (Ref(0), Ref(1)), {})], [2], engine=engine), []
+    assert mismatch(program, runs.append) is None
+    assert runs == [1, 1]
+
+
+def test_drawn_numbers_are_compared():
+    """Drawn in the order of the program, in the layout of its values, in place too: eager's, bit for bit."""
+    steps = [
+        Step(aten.permute.default, (Ref(0), [1, 0]), {}),
+        Step(aten.randn_like.default, (Ref(1),), {}),
+        Step(aten.exp.default, (Ref(1),), {}),
+        Step(aten.uniform_.default, (Ref(3), 0.0, 2.0), {}),
+        Step(aten.floor.default, (Ref(4),), {}),
+    ]
+    assert mismatch(Program([[torch.randn(3, 5)]], steps, [2, 5], outside=True)) is None
