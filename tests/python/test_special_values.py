@@ -48,7 +48,7 @@ def test_epilogues(name, dtype, compiled, strict):
 @pytest.mark.parametrize("sizes", ((9, 5, 9), (33, 1023, 129), (128, 65, 256)), ids=str)
 def test_infinity_in_the_last_of_an_odd_number_of_terms(sizes, compiled, strict):
     """Pairs of bf16 are filled up with a zero, by which an infinity must not be multiplied: every layout of both
-    operands, with a column to their left too."""
+    operands, with a column to their left too. Beside fp64: oneDNN held to AVX512_CORE gives eager a NaN there."""
     rows, terms, columns = sizes
 
     def layouts(r, c):
@@ -64,8 +64,9 @@ def test_infinity_in_the_last_of_an_odd_number_of_terms(sizes, compiled, strict)
         return [a @ b for a in left for b in right]
 
     with torch.no_grad():
-        for ours, eager in zip(compiled(run)(left, right), run(left, right), strict=True):
-            assert torch.equal(ours, eager)
+        exact = run([a.double() for a in left], [b.double() for b in right])
+        for ours, product in zip(compiled(run)(left, right), exact, strict=True):
+            assert torch.equal(ours, product.bfloat16())
 
 
 LIMITS = {
