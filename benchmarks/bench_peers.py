@@ -30,7 +30,9 @@ from tables import ResultTable
 from timing import Sample
 
 HERE = Path(__file__).parent
-OWN = ("eager", "inductor", "frozen", "max_autotune", "ipex")
+PYTORCH = ("eager", "inductor", "frozen", "max_autotune")
+OURS = ("ipex", "ipex_artifact")  # an artifact has no guards, as the others have none
+OWN = (*PYTORCH, *OURS)
 ENVIRONMENTS = {"openvino": "openvino", "openvino_compile": "openvino", "onnxruntime": "onnxruntime", "xla": "xla",
                 "zentorch": "zentorch"}  # fmt: skip
 CASES = {  # with batch sizes; None: the case has no batch
@@ -135,7 +137,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="run the cases whose name contains this")
     parser.add_argument("--exact", action="store_true", help="run the case whose name is --only")
-    parser.add_argument("--peers", default=",".join([*OWN[:-1], *ENVIRONMENTS, "ipex"]))
+    parser.add_argument("--peers", default=",".join([*PYTORCH, *ENVIRONMENTS, *OURS]))
     parser.add_argument("--precision", choices=("fp32", "bf16"), default="fp32", help="of weights and inputs")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--rounds", type=int, default=9)
@@ -155,7 +157,7 @@ def main() -> None:
     suffix = "" if arguments.threads == os.cpu_count() else f" --threads {arguments.threads}"
     command = f"bench_peers.py --precision {arguments.precision}{suffix}"
     title = f"Inference in {arguments.precision} beside its peers, {arguments.threads} threads, median ms"
-    groups = {"best of PyTorch / ipex": OWN[:-1], "best of the others / ipex": tuple(ENVIRONMENTS)}
+    groups = {"best of PyTorch / ipex": PYTORCH, "best of the others / ipex": tuple(ENVIRONMENTS)}
     table = ResultTable(f"peers_{arguments.precision}", title, command, ["case", *peers, *groups, "spread"])
     results = {}
     ratios: dict[str, list[float]] = {name: [] for name in groups}
