@@ -76,7 +76,9 @@ class Worker:
         self.log.close()
 
 
-def start(peer: str, environments: Path, case: str, precision: str, threads: int, cache: str) -> Worker:
+def start(peer: str, case: str, arguments: argparse.Namespace, cache: str) -> Worker:
+    environments, precision, threads = arguments.environments, arguments.precision, arguments.threads
+    batch = (arguments.batch or CASES[case]) if CASES[case] else 0
     python = sys.executable if peer in OWN else str(environments / ENVIRONMENTS[peer] / "bin" / "python")
     paths = [str(HERE), *([os.environ["PYTHONPATH"]] if peer in OWN and "PYTHONPATH" in os.environ else [])]
     env = {
@@ -90,7 +92,7 @@ def start(peer: str, environments: Path, case: str, precision: str, threads: int
     # XLA has no setting for its threads: what it may use is all it sees.
     command = ["taskset", "-c", f"0-{threads - 1}", python]
     log = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115, closed by stop()
-    arguments = [str(HERE / "peers" / "worker.py"), peer, case, str(CASES[case] or 0), precision, str(threads)]
+    arguments = [str(HERE / "peers" / "worker.py"), peer, case, str(batch), precision, str(threads)]
     process = subprocess.Popen(
         [*command, *arguments], env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True
     )
@@ -110,7 +112,7 @@ def measure(case: str, peers: list[str], arguments: argparse.Namespace, console:
     with tempfile.TemporaryDirectory() as cache:
         for peer in peers:
             try:
-                worker = start(peer, arguments.environments, case, arguments.precision, arguments.threads, cache)
+                worker = start(peer, case, arguments, cache)
             except (RuntimeError, OSError) as problem:
                 console.print(f"{case}: no time of {peer}: {problem}", markup=False)
                 continue
@@ -139,6 +141,7 @@ def main() -> None:
     parser.add_argument("--exact", action="store_true", help="run the case whose name is --only")
     parser.add_argument("--peers", default=",".join([*PYTORCH, *ENVIRONMENTS, *OURS]))
     parser.add_argument("--precision", choices=("fp32", "bf16"), default="fp32", help="of weights and inputs")
+    parser.add_argument("--batch", type=int, help="of the cases that have one, instead of their own")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--tolerance", type=float, help="largest error by norm (default: 1e-3; bf16: 0.05)")
@@ -155,6 +158,7 @@ def main() -> None:
         arguments.tolerance = 1e-3 if arguments.precision == "fp32" else 0.05
     console = Console(width=180)
     suffix = "" if arguments.threads == os.cpu_count() else f" --threads {arguments.threads}"
+    suffix += f" --batch {arguments.batch}" if arguments.batch else ""
     command = f"bench_peers.py --precision {arguments.precision}{suffix}"
     title = f"Inference in {arguments.precision} beside its peers, {arguments.threads} threads, median ms"
     groups = {"best of PyTorch / ipex": PYTORCH, "best of the others / ipex": tuple(ENVIRONMENTS)}
