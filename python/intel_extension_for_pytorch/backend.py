@@ -149,7 +149,7 @@ def _compile_native(
         return _compile_cut(module, kind, options, static, user_outputs, {})
     views = None
     if kind != "backward":
-        views = compat.views_of_changed_inputs()
+        views = compat.views_of_inputs()
     direct = kind == "inference" and compat.calls_need_no_wrapper()
     try:
         code, strides = _import_and_compile(
@@ -212,7 +212,7 @@ def _refuse_views_at_symbolic_places(module: fx.GraphModule) -> None:
     """AOTAutograd makes views of changed inputs again by the geometry of what the graph returns, where sizes are
     symbols; the results of a segment begin their memory."""
     outputs = module.graph.output_node().args[0]
-    for position in compat.views_of_changed_inputs():
+    for position in compat.views_of_inputs():
         value = outputs[position].meta.get("val")
         if not isinstance(value, torch.Tensor) or compat.is_known(value.storage_offset() == 0):
             continue
