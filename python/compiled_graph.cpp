@@ -41,6 +41,13 @@ bool same_layout(const at::Tensor& tensor, const TensorSpec& spec, const int64_t
   return true;
 }
 
+// Every place in memory between the tensor's first and last element, once each.
+at::Tensor in_order_of_memory(const at::Tensor& tensor) {
+  int64_t places = tensor.numel() != 0;
+  for (int64_t d = 0; places && d < tensor.dim(); ++d) places += (tensor.size(d) - 1) * tensor.stride(d);
+  return tensor.as_strided({places}, {1}, tensor.storage_offset());
+}
+
 // Shows steps to torch.profiler as it shows ops; ATen calls are nested in theirs.
 class RecordedSteps final : public StepObserver {
  public:
@@ -122,10 +129,16 @@ at::Tensor CompiledGraph::take_argument(const at::Tensor& tensor, int input, Cal
     throw UserError(where + " has sizes " + text(tensor.sizes()) + ", compiled for " +
                     text(evaluate(spec.sizes, symbols)));
   if (signature_.mutated[input]) require_writable(tensor);
-  if (!has_lazy_values(tensor) && same_layout(tensor, spec, symbols)) return tensor;
+  const bool fits_in_place = same_layout(tensor, spec, symbols);
+  if (!has_lazy_values(tensor) && fits_in_place) return tensor;
   at::AutoDispatchBelowADInplaceOrView below_autograd;
   at::Tensor copy = make_tensor(tensor.scalar_type(), tensor.sizes(), evaluate(spec.strides, symbols));
-  copy.copy_(materialized(tensor));
+  if (tensor._is_zerotensor())
+    in_order_of_memory(copy).zero_();
+  else if (fits_in_place)  // elements that share memory, as an expanded tensor's do, are written once
+    in_order_of_memory(copy).copy_(in_order_of_memory(tensor).resolve_neg());
+  else
+    copy.copy_(materialized(tensor));
   if (signature_.mutated[input]) call.written_copies.emplace_back(tensor, copy);
   return copy;
 }

@@ -11,8 +11,9 @@ import gc
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -149,7 +150,7 @@ def _compile_native(
         return _compile_cut(module, kind, options, static, user_outputs, {})
     views = None
     if kind != "backward":
-        views = compat.views_of_changed_inputs()
+        views = compat.views_of_inputs()
     direct = kind == "inference" and compat.calls_need_no_wrapper()
     try:
         code, strides = _import_and_compile(
@@ -173,9 +174,8 @@ def _compile_cut(
     refused: dict[fx.Node, str],
 ) -> EagerCode:
     """A graph with ops that no Graph can hold."""
-    if kind != "backward":
-        _refuse_views_at_symbolic_places(module)
-    code = _compile_parts(module, kind, options, static, user_outputs, refused)
+    views = compat.views_of_inputs() if kind != "backward" else {}
+    code = _compile_parts(module, kind, options, static, user_outputs, refused, views)
     if kind != "backward":
         compat.report_output_strides(_traced_strides(module))
     return code
@@ -188,10 +188,11 @@ def _compile_parts(
     static: frozenset[int],
     user_outputs: int | None,
     refused: dict[fx.Node, str],
+    views: Mapping[int, int] = MappingProxyType({}),
 ) -> EagerCode:
     """What a Graph can hold, compiled, and the ops between."""
     compile_one = partial(_compile_segment, kind=kind, options=options)
-    run, ops = segments.compile_segments(module, static, compile_one, user_outputs, refused)
+    run, ops = segments.compile_segments(module, static, compile_one, user_outputs, refused, views)
     for op, why in ops:
         if why != segments.DATA_DEPENDENT:
             extern.note(op, why)
@@ -206,20 +207,6 @@ def _refuse_moved_inputs(module: fx.GraphModule) -> None:
         value = outputs[position].meta.get("val")
         if isinstance(value, torch.Tensor) and not compat.is_known(value.storage_offset() == 0):
             raise GraphFallback("an input is written to and made a view that begins elsewhere in its memory")
-
-
-def _refuse_views_at_symbolic_places(module: fx.GraphModule) -> None:
-    """AOTAutograd makes views of changed inputs again by the geometry of what the graph returns, where sizes are
-    symbols; the results of a segment begin their memory."""
-    outputs = module.graph.output_node().args[0]
-    for position in compat.views_of_changed_inputs():
-        value = outputs[position].meta.get("val")
-        if not isinstance(value, torch.Tensor) or compat.is_known(value.storage_offset() == 0):
-            continue
-        if any(not isinstance(s, int) for s in (*value.shape, *value.stride(), value.storage_offset())):
-            raise GraphFallback(
-                "a view of an input that is written to begins where sizes tell, and a part runs in ATen"
-            )
 
 
 def _compile_segment(

@@ -186,10 +186,10 @@ def user_output_count(default: int) -> int:
     return _effect_tokens() + metadata.num_forward_returns if metadata is not None else default
 
 
-def views_of_changed_inputs() -> dict[int, int]:
-    """Outputs of the forward graph that are (views of) inputs it changes, in data or only in geometry, with the input's
-    position. AOTAutograd makes them again from the input; of what the graph returns it looks at sizes, strides and
-    offset only."""
+def views_of_inputs() -> dict[int, int]:
+    """Outputs of the forward graph that AOTAutograd makes again from an input, with the input's position: views of it,
+    and the input itself where it changes, in data or only in geometry. Of what the graph returns it looks at sizes,
+    strides and offset only."""
     metadata = forward_metadata()
     if metadata is None or metadata.tokens:
         return {}
@@ -197,8 +197,8 @@ def views_of_changed_inputs() -> dict[int, int]:
     views = {k: i for k, i in returned if not metadata.input_info[i].mutates_data}
     for i in metadata.aliased_out_indices:
         info = metadata.output_info[i]
-        of_input = info.output_type.name in ("alias_of_input", "is_input")
-        if of_input and metadata.input_info[info.base_idx].mutates_data:
+        kind = info.output_type.name
+        if kind == "alias_of_input" or (kind == "is_input" and metadata.input_info[info.base_idx].mutates_data):
             views[metadata.num_mutated_inp_runtime_indices + i] = info.base_idx
     return views
 

@@ -33,6 +33,19 @@ def formula(op: Any) -> Callable[[Callable], Callable]:
     return register
 
 
+def of_one_type(decomposition: Callable, accepted: tuple[torch.dtype, ...] = ()) -> Callable:
+    """A decomposition for operands of one type, one of `accepted` where some are named. ATen refuses others, which
+    tracing does not: the op is left whole, as it has the error."""
+
+    def decomposed(*arguments: Any, **by_name: Any) -> Any:
+        types = {a.dtype for a in (*arguments, *by_name.values()) if isinstance(a, Tensor)}
+        if len(types) > 1 or (accepted and not types.issubset(accepted)):
+            return NotImplemented
+        return decomposition(*arguments, **by_name)
+
+    return decomposed
+
+
 @formula(aten._weight_norm_interface_backward.default)
 def _weight_norm_backward(gradient: Tensor, v: Tensor, g: Tensor, norms: Tensor, dim: int) -> tuple[Tensor, Tensor]:
     """Of v * g / norms: along v the norm cancels, across it the gradient is scaled."""
@@ -62,7 +75,8 @@ def _group_norm(
     by_channel = (batch, channels) + (1,) * (x.dim() - 2)
     factor, shift = (t.expand(batch, groups, channels // groups, 1).reshape(by_channel) for t in (factor, shift))
     y = values * factor + shift
-    return y.to(x.dtype), mean.reshape(batch, groups).to(x.dtype), scale.reshape(batch, groups).to(x.dtype)
+    kept = next((p.dtype for p in (weight, bias) if p is not None), x.dtype)
+    return y.to(x.dtype), mean.reshape(batch, groups).to(kept), scale.reshape(batch, groups).to(kept)
 
 
 @formula(aten.linspace.default)
@@ -198,6 +212,7 @@ _MATRIX_ROWS = 25  # above it ATen takes euclidean distances from a matrix produ
 
 
 @formula(aten._cdist_forward.default)
+@partial(of_one_type, accepted=(torch.float32, torch.float64))
 def _cdist(x: Tensor, y: Tensor, p: float, compute_mode: int | None) -> Tensor:
     """[..., P, M] and [..., R, M] give [..., P, R]."""
     many = x.shape[-2] > _MATRIX_ROWS or y.shape[-2] > _MATRIX_ROWS
@@ -252,25 +267,6 @@ def norm_types_agree(x: torch.dtype, parameters: list[torch.dtype]) -> bool:
     """ATen takes weights, biases and running statistics of x's type or, beside a half type, all of them of f32."""
     half = x in (torch.float16, torch.bfloat16)
     return all(p is x for p in parameters) or (half and all(p is torch.float32 for p in parameters))
-
-
-def _where_types_agree(op: Any) -> Callable:
-    """PyTorch's decomposition of a normalisation; of types that ATen refuses the op itself, which has the error."""
-
-    def decomposed(x: Tensor, *arguments: Any, **by_name: Any) -> Any:
-        parameters = [a.dtype for a in (*arguments, *by_name.values()) if isinstance(a, Tensor)]
-        if not norm_types_agree(x.dtype, parameters):
-            return NotImplemented
-        return compat.registered_decompositions([op])[op](x, *arguments, **by_name)
-
-    return decomposed
-
-
-for _op in (
-    aten.native_batch_norm.default, aten._native_batch_norm_legit.default, aten._batch_norm_with_update.default,
-    aten._batch_norm_with_update_functional.default, aten._batch_norm_no_update.default,
-):  # fmt: skip
-    formula(_op)(_where_types_agree(_op))
 
 
 # ---- sums of products ----

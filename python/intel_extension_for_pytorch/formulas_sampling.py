@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import torch
 
-from .formulas import formula
+from .formulas import formula, of_one_type
 
 aten = torch.ops.aten
 Tensor = torch.Tensor
@@ -148,6 +148,7 @@ def _product(factors: Sequence[Tensor]) -> Tensor:
 
 @formula(aten.grid_sampler_2d.default)
 @formula(aten.grid_sampler_3d.default)
+@of_one_type
 def _grid_sampler(x: Tensor, grid: Tensor, interpolation: int, padding: int, align_corners: bool) -> Tensor:
     sampling = _Sampling(x, grid, interpolation, padding, align_corners)
     total = None

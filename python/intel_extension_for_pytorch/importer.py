@@ -20,7 +20,7 @@ from torch.utils import _pytree as pytree
 
 from . import _C, compat, extern, time_limit
 from .errors import CutNeeded, GraphFallback, MemoryFallback, Unsupported
-from .sizes import Dim, Symbols, contiguous_strides
+from .sizes import Dim, Symbols, contiguous_strides, sub
 
 DTYPE_NAMES = {
     torch.bool: "b1", torch.uint8: "u8", torch.int8: "i8", torch.int16: "i16", torch.int32: "i32",
@@ -178,7 +178,9 @@ class Importer:
         self.input_views = input_views or {}
         self.checks_sizes = checks_sizes
         self.graph = _C.Graph()
-        self.symbols = Symbols(self.graph.symbol, self._derive_size, {} if merged is None else merged)
+        self.symbols = Symbols(
+            self.graph.symbol, self._derive_size, {} if merged is None else merged, checks_divisors=checks_sizes
+        )
         self.env: dict[fx.Node, Any] = {}
         self.result = Imported(self.graph)
         self.input_position: dict[fx.Node, int] = {}
@@ -351,7 +353,7 @@ class Importer:
         for i, out in enumerate(outputs):
             base = shared.get(out)
             if i in self.input_views and isinstance(self.env.get(out), Ref):
-                geometry = self._geometry(out.meta["val"])
+                geometry = self._geometry(out.meta["val"], within=self.example_inputs[self.input_views[i]])
                 self.result.outputs.append(("argument_view", self.input_views[i], *geometry))
             elif out in position:
                 self.result.outputs.append(("same", position[out]))
@@ -393,9 +395,16 @@ class Importer:
             stored[base] = self.graph.output(self._own(value).id, self.symbols.strides(base.meta["val"].stride()))
         return ("alias", stored[base], *self._geometry(node.meta["val"]))
 
-    def _geometry(self, seen: torch.Tensor) -> tuple[str, tuple[Dim, ...], tuple[Dim, ...], Dim]:
+    def _geometry(
+        self, seen: torch.Tensor, within: torch.Tensor | None = None
+    ) -> tuple[str, tuple[Dim, ...], tuple[Dim, ...], Dim]:
+        """dtype, sizes, strides, and how many elements the tensor begins after another one of the same memory."""
         sizes, strides = self.symbols.dims(seen.shape), self.symbols.dims(seen.stride())
-        return DTYPE_NAMES[seen.dtype], sizes, strides, self.symbols.dim(seen.storage_offset())
+        begin = self.symbols.dim(seen.storage_offset())
+        if within is not None:
+            before = within.storage_offset() * within.dtype.itemsize // seen.dtype.itemsize
+            begin = sub(begin, self.symbols.dim(before))
+        return DTYPE_NAMES[seen.dtype], sizes, strides, begin
 
     def _own(self, value: Ref) -> Ref:
         return value if value.owned else self.pointwise_node("clone", [value], value.dtype, value.shape)

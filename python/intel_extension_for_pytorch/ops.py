@@ -81,6 +81,11 @@ def rule_for(target: Any) -> Rule | None:
         return _RULES.get(f"{namespace}.{base}")
     if namespace != "aten":
         return None
+    found = _aten_rule(target, base)
+    return _of_one_type(found, target, _OF_ONE_TYPE[base]) if found and base in _OF_ONE_TYPE else found
+
+
+def _aten_rule(target: Any, base: str) -> Rule | None:
     overload = f"{base}.{target._overloadname}"
     pointwise, reductions = _tables()
     for name in (overload, base):
@@ -91,6 +96,28 @@ def rule_for(target: Any) -> Rule | None:
         if name in pointwise:
             return _pointwise_rule(target, pointwise[name])
     return None
+
+
+# Operands that ATen takes of one type alone, which tracing does not compare.
+_OF_ONE_TYPE = {
+    "index_add": ("self", "source"), "index_copy": ("self", "source"), "index_reduce": ("self", "source"),
+    "put": ("self", "source"), "index_put": ("self", "values"), "_unsafe_index_put": ("self", "values"),
+    "heaviside": ("self", "values"), "addmm": ("self", "mat1"), "baddbmm": ("self", "batch1"),
+    "_embedding_bag": ("weight", "per_sample_weights"), "_embedding_bag_forward_only": ("weight", "per_sample_weights"),
+    "_softmax_backward_data": ("grad_output", "output"), "_log_softmax_backward_data": ("grad_output", "output"),
+}  # fmt: skip
+
+
+def _of_one_type(rule: Rule, target: Any, names: Sequence[str]) -> Rule:
+    """The rule where these operands are of one type; ATen has the error for others."""
+
+    def import_one_type(im: Importer, node: Any, *args: Any, **kwargs: Any) -> Any:
+        given = named_arguments(target, args, kwargs)
+        if len({given[name].dtype for name in names if isinstance(given[name], Ref)}) > 1:
+            raise Unsupported(f"{names[0]} and {names[1]} of different types")
+        return rule(im, node, *args, **kwargs)
+
+    return import_one_type
 
 
 def _getitem(im: Importer, node: Any, values: Any, index: int) -> Any:

@@ -302,6 +302,8 @@ def _index_fill(im: Importer, node: Any, x: Ref, dim: int, index: Ref, value: An
 
 def _rows_at(im: Importer, node: Any, x: Ref, dim: int, index: Ref, src: Ref) -> tuple[Ref, Ref, Ref, list[int]]:
     """For index_add and its like: x, where each of src goes along dim, src, the map; a 0-d x is a vector of 1."""
+    if index.dtype not in (torch.int64, torch.int32):
+        raise Unsupported(f"an index of {index.dtype}, which ATen refuses")
     count = (numel(index.shape),)
     if not x.shape:
         im.same_sizes([1], [traced_count(node.args[3])])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial, reduce
 from typing import Any
 
 import torch
@@ -10,7 +11,7 @@ import torch
 from . import compat
 from .errors import Unsupported
 from .importer import Importer, Ref, opmath
-from .ops import reduce_axes, rule
+from .ops import emit_row, reduce_axes, rule
 
 _MATMUL_TYPES = (torch.float32, torch.bfloat16, torch.float16)
 
@@ -38,28 +39,42 @@ def _addmm(im: Importer, node: Any, bias: Ref, a: Ref, b: Ref, *, beta: Any = 1,
     if compat.is_known(beta == 1) and compat.is_known(alpha == 1):
         return _matmul(im, a, b, bias)
     wide = opmath(a.dtype)
-    product = _matmul(im, a, b, None, wide)
-    if compat.is_known(alpha == 0) and _is_left_out(product, a):
-        product = im.full(0, wide, product.shape)
-    elif not compat.is_known(alpha == 1):
-        product = im.pointwise_node("mul", [product, im.scalar(alpha, wide)], wide, product.shape)
+    product = _scaled(im, _matmul(im, a, b, None, wide), alpha, _is_left_out(im, a, b))
     if not compat.is_known(beta == 0):
-        bias = im.cast(bias, wide)
-        if not compat.is_known(beta == 1):
-            bias = im.pointwise_node("mul", [bias, im.scalar(beta, wide)], wide, bias.shape)
+        bias = _scaled(im, im.cast(bias, wide), beta, left_out=True)
         product = im.pointwise_node("add", [product, bias], wide, product.shape)
     return im.cast(product, a.dtype)
+
+
+def _scaled(im: Importer, value: Ref, factor: Any, left_out: bool | Ref) -> Ref:
+    """`value` times a number; where it is left out, a factor of 0 makes zeros of infinities and NaN too."""
+    if compat.is_known(factor == 1):
+        return value
+    if left_out is True and compat.is_known(factor == 0):
+        return im.full(0, value.dtype, value.shape)
+    number = im.scalar(factor, value.dtype)
+    scaled = im.pointwise_node("mul", [value, number], value.dtype, value.shape)
+    if left_out is False or compat.is_known(factor != 0):
+        return scaled
+    is_zero = emit_row(im, "eq", (), number, 0)
+    if left_out is not True:
+        is_zero = emit_row(im, "logical_and", (), is_zero, left_out)
+    return emit_row(im, "where", value.shape, is_zero, 0.0, scaled)
 
 
 # Of so many multiplications and more a batch's products are the library's, of fewer they are loops of ATen.
 _LEAST_IN_LIBRARY = 400
 
 
-def _is_left_out(product: Ref, a: Ref) -> bool:
-    """With alpha = 0 the library that eager calls for a product of f32 leaves it out, infinities and all."""
-    sizes = (*product.shape[1:], a.shape[-1])
-    small = len(product.shape) == 3 and all(isinstance(s, int) for s in sizes) and math.prod(sizes) < _LEAST_IN_LIBRARY
-    return a.dtype is torch.float32 and not small
+def _is_left_out(im: Importer, a: Ref, b: Ref) -> bool | Ref:
+    """Whether the library that eager calls for a product of f32 leaves it out where alpha is 0."""
+    if a.dtype is not torch.float32 or len(a.shape) == 2:
+        return a.dtype is torch.float32
+    sizes = (*a.shape[1:], b.shape[-1])
+    if all(isinstance(size, int) for size in sizes):
+        return math.prod(sizes) >= _LEAST_IN_LIBRARY
+    multiplications = reduce(partial(emit_row, im, "mul", ()), map(im.size, sizes))
+    return emit_row(im, "ge", (), multiplications, _LEAST_IN_LIBRARY)
 
 
 # ---- attention ----

@@ -35,6 +35,11 @@ def _require_types(x: Ref, *parameters: Ref | None) -> None:
         raise Unsupported(f"a normalisation of {x.dtype} with parameters that ATen refuses")
 
 
+def _require_elements(x: Ref, training: bool) -> None:
+    if training and 0 in x.shape:
+        raise Unsupported("batch norm of nothing in training, which ATen refuses")
+
+
 def _count(im: Importer, sizes: Sequence[Dim]) -> float | Ref:
     """The product of sizes: a number, or a float64 value where a size is a symbol."""
     count: float | Ref = float(math.prod(s for s in sizes if isinstance(s, int)))
@@ -68,7 +73,7 @@ def _scaled(im: Importer, x: Ref, weight: Ref | None, bias: Ref | None) -> Ref:
 
 @rule("var", "std", "var_mean", "std_mean")
 def _variance(im: Importer, node: Any, *args: Any, **kwargs: Any) -> Any:
-    """Eager accumulates fp32 in fp64, and other types as the reductions of the table do."""
+    """Eager accumulates in fp64. So are squares of the types of fp32's range here; those of fp16 fit into fp32."""
     given = named_arguments(node.target, args, kwargs)
     x, dim, keepdim, name = given["self"], given.get("dim"), given.get("keepdim", False), node.target._schema.name[6:]
     correction = given.get("correction")
@@ -77,10 +82,11 @@ def _variance(im: Importer, node: Any, *args: Any, **kwargs: Any) -> Any:
     if not x.dtype.is_floating_point:
         raise Unsupported(f"reduce.{name} has no {x.dtype} form")
     operand, axes, keepdim = reduced(im, x, dim, keepdim)
-    if x.dtype is torch.float32 and all(_is_positive(s) for s in traced_shape(node.all_input_nodes[0])):
+    squares_in_double = x.dtype in (torch.float32, torch.bfloat16)
+    if squares_in_double and all(_is_positive(s) for s in traced_shape(node.all_input_nodes[0])):
         variance, mean = _double_variance(im, operand, axes, keepdim, float(correction))
     else:
-        values = im.cast(operand, torch.float64 if x.dtype is torch.float32 else opmath(x.dtype))
+        values = im.cast(operand, torch.float64 if squares_in_double else opmath(x.dtype))
         shape = tuple(1 if d in axes else s for d, s in enumerate(values.shape) if keepdim or d not in axes)
         variance, mean = im.emit_many(
             "reduce", "var_mean", [values], [(values.dtype, shape)] * 2, axes=axes, keepdim=keepdim,
@@ -98,10 +104,10 @@ def _is_positive(size: int | torch.SymInt) -> bool:
 
 
 def _double_variance(im: Importer, x: Ref, axes: list[int], keepdim: bool, correction: float) -> tuple[Ref, Ref]:
-    """Variance and mean in fp64 of fp32 numbers, in one pass: from sums of their distances to the first of a row and of
-    the squares of these. As that one is of the row, the squares about it are at most as many times those about the mean
-    as the row is long (Chan, Golub and LeVeque, Algorithms for computing the sample variance, 1983): fp32's digits are
-    left of fp64's wherever the row lies."""
+    """Variance and mean in fp64 of fp32 or bf16 numbers, in one pass: from sums of their distances to the first of a
+    row and of the squares of these. As that one is of the row, the squares about it are at most as many times those
+    about the mean as the row is long (Chan, Golub and LeVeque, Algorithms for computing the sample variance, 1983):
+    fp32's digits are left of fp64's wherever the row lies."""
     wide, rank = torch.float64, len(x.shape)
     stored = tuple(1 if d in axes else s for d, s in enumerate(x.shape))
     first = im.cast(im.slice(x, [0] * rank, [1] * rank, stored), wide)
@@ -163,6 +169,7 @@ def _batch_norm_of_batch(
     if not training:
         raise Unsupported("batch norm without statistics")
     _require_types(x, weight, bias)
+    _require_elements(x, training)
     y, mean, scale, _ = _by_own_statistics(im, x, weight, bias, eps)
     return [y, *(im.cast(v, t.dtype) for v, t in zip((mean, scale), node.meta["val"][1:], strict=True))]
 
@@ -174,6 +181,7 @@ def _batch_norm(
 ) -> list[Ref]:  # fmt: skip
     """And the statistics that the backward pass reads, and the running ones."""
     _require_types(x, weight, bias, running_mean, running_variance)
+    _require_elements(x, training)
     traced = node.meta["val"]
     if not training:
         y = _with_running_statistics(im, x, weight, bias, running_mean, running_variance, eps)

@@ -55,10 +55,14 @@ def _expand(im: Importer, node: Any, x: Ref, size: Any, implicit: bool = False) 
 
 
 @rule("slice.Tensor")
-def _slice(im: Importer, node: Any, x: Ref, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Ref:
+def _slice(im: Importer, node: Any, x: Ref, dim: int = 0, start: Any = None, end: Any = None, step: Any = 1) -> Ref:
+    """By a step that is a symbol it is a gather: a Graph's slices have numbers."""
     dim %= len(x.shape)
-    length = im.shape_of(node)[dim]
-    return im.slice_dim(x, dim, _start(im, node, start, dim), length, step)
+    shape, first, every = im.shape_of(node), _start(im, node, start, dim), im.symbols.dim(step)
+    if isinstance(every, int):
+        return im.slice_dim(x, dim, first, shape[dim], every)
+    map = [-1 if d == dim else d for d in range(len(x.shape))]
+    return im.emit("gather", "", [x, im.iota(shape, dim, start=first, step=every)], x.dtype, shape, map=map)
 
 
 def _start(im: Importer, node: Any, start: Any, dim: int) -> Dim:
@@ -294,7 +298,7 @@ def _stack(im: Importer, node: Any, tensors: list[Ref], dim: int = 0) -> Ref:
 
 @rule("slice_scatter")
 def _slice_scatter(
-    im: Importer, node: Any, x: Ref, src: Ref, dim: int = 0, start: Any = None, end: Any = None, step: int = 1
+    im: Importer, node: Any, x: Ref, src: Ref, dim: int = 0, start: Any = None, end: Any = None, step: Any = 1
 ) -> Ref:
     dim %= len(x.shape)
     into, given = (list(traced_shape(n)) for n in node.args[:2])
@@ -304,8 +308,8 @@ def _slice_scatter(
     src = im.cast(src, x.dtype)
     length = src.shape[dim]
     src = im.expand(src, x.shape[:dim] + (length,) + x.shape[dim + 1 :])
-    if step != 1:
-        index = im.iota(src.shape, dim, start=first, step=step)
+    if not compat.is_known(step == 1):
+        index = im.iota(src.shape, dim, start=first, step=im.symbols.dim(step))
         map = [-1 if d == dim else d for d in range(len(x.shape))]
         return im.emit("scatter", "", [x, index, src], x.dtype, x.shape, map=map, combine="set")
     return _replace(im, x, src, dim, first, length)

@@ -95,10 +95,12 @@ def compile_segments(
     compile: Callable[[fx.GraphModule, list, frozenset[int]], Callable],
     user_outputs: int | None,
     refused: Mapping[fx.Node, str] = MappingProxyType({}),
+    views: Mapping[int, int] = MappingProxyType({}),
 ) -> tuple[Callable[[list[Any]], Any], list[tuple[str, str]]]:
     """A callable of one argument list, and the ops that run in ATen with the reason. `compile(module, example_inputs,
     static_positions)` gives a callable of a segment; `refused`: ops that no segment can hold, and why. Outputs from the
-    `user_outputs`-th on, which compiled code will read, get the strides that tracing saw."""
+    `user_outputs`-th on, which compiled code will read, get the strides that tracing saw; `views`, outputs with the
+    position of an input, its memory: AOTAutograd makes views of inputs again by sizes, strides and offset."""
     placeholders = [n for n in module.graph.nodes if n.op == "placeholder"]
     output = next(iter(reversed(module.graph.nodes)))
     sources: dict[Any, tuple] = {}  # symbol: (node, "value" | "size" | "stride", dim)
@@ -122,6 +124,11 @@ def compile_segments(
     traced_strides = {n: _known_strides(n) for s in steps if s.in_aten for n in s.nodes}
     saved = outputs[user_outputs:] if user_outputs is not None else ()
     mutated = mutated_positions(module)
+    geometries = {
+        i: _geometry(outputs[i].meta["val"], placeholders[k].meta["val"], sources)
+        for i, k in views.items()
+        if isinstance(outputs[i], fx.Node) and isinstance(outputs[i].meta.get("val"), torch.Tensor)
+    }
 
     def run(arguments: list[Any]) -> Any:
         values: dict[fx.Node, Any] = {}
@@ -149,6 +156,7 @@ def compile_segments(
 
         # AOTAutograd counts the mutation itself.
         written = [arguments[i] for i in mutated]
+        bases = {i: arguments[views[i]] for i in geometries}
         for node, value in zip(placeholders, arguments, strict=True):
             define(node, value)
         arguments.clear()
@@ -170,10 +178,41 @@ def compile_segments(
         for node in saved:
             if node in traced_strides:
                 values[node] = as_traced(node)
-        return list(fx.map_arg(outputs, read))
+        results = list(fx.map_arg(outputs, read))
+        for i, base in bases.items():
+            results[i] = _view_of(base, results[i].dtype, geometries[i](symbols))
+        return results
 
     reasons = [pair for s in steps if s.in_aten for pair in zip(s.nodes, s.why, strict=True)]
     return run, [(str(node.target), why) for node, why in reasons if why]
+
+
+def _geometry(view: torch.Tensor, base: torch.Tensor, sources: Mapping[Any, tuple]) -> Callable[[Mapping], list[int]]:
+    """Sizes, strides and how many elements the view begins after its base, as a function of the symbols."""
+    before = base.storage_offset() * base.dtype.itemsize // view.dtype.itemsize
+    numbers = [*view.shape, *view.stride(), view.storage_offset() - before]
+    computed: dict[int, tuple[Callable, list]] = {}
+    for i, number in enumerate(numbers):
+        if isinstance(number, torch.SymInt):
+            parameters = sorted(number.node.expr.free_symbols, key=str)
+            if any(p not in sources for p in parameters):
+                raise GraphFallback(f"no value tells {number}")
+            computed[i] = compat.symbolic_function(number.node.expr, parameters), parameters
+
+    def evaluate(symbols: Mapping) -> list[int]:
+        values = list(numbers)
+        for i, (function, parameters) in computed.items():
+            values[i] = function(*(symbols[p] for p in parameters))
+        return values
+
+    return evaluate
+
+
+def _view_of(base: torch.Tensor, dtype: torch.dtype, geometry: Sequence[int]) -> torch.Tensor:
+    rank = len(geometry) // 2
+    begin = base.storage_offset() * base.dtype.itemsize // dtype.itemsize + geometry[-1]
+    view = torch.empty(0, dtype=dtype)
+    return view.set_(base.untyped_storage(), begin, geometry[:rank], geometry[rank:-1])
 
 
 def _shares_memory(a: torch.Tensor, b: torch.Tensor) -> bool:

@@ -21,8 +21,9 @@ class Symbols:
 
     `declare(name, hint, low)` is told about each before its first use; `low` is the least value it may have. A size
     with no counterpart among Dims (int(s0 * 1.5)) is a symbol of its own, computed at each call: `derive(expr, size)`
-    names it. A symbol that guards know to be a multiple of k is k times a symbol of its own: sizes then divide without
-    floors. `merged`: sizes that guards know to be others, which PyTorch goes on to spell apart; see merge().
+    names it; so is, where `checks_divisors`, one whose divisor may be 0. A symbol that guards know to be a multiple of
+    k is k times a symbol of its own: sizes then divide without floors. `merged`: sizes that guards know to be others,
+    which PyTorch goes on to spell apart; see merge().
     """
 
     def __init__(
@@ -30,8 +31,11 @@ class Symbols:
         declare: Callable[[str, int, int], None],
         derive: Callable[[Any, torch.SymInt], str],
         merged: dict[Any, Any],
+        *,
+        checks_divisors: bool = False,
     ) -> None:
         self._merged = merged
+        self._checks_divisors = checks_divisors
         self.hints: dict[str, int] = {}
         self._declare = declare
         self._derive = derive
@@ -100,9 +104,17 @@ class Symbols:
                 of, k = self._wholes.get(symbol, (symbol, 1))
                 self.declare(str(symbol), compat.size_hint(size, of) // k, -(-compat.least_value(size, of) // k))
         try:
+            if self._checks_divisors and self._may_divide_by_zero(whole, size):
+                raise GraphFallback(f"the size expression {whole} may divide by 0, for which Python has the error")
             return print_expression(expr)
         except GraphFallback:
             return self._derive(whole, size)
+
+    @staticmethod
+    def _may_divide_by_zero(expr: Any, size: torch.SymInt) -> bool:
+        divisions, modulos, *_ = _function_classes()
+        divisors = [part.args[1] for part in expr.atoms(*divisions, *modulos)]
+        return any(compat.least_value(size, d) <= 0 and compat.least_value(size, -d) <= 0 for d in divisors)
 
     def _known_multiples(self, size: torch.SymInt) -> dict[Any, Any]:
         if self._multiples is None:

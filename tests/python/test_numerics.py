@@ -272,6 +272,17 @@ def test_variances_of_any_size_and_place(name, dynamic, compiled, target, strict
                 assert off <= max(least, (places + 1) / 2 * own), f"{off:.1e}, eager {own:.1e}, at {part.flatten()[:2]}"
 
 
+@pytest.mark.parametrize("scale", (1e37, 1e-37))
+def test_deviations_of_bf16(scale, compiled, strict):
+    """Of fp32's range, and as eager in fp64."""
+
+    def function(x):
+        return x.std(), x.std(0), x.std(1), x / x.std(1, keepdim=True)
+
+    x = (torch.randn(33, 40, generator=torch.Generator().manual_seed(0)) * scale).bfloat16()
+    torch.testing.assert_close(compiled(function)(x), function(x))
+
+
 @pytest.mark.parametrize("scale", (1e30, 1e-30))
 def test_gradients_of_deviations(scale, compiled, target, strict):
     x = torch.randn(4, 40, generator=torch.Generator().manual_seed(0))

@@ -214,6 +214,64 @@ def test_norms_of_two_types(name, compiled):
     torch.testing.assert_close(compiled(NORMS[name])(x, w), NORMS[name](x, w))
 
 
+MIXED = {
+    "mv": lambda x, w: x.mv(w[0]),
+    "addmm": lambda x, w: torch.addmm(x, w[:, :3], w[:3], beta=2),
+    "cross": lambda x, w: torch.linalg.cross(x[:, :3], w[:, :3]),
+    "cdist": lambda x, w: torch.cdist(x, w),
+    "grid_sample": lambda x, w: F.grid_sample(x[None, None], w[None, None, :, :2], align_corners=False),
+    "heaviside": lambda x, w: torch.heaviside(x, w),
+    "index_add": lambda x, w: x.index_add(0, torch.arange(5), w),
+    "index_copy": lambda x, w: x.index_copy(0, torch.arange(5), w),
+    "index_reduce": lambda x, w: x.index_reduce(0, torch.arange(5), w, "amax"),
+    "index_put": lambda x, w: x.index_put((torch.arange(5),), w),
+    "put": lambda x, w: x.put(torch.arange(4), w[0]),
+    "embedding_bag": lambda x, w: F.embedding_bag(torch.arange(4)[None], x, per_sample_weights=w[:1], mode="sum"),
+}
+
+
+@pytest.mark.parametrize("name", MIXED)
+def test_operands_of_two_types(name, compiled):
+    for x, w in HALF_STEPS:
+        check_refused(compiled, MIXED[name], torch.rand(5, 4).to(x), torch.rand(5, 4).to(w))
+
+
+LOSSES = {  # by x's type, whatever that of the other
+    "huber": lambda x, w: F.huber_loss(x, w),
+    "soft margin": lambda x, w: F.soft_margin_loss(x, w, reduction="none"),
+    "weighted": lambda x, w: F.binary_cross_entropy(x, x * x, w),
+}
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_losses_of_two_types(name, compiled):
+    for x, w in ((torch.float32, torch.float64), (torch.bfloat16, torch.float32)):
+        operands = torch.rand(5, 4).to(x), torch.rand(5, 4).to(w)
+        ours, eager = compiled(LOSSES[name])(*operands), LOSSES[name](*operands)
+        torch.testing.assert_close(ours, eager)
+        torch._dynamo.reset()
+    if name != "weighted":
+        check_refused(compiled, LOSSES[name], torch.arange(4), torch.rand(4))
+
+
+STATISTICS = {  # which have the type of the parameters
+    "layer": lambda x, w: torch.native_layer_norm(x, (4,), w, w, 1e-5),
+    "group": lambda x, w: torch.native_group_norm(x, w, w, 5, 4, 1, 2, 1e-5),
+    "batch": lambda x, w: torch.ops.aten._native_batch_norm_legit.no_stats(x, w, w, True, 0.1, 1e-5),
+}
+
+
+@pytest.mark.parametrize("name", STATISTICS)
+def test_statistics_of_two_types(name, compiled):
+    x, w = torch.rand(5, 4).bfloat16(), torch.rand(4)
+    torch.testing.assert_close(compiled(STATISTICS[name])(x, w), STATISTICS[name](x, w))
+
+
+def test_index_types(compiled):
+    index = torch.arange(5, dtype=torch.int8)
+    check_refused(compiled, lambda x, i: x.index_add(0, i, x), ROWS, index)
+
+
 def test_labels_of_other_types(compiled):
     labels = torch.tensor([0, 1], dtype=torch.int32)
     check_refused(compiled, F.cross_entropy, ROWS[:2], labels)
@@ -228,6 +286,15 @@ EXTREMES = {  # the shape functions of the others refuse already
     "max of columns": lambda x: x.max(0).values,
     "min of columns": lambda x: x.min(0, keepdim=True),
 }
+
+
+def test_batch_norm_of_nothing(compiled):
+    def native(x):
+        return torch.native_batch_norm(x, None, None, None, None, True, 0.0, 1.0)
+
+    check_refused(compiled, native, torch.empty(0, 3, 4))
+    x, w = torch.empty(0, 3, 4), torch.ones(3)  # of which eager's other one makes nothing
+    assert compiled(F.batch_norm)(x, w * 0, w, w, w, True).shape == x.shape
 
 
 @pytest.mark.parametrize("name", EXTREMES)

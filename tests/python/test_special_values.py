@@ -114,6 +114,21 @@ def test_products_that_are_left_out(dtype, compiled):
             assert_close_to_eager(ours, eager)
 
 
+@pytest.mark.parametrize("dynamic", (None, True))
+def test_products_that_a_number_leaves_out(dynamic, compiled):
+    """A number that becomes 0, in one of the calls of the same code; of small batches ATen leaves out none."""
+    tensors = torch.ones(2, 9, 9), torch.full((2, 9, 9), float("inf")), torch.eye(9).repeat(2, 1, 1)
+
+    def run(x, a, b, s):
+        sums = torch.addmm(x[0], a[0], b[0], alpha=s), torch.addmm(a[0], x[0], b[0], beta=s)
+        small, large = (t[:, :5, :5] for t in (x, a, b)), (x, a, b)
+        return *sums, *(torch.baddbmm(p, q, r, alpha=s) for p, q, r in (small, large)), torch.baddbmm(a, x, b, beta=s)
+
+    step = compiled(run, dynamic=dynamic)
+    for number in (2, 3, 0, 4, 0.5, 0.25, 0.0):
+        torch.testing.assert_close(step(*tensors, number), run(*tensors, number), equal_nan=True)
+
+
 def test_gradient_of_losses_at_nan(compiled, strict):
     x = torch.tensor([float("nan"), 0.5, -3.0, 3.0], requires_grad=True)
 

@@ -101,6 +101,50 @@ def test_gradient_of_a_convolution():
         torch.testing.assert_close(gradients[1], gradients[0], rtol=1e-4, atol=1e-4)
 
 
+VIEWS = {
+    "steps": lambda x, n: (x[1::n], x[:, n::n] * 2),
+    "of memory": lambda x, n: (x.as_strided((2, 2), (n, 1), x.storage_offset() + n),),
+    "diagonal": lambda x, n: (x.diagonal(n), x[n:].unfold(0, n, n)),
+    "beside a cut": lambda x, n: (x[n:], x[x > 0]),
+}
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_views_of_an_input(name):
+    """AOTAutograd makes them again from the input, where a symbol says from what the graph returns."""
+
+    def function(x, size):
+        return VIEWS[name](x, size.shape[0])
+
+    torch._dynamo.reset()
+    compiled = torch.compile(function, backend=BACKEND, dynamic=True)
+    for n in (2, 3, 4):
+        for x in (torch.randn(3, 9 + n, 20)[0], torch.randn(3, 9 + n, 20)[2]):
+            for ours, eager in zip(compiled(x, torch.ones(n)), function(x, torch.ones(n)), strict=True):
+                torch.testing.assert_close(ours, eager)
+                assert ours.stride() == eager.stride()
+                assert ours.data_ptr() == eager.data_ptr() or not eager._is_view()
+
+
+DIVIDED = {
+    "//": lambda x, n: x + 5 // n,
+    "%": lambda x, n: x + 5 % n,
+    "negative": lambda x, n: x * (7 // -n),
+    "both": lambda x, n: x + sum(divmod(9, n)),
+    "of a size": lambda x, n: x + x.shape[0] // n,
+}
+
+
+@pytest.mark.parametrize("name", DIVIDED)
+def test_numbers_divided_by_zero(name):
+    torch._dynamo.reset()
+    compiled, x = torch.compile(DIVIDED[name], backend=BACKEND, dynamic=True), torch.ones(8)
+    for n in (3, 2, -4, 5):
+        torch.testing.assert_close(compiled(x, n), DIVIDED[name](x, n))
+    with pytest.raises(ZeroDivisionError, match="by zero"):
+        compiled(x, 0)
+
+
 # ---- sizes that an operator's arguments must have in common ----
 
 COMMON_SIZES = {

@@ -55,6 +55,22 @@ def test_as_argument(compiled, make):
 
 
 @LAZY
+@pytest.mark.parametrize("view", (lambda x: x.expand(4, 3), lambda x: x.unfold(0, 2, 1), lambda x: x[::2]))
+def test_as_argument_that_shares_or_leaves_out_memory(compiled, make, view):
+    torch.testing.assert_close(compiled(program)(view(make())), program(view(make())))
+
+
+def test_written_with_gaps(compiled):
+    def write(x):
+        x.mul_(3)
+        return x + 1
+
+    (ours, base), (eager, expected) = ((torch._neg_view(b)[::2, 1:], b) for b in (torch.ones(4, 3), torch.ones(4, 3)))
+    torch.testing.assert_close(compiled(write)(ours), write(eager))
+    torch.testing.assert_close(base, expected)
+
+
+@LAZY
 @pytest.mark.parametrize("gradients", (False, True))
 def test_as_buffer(compiled, make, gradients):
     class Model(torch.nn.Module):
