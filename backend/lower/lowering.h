@@ -33,6 +33,7 @@ class Lowering {
   loop::Expr load(const std::string& buffer, Dtype dtype, const OperandLayout& layout, const Index& index,
                   const loop::Expr& mask);
   loop::Expr literal(const Node& node) const;
+  bool rounds_late(Value v) const;  // a number of half type that a kernel may still hold in f32
   loop::Expr pointwise(const Node& node, const Index& index, const loop::Expr& mask);
   loop::Expr cat(const Node& node, const Index& index, const loop::Expr& mask);
   loop::Expr pad(const Node& node, const Index& index, const loop::Expr& mask);

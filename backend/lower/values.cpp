@@ -6,6 +6,7 @@
 
 #include "backend/graph/names.h"
 #include "backend/lower/lowering.h"
+#include "backend/views.h"
 #include "codegen/loop/half.h"
 #include "codegen/loop/polynomial.h"
 #include "codegen/loop/simplify.h"
@@ -219,12 +220,22 @@ Expr Lowering::literal(const Node& node) const {
   throw InternalError("constant of unknown dtype");
 }
 
-// Intermediates of half type stay in f32 inside a kernel; only an explicit cast rounds.
+bool Lowering::rounds_late(Value v) const {
+  const Node& node = body_.node(v);
+  if (is_view(body_, node)) return rounds_late(node.operands[0]);
+  return is_half(node.types[v.result].dtype) && node.op != Op::kInput && node.op != Op::kConstant &&
+         node.name != "cast";
+}
+
+// Intermediates of half type stay in f32 inside a kernel; only an explicit cast rounds, and one to integers
+// (places to read from, say) takes what its operand rounds to.
 Expr Lowering::pointwise(const Node& node, const Index& index, const Expr& mask) {
   const ops::PointwiseRow* row = ops::find_pointwise(node.name);
   IPEX_CHECK(row, "pointwise." + node.name + " has no row");
   Exprs args;
   for (Value operand : node.operands) args.push_back(value(operand, index, mask));
+  if (node.name == "cast" && !is_float(node.types[0].dtype) && rounds_late(node.operands[0]))
+    args[0] = round_through(body_.type(node.operands[0]).dtype, args[0]);
   Expr x = row->body(args);
   if (node.name == "cast") return round_through(node.types[0].dtype, x);
   return make_cast(opmath(node.types[0].dtype), x);

@@ -192,9 +192,11 @@ class Program:
                 value, way = values[-1], signs if k % 2 == 0 else -signs
                 least = 2.0**-149 if size else 0  # of the numbers without leading bits too
                 moved = value * (1 + size * way) + least * way
-                # Zeros are of either sign; in every other pair all of one, as a product that starts from 0 gives them.
+                # Zeros are of either sign; in every other pair all of one, as a product that starts from 0 gives them,
+                # and what is nothing beside other elements is zero, as a difference of equals computed exactly.
                 sign = way if k // 2 % 2 == 0 else torch.full_like(way, 1 - 2 * (k % 2))
-                moved = torch.where(value == 0, torch.zeros_like(value).copysign(sign), moved)
+                nothing = 0 if k // 2 % 2 == 0 or value.numel() == 0 else 2.0**-20 * value.abs().nan_to_num(0, 0).max()
+                moved = torch.where(value.abs() <= nothing, torch.zeros_like(value).copysign(sign), moved)
                 if step.mutates:
                     value.copy_(moved)
                 elif not any(shares_memory(value, values[i]) for i in operands(step)):

@@ -511,3 +511,17 @@ def test_half_products_are_native(product, dtype, compiled, target, strict):
         eager, ours = layer(*inputs), compiled(layer)(*inputs)
         exact = layer.double()(*(x.double() for x in inputs))
     assert_error_within(ours, eager, exact, 1.1)
+
+
+@pytest.mark.parametrize("dtype", (torch.bfloat16, torch.float16), ids=str)
+@pytest.mark.parametrize("dynamic", (False, True))
+def test_halves_are_rounded_before_they_are_integers(dtype, dynamic, compiled, strict):
+    """A kernel keeps halves in fp32 between its operations: places that are computed in them are eager's all the same."""
+
+    def run(x, y):
+        places = (torch.arange(x.shape[0], dtype=dtype) * 1.5).reshape(2, -1)
+        return x[places.long() % x.shape[0]], (y * 3).int(), (y.t() * 1e-7).bool(), (y.sum(1) / 7).to(torch.int8)
+
+    x, y = torch.randn(300), (torch.randn(40, 60) * 9).to(dtype)
+    for ours, eager in zip(compiled(run, dynamic=dynamic)(x, y), run(x, y), strict=True):
+        assert torch.equal(ours, eager)
