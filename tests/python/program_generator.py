@@ -388,6 +388,8 @@ class Generator:
         if self.values[places].shape[0] != size or self.random.random() < 0.5:
             places = self.add(aten.remainder.Scalar, Ref(places), self.extent(index, 0), name="remainder")
         other = self.pick(lambda v: v.dtype == torch.int64 and v.dim() == 1 and v.numel() > 0)
+        if self.dynamic:  # of two symbols nobody would know that they must be equal
+            other = places
         if places is None or other is None:
             return
         other = self.add(aten.remainder.Scalar, Ref(other), self.extent(index, 1), name="remainder")

@@ -175,6 +175,7 @@ ALL_LEFT_OUT = torch.zeros(3, 5, dtype=torch.bool).index_fill(0, torch.tensor([2
 LATER = torch.triu(torch.ones(5, 5, dtype=torch.bool), 1)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("options", [{}, {"norm_first": True}, {"activation": "gelu"}], ids=["relu", "first", "gelu"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("dynamic", [False, True])

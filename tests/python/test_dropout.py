@@ -68,6 +68,7 @@ LAYOUTS = {
 }
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_random_numbers_follow_eagers_memory(name, compiled, strict):
     """What is drawn beside a value lies as eager's value does, not as ours: contiguous and channels-last images, of
