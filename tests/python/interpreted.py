@@ -38,7 +38,8 @@ class Interpreted:
 
 
 def as_bytes(tensor):
-    return tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+    stored = torch.empty(tensor.shape, dtype=tensor.dtype).copy_(tensor)  # of zeros without memory and negated views too
+    return stored.reshape(-1).view(torch.uint8).numpy().tobytes()
 
 
 def overwrite(tensor, data):

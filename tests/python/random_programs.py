@@ -329,7 +329,7 @@ def describe(tensor):
     """An expression that makes the tensor: whole where it is small, by shape and strides elsewhere."""
     kind = "  # zeros without memory" if tensor._is_zerotensor() else "  # a negated view" if tensor.is_neg() else ""
     if tensor.numel() <= 16 and tensor.is_contiguous():
-        return f"torch.tensor({tensor.tolist()}, dtype={tensor.dtype}){kind}"
+        return f"torch.tensor({fresh(tensor).tolist()}, dtype={tensor.dtype}){kind}"
     strides = tuple(tensor.stride())
     return f"torch.empty_strided({tuple(tensor.shape)}, {strides}, dtype={tensor.dtype})  # random values{kind}"
 
