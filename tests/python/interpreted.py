@@ -38,7 +38,7 @@ class Interpreted:
 
 
 def as_bytes(tensor):
-    stored = torch.empty(tensor.shape, dtype=tensor.dtype).copy_(tensor)  # of zeros without memory and negated views too
+    stored = torch.empty(tensor.shape, dtype=tensor.dtype).copy_(tensor)  # zeros without memory have none to read
     return stored.reshape(-1).view(torch.uint8).numpy().tobytes()
 
 
