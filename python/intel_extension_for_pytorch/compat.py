@@ -67,6 +67,21 @@ def without_dtype_checks(program: torch.export.ExportedProgram) -> torch.export.
     return program
 
 
+@contextlib.contextmanager
+def functionalized(op: Any, function: Callable) -> Iterator[None]:
+    """Inside, `function` is what functionalization makes of an op that writes to its first argument. It gets PyTorch's
+    own way as a function, then the op's arguments."""
+    dispatch, functionalize = op._op_dk, torch._C.DispatchKey.Functionalize
+
+    def dispatched(key: Any, *args: Any, **kwargs: Any) -> Any:
+        if key != functionalize:
+            return dispatch(key, *args, **kwargs)
+        return function(functools.partial(dispatch, key), *args, **kwargs)
+
+    with mock.patch.object(op, "_op_dk", dispatched):
+        yield
+
+
 # ---- AOTAutograd ----
 
 
@@ -111,7 +126,7 @@ def writes(node: torch.fx.Node) -> bool:
 def min_cut_partition(review: Callable[[torch.fx.Graph, Cut], list[torch.fx.Node]]) -> Callable:
     """The partitioner that recomputes cheap values in the backward pass instead of saving them. `review` gets what it
     would save, may change the graph, and returns what to save."""
-    from torch._functorch import partitioners
+    from torch._functorch import compile_utils, partitioners
 
     choose = partitioners.choose_saved_values_set
 
@@ -119,9 +134,17 @@ def min_cut_partition(review: Callable[[torch.fx.Graph, Cut], list[torch.fx.Node
         saved, statics = choose(graph, info, **budget), info.static_lifetime_input_nodes
         return review(graph, Cut(saved, info.is_required_fw, statics.__contains__, _written_arguments(graph)))
 
-    def partition(*args: Any, **kwargs: Any) -> tuple[torch.fx.GraphModule, torch.fx.GraphModule]:
-        with mock.patch.object(partitioners, "choose_saved_values_set", reviewed):
-            return partitioners.min_cut_rematerialization_partition(*args, **kwargs)
+    def partition(joint: torch.fx.GraphModule, *args: Any, **kwargs: Any) -> tuple:
+        with (
+            mock.patch.object(partitioners, "choose_saved_values_set", reviewed),
+            mock.patch.object(compile_utils, "rand_ops", random_ops(joint.graph)),
+        ):
+            return partitioners.min_cut_rematerialization_partition(joint, *args, **kwargs)
+
+    def random_ops(graph: torch.fx.Graph) -> set[Any]:
+        """What is never one op for two: PyTorch's list lacks most of them."""
+        targets = [n.target for n in graph.nodes if isinstance(n.target, torch._ops.OpOverload)]
+        return {t.overloadpacket for t in targets if torch.Tag.nondeterministic_seeded in t.tags}
 
     return partition
 

@@ -1,0 +1,52 @@
+"""What PyTorch's tracing makes of some ops is not what eager computes. Inside `as_eager()` it is.
+
+Functionalization makes of a random op that writes in place one whose result has memory of its own. Eager draws in the
+order of the memory that is written, and for contiguous memory in another way than for memory with gaps.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+
+import torch
+
+from . import _C, compat  # noqa: F401  (the module defines the ops of our own)
+
+aten, ipex = torch.ops.aten, torch.ops.ipex
+
+
+@torch.library.register_fake("ipex::bernoulli")
+def _mask(size: list[int], stride: list[int], p: float) -> torch.Tensor:
+    return torch.empty_strided(size, stride, dtype=torch.bool)
+
+
+@torch.library.register_fake("ipex::normal")
+def _normal(size: list[int], stride: list[int], dtype: torch.dtype, mean: float, std: float) -> torch.Tensor:
+    return torch.empty(size, dtype=dtype)
+
+
+def _bernoulli_(
+    usual: Callable, x: torch.Tensor, p: float = 0.5, *, generator: torch.Generator | None = None
+) -> torch.Tensor:
+    if generator is not None:
+        return usual(x, p, generator=generator)
+    memory = torch.empty_like(x)  # without gaps, in the same order
+    return x.copy_(ipex.bernoulli(memory.shape, memory.stride(), p))
+
+
+def _normal_(
+    usual: Callable, x: torch.Tensor, mean: float = 0, std: float = 1, *, generator: torch.Generator | None = None
+) -> torch.Tensor:
+    if generator is not None or x.is_complex() or compat.memory_order(x) is not None:
+        return usual(x, mean, std, generator=generator)
+    return x.copy_(ipex.normal(x.shape, x.stride(), x.dtype, mean, std))
+
+
+@contextlib.contextmanager
+def as_eager() -> Iterator[None]:
+    with (
+        compat.functionalized(aten.bernoulli_.float, _bernoulli_),
+        compat.functionalized(aten.normal_.default, _normal_),
+    ):
+        yield
