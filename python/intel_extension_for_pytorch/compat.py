@@ -82,6 +82,18 @@ def functionalized(op: Any, function: Callable) -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def differentiated_whole(op: Any) -> Iterator[None]:
+    """Inside, autograd sees the op itself, and not what PyTorch takes it apart into before."""
+    with mock.patch.dict(op.py_kernels):
+        del op.py_kernels[torch._C.DispatchKey.Autograd]
+        op._dispatch_cache.clear()
+        try:
+            yield
+        finally:
+            op._dispatch_cache.clear()
+
+
 # ---- AOTAutograd ----
 
 

@@ -2,6 +2,9 @@
 
 Functionalization makes of a random op that writes in place one whose result has memory of its own. Eager draws in the
 order of the memory that is written, and for contiguous memory in another way than for memory with gaps.
+
+Some ops are taken apart before autograd sees them: their gradients are then not those of eager's backward ops, where a
+slope changes and at NaN.
 """
 
 from __future__ import annotations
@@ -43,10 +46,14 @@ def _normal_(
     return x.copy_(ipex.normal(x.shape, x.stride(), x.dtype, mean, std))
 
 
+_WITH_BACKWARD_OPS = (aten.hardshrink.default, aten.softshrink.default)
+
+
 @contextlib.contextmanager
 def as_eager() -> Iterator[None]:
-    with (
-        compat.functionalized(aten.bernoulli_.float, _bernoulli_),
-        compat.functionalized(aten.normal_.default, _normal_),
-    ):
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(compat.functionalized(aten.bernoulli_.float, _bernoulli_))
+        stack.enter_context(compat.functionalized(aten.normal_.default, _normal_))
+        for op in _WITH_BACKWARD_OPS:
+            stack.enter_context(compat.differentiated_whole(op))
         yield
