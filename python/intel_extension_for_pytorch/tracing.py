@@ -46,7 +46,10 @@ def _normal_(
     return x.copy_(ipex.normal(x.shape, x.stride(), x.dtype, mean, std))
 
 
-_WITH_BACKWARD_OPS = (aten.hardshrink.default, aten.softshrink.default)
+_WITH_BACKWARD_OPS = (
+    aten.hardshrink.default, aten.multi_margin_loss.default, aten.multilabel_margin_loss_forward.default,
+    aten.softshrink.default,
+)  # fmt: skip
 
 
 @contextlib.contextmanager

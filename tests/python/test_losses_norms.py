@@ -173,6 +173,46 @@ def test_loss_bf16(name, function, makers, compiled, strict):
     assert_bf16_error(cases)
 
 
+MARGINS = {
+    "one label": (F.multi_margin_loss, [[2], [0], [4]]),
+    "squares": (lambda x, y, reduction: F.multi_margin_loss(x, y, p=2, margin=2, reduction=reduction), [[2], [0], [4]]),
+    "weighted": (
+        lambda x, y, reduction: F.multi_margin_loss(x, y, weight=WEIGHT[:5].to(x), reduction=reduction),
+        [[2], [0], [4]],
+    ),
+    "labels": (F.multilabel_margin_loss, [[3, 1, -1, 0, 0], [4, 4, 2, -1, -1], [0, 1, 2, 3, 4]]),
+    "no labels": (F.multilabel_margin_loss, [[-1, 0, 1, 2, 3], [1, -1, -1, -1, -1], [-1, -1, -1, -1, -1]]),
+}
+
+
+@pytest.mark.needs_ipex  # PyTorch's decompositions differ from its operators
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("name", MARGINS)
+def test_margins(name, dtype, dynamic, compiled, strict):
+    """Labels up to the first -1; margins that are met exactly, infinities and NaN, in rows and alone."""
+    function, target = MARGINS[name][0], torch.tensor(MARGINS[name][1])
+    target = target.squeeze(1) if target.shape[1] == 1 else target
+    random = torch.randn(3, 5, dtype=dtype)
+    edges = [
+        [1.0, 2.0, 3.0, 2.0, 0.0],
+        [float("inf"), 1.0, -float("inf"), 1.0, 1.0],
+        [float("nan"), 1.0, 2.0, 0.5, 1.0],
+    ]
+    for reduction in ("mean", "sum", "none"):
+
+        def run(x, y, reduction=reduction):
+            return function(x, y, reduction=reduction)
+
+        run_compiled = compiled(run, dynamic=dynamic)
+        for x in (random, torch.tensor(edges, dtype=dtype)):
+            for row, label in ((x, target), (x[0], target[0])):
+                ours, eager = (
+                    results_and_gradients(f, [row.requires_grad_(), label], dtype) for f in (run_compiled, run)
+                )
+                assert_close_to_eager(ours, eager)
+
+
 def norm_run(name, training, dtype, x, wrap):
     """[result, gradients..., running statistics...] of one step."""
     make, _ = NORMS[name]
