@@ -67,33 +67,6 @@ def without_dtype_checks(program: torch.export.ExportedProgram) -> torch.export.
     return program
 
 
-@contextlib.contextmanager
-def functionalized(op: Any, function: Callable) -> Iterator[None]:
-    """Inside, `function` is what functionalization makes of an op that writes to its first argument. It gets PyTorch's
-    own way as a function, then the op's arguments."""
-    dispatch, functionalize = op._op_dk, torch._C.DispatchKey.Functionalize
-
-    def dispatched(key: Any, *args: Any, **kwargs: Any) -> Any:
-        if key != functionalize:
-            return dispatch(key, *args, **kwargs)
-        return function(functools.partial(dispatch, key), *args, **kwargs)
-
-    with mock.patch.object(op, "_op_dk", dispatched):
-        yield
-
-
-@contextlib.contextmanager
-def differentiated_whole(op: Any) -> Iterator[None]:
-    """Inside, autograd sees the op itself, and not what PyTorch takes it apart into before."""
-    with mock.patch.dict(op.py_kernels):
-        del op.py_kernels[torch._C.DispatchKey.Autograd]
-        op._dispatch_cache.clear()
-        try:
-            yield
-        finally:
-            op._dispatch_cache.clear()
-
-
 # ---- AOTAutograd ----
 
 

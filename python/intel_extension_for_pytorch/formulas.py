@@ -254,6 +254,12 @@ def norm_types_agree(x: torch.dtype, parameters: list[torch.dtype]) -> bool:
     return all(p is x for p in parameters) or (half and all(p is torch.float32 for p in parameters))
 
 
+def has_wide_parameters(x: Tensor, *arguments: Any) -> bool:
+    """Whether x is of a half type and the tensors beside it of f32."""
+    parameters = [a.dtype for a in arguments if isinstance(a, Tensor)]
+    return bool(parameters) and parameters[0] is not x.dtype and norm_types_agree(x.dtype, parameters)
+
+
 def _where_types_agree(op: Any) -> Callable:
     """PyTorch's decomposition of a normalisation; of types that ATen refuses the op itself, which has the error."""
 
@@ -264,6 +270,26 @@ def _where_types_agree(op: Any) -> Callable:
         return compat.registered_decompositions([op])[op](x, *arguments, **by_name)
 
     return decomposed
+
+
+def _with_wide_statistics(op: Any) -> Callable:
+    """Of halves with parameters of f32 eager keeps the statistics in f32, which PyTorch's shape functions round to
+    halves: the op of x in f32, and its result rounded."""
+
+    def decomposed(x: Tensor, *arguments: Any, **by_name: Any) -> Any:
+        if not has_wide_parameters(x, *arguments, *by_name.values()):
+            return NotImplemented
+        y, *others = op(x.float(), *arguments, **by_name)
+        return y.to(x.dtype), *others
+
+    return decomposed
+
+
+for _op in (
+    aten.native_layer_norm.default, aten._native_batch_norm_legit_functional.default,
+    aten._native_batch_norm_legit.no_stats, aten._native_batch_norm_legit_no_training.default,
+):  # fmt: skip
+    formula(_op)(_with_wide_statistics(_op))
 
 
 for _op in (

@@ -11,12 +11,19 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 
-from . import _C, compat  # noqa: F401  (the module defines the ops of our own)
+from . import _C, compat, compat_tracing  # noqa: F401  (the first defines the ops of our own)
+from .formulas import has_wide_parameters
 
 aten, ipex = torch.ops.aten, torch.ops.ipex
+
+_WITH_BACKWARD_OPS = (
+    aten.hardshrink.default, aten.multi_margin_loss.default, aten.multilabel_margin_loss_forward.default,
+    aten.softshrink.default,
+)  # fmt: skip
 
 
 @torch.library.register_fake("ipex::bernoulli")
@@ -46,17 +53,20 @@ def _normal_(
     return x.copy_(ipex.normal(x.shape, x.stride(), x.dtype, mean, std))
 
 
-_WITH_BACKWARD_OPS = (
-    aten.hardshrink.default, aten.multi_margin_loss.default, aten.multilabel_margin_loss_forward.default,
-    aten.softshrink.default,
-)  # fmt: skip
+def _group_norm(usual: Callable, x: torch.Tensor, weight: Any, bias: Any, *settings: Any) -> tuple:
+    """Of halves with parameters of f32: those of formulas.py come too late for statistics that have gradients."""
+    if not has_wide_parameters(x, weight, bias):
+        return usual(x, weight, bias, *settings)
+    y, mean, scale = aten.native_group_norm.default(x.float(), weight, bias, *settings)
+    return y.to(x.dtype), mean, scale
 
 
 @contextlib.contextmanager
 def as_eager() -> Iterator[None]:
     with contextlib.ExitStack() as stack:
-        stack.enter_context(compat.functionalized(aten.bernoulli_.float, _bernoulli_))
-        stack.enter_context(compat.functionalized(aten.normal_.default, _normal_))
+        stack.enter_context(compat_tracing.functionalized(aten.bernoulli_.float, _bernoulli_))
+        stack.enter_context(compat_tracing.functionalized(aten.normal_.default, _normal_))
+        stack.enter_context(compat_tracing.differentiated(aten.native_group_norm.default, _group_norm))
         for op in _WITH_BACKWARD_OPS:
-            stack.enter_context(compat.differentiated_whole(op))
+            stack.enter_context(compat_tracing.differentiated(op))
         yield

@@ -249,6 +249,40 @@ def test_norm_bf16(name, training, compiled, strict):
     assert_bf16_error(cases)
 
 
+WIDE_PARAMETERS = {
+    "batch": lambda x, w, b: torch.native_batch_norm(x, w, b, None, None, True, 0.1, 1e-5),
+    "batch, running": lambda x, w, b: torch.native_batch_norm(x, w, b, w.detach() * 0, w.detach() + 1, True, 0.1, 1e-5),
+    "batch in eval": lambda x, w, b: torch.native_batch_norm(x, w, b, w.detach() + 9, w.detach(), False, 0.1, 1e-5),
+    "layer": lambda x, w, b: torch.native_layer_norm(x, (12,), w, b, 1e-5),
+    "layer without bias": lambda x, w, b: torch.native_layer_norm(x, (12,), w, None, 1e-5),
+    "group": lambda x, w, b: torch.native_group_norm(x, w, b, 8, 12, 144, 4, 1e-5),
+    "instance": lambda x, w, b: (F.instance_norm(x, None, None, w, b),),
+}
+
+
+@pytest.mark.needs_ipex
+@pytest.mark.parametrize("recompute", [True, False])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("name", WIDE_PARAMETERS)
+def test_halves_with_wide_parameters(name, dtype, recompute, compiled, strict):
+    """The statistics stay in fp32: far from zero, gradients are as good as eager's."""
+    function = WIDE_PARAMETERS[name]
+    x, incoming = (torch.randn(8, 12, 12, 12) * 0.5 + 10).to(dtype), torch.randn(8, 12, 12, 12)
+    weight, bias = torch.rand(12) + 0.5, torch.rand(12)
+
+    def run(function, *inputs):
+        inputs = [v.detach().clone().requires_grad_() for v in inputs]
+        y, *statistics = function(*inputs)
+        gradients = torch.autograd.grad(y, inputs, incoming.to(y.dtype), allow_unused=True)
+        return [y.detach(), *(s.detach() for s in statistics), *(g for g in gradients if g is not None)]
+
+    ours = run(compiled(function, options={"recompute": recompute}), x, weight, bias)
+    eager, exact = run(function, x, weight, bias), run(function, x.double(), weight.double(), bias.double())
+    for a, b, truth in zip(ours, eager, exact, strict=True):
+        assert a.dtype is b.dtype and a.shape == b.shape
+        assert not a.numel() or relative_error(a, truth) <= max(1.1 * relative_error(b, truth), 4e-7)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("length", [2, 24, 768])
 def test_norms_of_one_value(length, dtype, compiled, strict):
