@@ -445,6 +445,21 @@ def _masked_scatter_backward(gradient: Tensor, mask: Tensor, sizes: list[int]) -
 # ---- embedding bags ----
 
 
+@formula(aten._embedding_bag_forward_only.default)
+def _embedding_bag_forward_only(
+    weight: Tensor, indices: Tensor, offsets: Tensor, scale_by_frequency: bool = False, mode: int = 0,
+    sparse: bool = False, weights: Tensor | None = None, include_last_offset: bool = False, padding_idx: int = -1,
+) -> tuple[Tensor, ...]:  # fmt: skip
+    """What training computes. PyTorch's shape function counts the last offset as a bag, which ATen does in sums alone,
+    of whose bags it says nothing then."""
+    result, bag_of, sizes, largest = aten._embedding_bag.default(
+        weight, indices, offsets, scale_by_frequency, mode, sparse, weights, include_last_offset, padding_idx
+    )
+    if mode == 0 and include_last_offset:
+        sizes, largest = torch.zeros_like(offsets), torch.zeros_like(offsets)
+    return result, bag_of, sizes, largest
+
+
 @formula(aten._embedding_bag_backward.default)
 def _embedding_bag_backward(
     gradient: Tensor, indices: Tensor, offsets: Tensor, bag_of: Tensor, bag_sizes: Tensor, largest: Tensor,
