@@ -1,5 +1,6 @@
-// ipex::bernoulli: the dropout masks of eager PyTorch, bit for bit, from its own generator. And that
-// generator's state, for random numbers that a backward pass draws again.
+// ipex::bernoulli: the dropout masks of eager PyTorch, bit for bit, from its own generator. ipex::normal:
+// what normal_ writes into memory with gaps. And the generator's state, for random numbers that a backward
+// pass draws again.
 //
 // ATen draws them one by one (14 ns each on a Zen 3) or, on Intel CPUs, with a generator of MKL. Which of the
 // two it does is asked once, of a generator of our own: where the answers differ from ours, ATen draws.
@@ -50,11 +51,18 @@ at::Tensor bernoulli(at::IntArrayRef size, at::IntArrayRef stride, double p) {
   at::Tensor mask = at::empty_strided(size, stride, at::kBool);
   // In the order of memory, which for ATen's serial loop is that of any tensor without gaps.
   if (!ours || !mask.is_non_overlapping_and_dense()) return mask.bernoulli_(p);
-  TORCH_CHECK(p >= 0 && p <= 1, "bernoulli expects p to be in [0, 1], but got p=", p);
+  TORCH_CHECK(p >= 0 && p <= 1, "bernoulli_ expects p to be in [0, 1], but got p=", p);
   auto* generator = at::check_generator<at::CPUGeneratorImpl>(at::detail::getDefaultCPUGenerator());
   const std::lock_guard lock(generator->mutex_);
   draw(mask, p, *generator);
   return mask;
+}
+
+// What normal_ writes into a tensor of those strides, without their gaps: ATen draws numbers for contiguous
+// memory in another way.
+at::Tensor normal(at::IntArrayRef size, at::IntArrayRef stride, at::ScalarType dtype, double mean,
+                  double std) {
+  return at::empty_strided(size, stride, dtype).normal_(mean, std).contiguous();
 }
 
 // A copy, as torch.get_rng_state() gives it.
@@ -78,10 +86,13 @@ at::Tensor exchange_rng_state(const at::Tensor& state) {
 const auto registered = [] {
   torch::Library library(torch::Library::FRAGMENT, "ipex", std::nullopt, __FILE__, __LINE__);
   const auto define = [&](const char* name, const char* signature, auto* function) {
-    if (!c10::Dispatcher::singleton().findSchema({std::string("ipex::") + name, ""}))
-      library.def(torch::schema((std::string(name) + signature).c_str()), function);
+    if (c10::Dispatcher::singleton().findSchema({std::string("ipex::") + name, ""})) return;
+    library.def(torch::schema((std::string(name) + signature).c_str()), {at::Tag::nondeterministic_seeded});
+    library.impl(name, torch::dispatch(c10::DispatchKey::CompositeExplicitAutograd, function));
   };
-  define("bernoulli", "(int[] size, int[] stride, float p) -> Tensor", &bernoulli);
+  define("bernoulli", "(SymInt[] size, SymInt[] stride, float p) -> Tensor", &bernoulli);
+  define("normal", "(SymInt[] size, SymInt[] stride, ScalarType dtype, float mean, float std) -> Tensor",
+         &normal);
   define("rng_state", "() -> Tensor", &rng_state);
   define("exchange_rng_state", "(Tensor state) -> Tensor", &exchange_rng_state);
   return library;

@@ -307,7 +307,8 @@ struct IndexOfSmallest : SmallestWithIndex {
   static Exprs finish(States s, Expr, double) { return {s[1]}; }
 };
 
-// Welford's update and Chan's merge: states mean, m2 (sum of squared deviations) and count.
+// Welford's update and Chan's merge of the numbers' halves, any two of which may be subtracted: states mean,
+// m2 (sum of squared deviations) and count.
 struct Variance {
   static std::vector<State> states(Dtype t, Dtype) {
     Expr zero = make_const({t}, 0);
@@ -316,8 +317,9 @@ struct Variance {
   static Exprs update(States s, Expr x, Expr) {
     // Down columns the count is one number for all of them: its reciprocal costs no vector division, and the
     // next mean does not wait for it.
-    Expr count = s[2] + c(x, 1), delta = x - s[0], mean = s[0] + delta * (c(x, 1) / count);
-    return {mean, s[1] + delta * (x - mean), count};
+    Expr count = s[2] + c(x, 1), half = x * c(x, 0.5), delta = half - s[0];
+    Expr mean = s[0] + delta * (c(x, 1) / count);
+    return {mean, s[1] + delta * (half - mean), count};
   }
   static Exprs merge(States s, States o) {
     Expr zero = c(s[0], 0), count = s[2] + o[2], delta = o[0] - s[0];
@@ -328,7 +330,7 @@ struct Variance {
   }
   static Expr variance(States s, const Expr& count, double correction) {
     Expr n = make_cast(s[0]->type.dtype, count);
-    return s[1] / max(n - c(n, correction), c(n, 0));
+    return s[1] / (max(n - c(n, correction), c(n, 0)) * c(n, 0.25));
   }
   static Exprs finish(States s, Expr count, double correction) { return {variance(s, count, correction)}; }
 };
@@ -343,7 +345,7 @@ struct VarianceAndMean : Variance {
   // The mean of nothing is 0 / 0.
   static Exprs finish(States s, Expr count, double correction) {
     Expr n = make_cast(s[0]->type.dtype, count);
-    Expr mean = select(eq(n, c(n, 0)), c(n, std::numeric_limits<double>::quiet_NaN()), s[0]);
+    Expr mean = select(eq(n, c(n, 0)), c(n, std::numeric_limits<double>::quiet_NaN()), s[0] + s[0]);
     return {variance(s, count, correction), mean};
   }
 };

@@ -7,6 +7,7 @@
 //
 // A single long row keeps the one pass over memory. Runs after plan_layouts: rows are those of memory.
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <limits>
 #include <map>
@@ -93,6 +94,12 @@ class VarianceSplitter {
       const Type type = new_.type(a);
       return add(Op::kPointwise, name, {a, expand(b, type)}, type);
     };
+    // The sum of `size` numbers of any size does not overflow where each is that much smaller, by a power of
+    // two, which costs no digits.
+    const auto mean_of = [&](Value v, const std::vector<int64_t>& axes, double size) {
+      const double scale = std::exp2(-std::ceil(std::log2(size)));
+      return apply("div", reduce("sum", apply("mul", v, constant(scale)), axes), constant(size * scale));
+    };
     // What lies along some axes: the mean, and the squares about it. The sum about a mean that is off by its
     // rounding says by how much: a row of one value then has that value as its mean, and no variance. That
     // rest stays a number of its own until the last merge: far from zero, means differ by less than their
@@ -104,12 +111,12 @@ class VarianceSplitter {
     };
     const auto moments = [&](Value v, const std::optional<Value>& rest, const std::vector<int64_t>& axes,
                              double size) {
-      const Value mean = reduce("mean", v, axes);
+      const Value mean = mean_of(v, axes, size);
       Value centred = apply("sub", v, mean);
       if (rest) centred = apply("add", centred, *rest);
       const Value squares = reduce("sum", apply("mul", centred, centred), axes);
       if (was_half(old_.nodes[index].operands[0])) return Moments{mean, std::nullopt, squares};
-      const Value shift = reduce("mean", centred, axes);
+      const Value shift = mean_of(centred, axes, size);
       // A finite excess leaves squares that overflow infinite.
       const Value largest = constant(full.dtype == Dtype::kF64 ? std::numeric_limits<double>::max()
                                                                : std::numeric_limits<float>::max());

@@ -126,7 +126,7 @@ T tanh_cdf(T a) {
 }
 template <class T>
 T gelu_tanh_slope(T a) {
-  if (std::abs(a) > 40) return tanh_cdf(a);  // where infinities would meet 0
+  if (std::isfinite(a) && std::abs(a) > 40) return tanh_cdf(a);  // an infinite inner slope would meet 0
   const T e = std::exp(-2 * std::abs(tanh_inner(a)));
   const T inner_slope = T(std::numbers::sqrt2 * std::numbers::inv_sqrtpi) * (1 + T(3 * 0.044715) * a * a);
   return tanh_cdf(a) + a * 2 * inner_slope * e / ((1 + e) * (1 + e));
@@ -226,7 +226,7 @@ T float_op(ScalarOp op, T a, T b, T c) {
     case ScalarOp::normal_cdf_:
       return normal_cdf(a);
     case ScalarOp::gelu_slope_:
-      return normal_cdf(a) + (std::isinf(a) ? T(0) : a * normal_pdf(a));
+      return normal_cdf(a) + a * normal_pdf(a);
     case ScalarOp::tanh_cdf_:
       return tanh_cdf(a);
     case ScalarOp::gelu_tanh_slope_:

@@ -86,7 +86,8 @@ class Formula {
   }
   Expr exp2_normal(Expr a, Expr b, double c);
   template <size_t count, size_t degree>
-  Expr by_pieces(const Expr& x, const Pieces<count, degree>& pieces);
+  Expr by_pieces(const Expr& x, const Pieces<count, degree>& pieces, const Expr& half);
+  Expr half_of_finite(const Expr& x) const { return fma(x, f(0), f(0.5)); }
 
   Type type_;
   bool wide_;      // whole registers of AVX-512: vscalefps, vpermps
@@ -239,7 +240,7 @@ Expr Formula::erf(Expr x) {
 
 // A function with f(-x) = 1 - f(x), from its table.
 template <size_t count, size_t degree>
-Expr Formula::by_pieces(const Expr& x, const Pieces<count, degree>& pieces) {
+Expr Formula::by_pieces(const Expr& x, const Pieces<count, degree>& pieces, const Expr& half) {
   constexpr size_t kLookedUp = 16;
   const Expr size = let("size", at_most(abs(x), (count - 1) * pieces.width));
   const Expr piece = let("piece", fma(size, f(1 / pieces.width), f(kRound)));
@@ -251,28 +252,29 @@ Expr Formula::by_pieces(const Expr& x, const Pieces<count, degree>& pieces) {
     const Expr coefficient = make_apply(Op::lookup_, std::move(values));
     sum = sum ? fma(sum, t, coefficient) : coefficient;
   }
-  return add(f(0.5), copysign(sum, x));
+  return add(half, copysign(sum, x));
 }
 
 // By pieces where a register holds a coefficient of all of them; as its definition says elsewhere.
 Expr Formula::normal_cdf(const Expr& argument) {
   const Expr x = let("x", argument);
-  if (wide_) return by_pieces(x, kNormalCdf16);
-  if (of_eight_) return by_pieces(x, kNormalCdf8);
+  if (wide_) return by_pieces(x, kNormalCdf16, f(0.5));
+  if (of_eight_) return by_pieces(x, kNormalCdf8, f(0.5));
   const Expr scaled = mul(x, f(std::numbers::sqrt2 / 2));
   return mul(f(0.5), add(f(1), is_f32() ? erf(scaled) : make_apply(Op::erf_, {scaled})));
 }
 
+// The slopes of GELU are NaN at infinities, where eager multiplies one by a density of 0.
 Expr Formula::gelu_slope(const Expr& argument) {
-  Expr x = let("x", argument);
-  if (wide_) return by_pieces(x, kGeluSlope16);
-  if (of_eight_) return by_pieces(x, kGeluSlope8);
-  // Beyond 40 the density is 0, in f64 too, which an infinity is not to meet.
-  x = let("x", at_least(let("x", at_most(x, 40)), -40));
-  const Expr exponent = mul(mul(x, x), f(-0.5));
+  const Expr x = let("x", argument);
+  if (wide_) return by_pieces(x, kGeluSlope16, half_of_finite(x));
+  if (of_eight_) return by_pieces(x, kGeluSlope8, half_of_finite(x));
+  // Beyond 40 the density is 0, in f64 too.
+  const Expr near = let("near", at_least(let("x", at_most(x, 40)), -40));
+  const Expr exponent = mul(mul(near, near), f(-0.5));
   const Expr density =
       mul(exp_nonpositive(exponent, 24), f(std::numbers::inv_sqrtpi * std::numbers::sqrt2 / 2));
-  return fma(x, density, normal_cdf(x));
+  return fma(x, density, normal_cdf(near));
 }
 
 // With e = exp(-2 |inner|): 1 / (1 + e), or e times that where x is negative, and their product; neither
@@ -288,19 +290,19 @@ std::pair<Expr, Expr> Formula::tanh_share(const Expr& x) {
 
 Expr Formula::tanh_cdf(const Expr& argument) {
   const Expr x = let("x", argument);
-  if (wide_) return by_pieces(x, kTanhCdf16);
-  if (of_eight_) return by_pieces(x, kTanhCdf8);
+  if (wide_) return by_pieces(x, kTanhCdf16, f(0.5));
+  if (of_eight_) return by_pieces(x, kTanhCdf8, f(0.5));
   return tanh_share(x).first;
 }
 
 Expr Formula::gelu_tanh_slope(const Expr& argument) {
-  Expr x = let("x", argument);
-  if (wide_) return by_pieces(x, kGeluTanhSlope16);
-  if (of_eight_) return by_pieces(x, kGeluTanhSlope8);
-  x = let("x", at_least(let("x", at_most(x, 40)), -40));
-  const auto [share, product] = tanh_share(x);
-  const Expr inner_slope = mul(f(2 * kTanhScale), fma(mul(x, x), f(3 * kTanhCubic), f(1)));
-  return fma(mul(x, inner_slope), product, share);
+  const Expr x = let("x", argument);
+  if (wide_) return by_pieces(x, kGeluTanhSlope16, half_of_finite(x));
+  if (of_eight_) return by_pieces(x, kGeluTanhSlope8, half_of_finite(x));
+  const Expr near = let("near", at_least(let("x", at_most(x, 40)), -40));
+  const auto [share, product] = tanh_share(near);
+  const Expr inner_slope = mul(f(2 * kTanhScale), fma(mul(near, near), f(3 * kTanhCubic), f(1)));
+  return fma(x, mul(inner_slope, product), share);
 }
 
 bool is_polynomial(const Expr& e) {

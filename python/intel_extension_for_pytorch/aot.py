@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from . import _C, compat, segments
+from . import _C, compat, segments, tracing
 from .decompose import ahead_of_time_decompositions
 from .errors import GraphFallback, Unsupported, UserError
 from .importer import import_graph, node_source
@@ -233,7 +233,7 @@ def _decompose(program: torch.export.ExportedProgram, dtype: torch.dtype | None)
     autocast: Any = nullcontext()
     if dtype is torch.bfloat16:
         program, autocast = compat.without_dtype_checks(program), torch.autocast("cpu", torch.bfloat16)
-    with torch.no_grad(), autocast:
+    with torch.no_grad(), autocast, tracing.as_eager():
         return program.run_decompositions(ahead_of_time_decompositions())
 
 

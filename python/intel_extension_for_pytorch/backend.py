@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from . import _C, compat, extern, random_state, records, segments, time_limit, warm_start
+from . import _C, compat, extern, random_state, records, segments, time_limit, tracing, warm_start
 from .decompose import Decompositions
 from .errors import CutNeeded, GraphFallback
 from .importer import import_graph
@@ -55,7 +55,7 @@ def ipex(
     partitioner = {"partition_fn": partition} if settings.recompute else {}
     cached = warm_start.enabled()
     compiler = partial(compat.cacheable_compiler, CompiledCode) if cached else lambda function: function
-    with _compile_lock, _collections_of_new_objects():
+    with _compile_lock, _collections_of_new_objects(), tracing.as_eager():
         aot = compat.aot_backend(
             fw_compiler=compiler(partial(_compile, kind="forward", options=settings)),
             bw_compiler=compiler(partial(_compile, kind="backward", options=settings)),

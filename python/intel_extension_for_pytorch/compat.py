@@ -111,7 +111,7 @@ def writes(node: torch.fx.Node) -> bool:
 def min_cut_partition(review: Callable[[torch.fx.Graph, Cut], list[torch.fx.Node]]) -> Callable:
     """The partitioner that recomputes cheap values in the backward pass instead of saving them. `review` gets what it
     would save, may change the graph, and returns what to save."""
-    from torch._functorch import partitioners
+    from torch._functorch import compile_utils, partitioners
 
     choose = partitioners.choose_saved_values_set
 
@@ -119,9 +119,17 @@ def min_cut_partition(review: Callable[[torch.fx.Graph, Cut], list[torch.fx.Node
         saved, statics = choose(graph, info, **budget), info.static_lifetime_input_nodes
         return review(graph, Cut(saved, info.is_required_fw, statics.__contains__, _written_arguments(graph)))
 
-    def partition(*args: Any, **kwargs: Any) -> tuple[torch.fx.GraphModule, torch.fx.GraphModule]:
-        with mock.patch.object(partitioners, "choose_saved_values_set", reviewed):
-            return partitioners.min_cut_rematerialization_partition(*args, **kwargs)
+    def partition(joint: torch.fx.GraphModule, *args: Any, **kwargs: Any) -> tuple:
+        with (
+            mock.patch.object(partitioners, "choose_saved_values_set", reviewed),
+            mock.patch.object(compile_utils, "rand_ops", random_ops(joint.graph)),
+        ):
+            return partitioners.min_cut_rematerialization_partition(joint, *args, **kwargs)
+
+    def random_ops(graph: torch.fx.Graph) -> set[Any]:
+        """What is never one op for two: PyTorch's list lacks most of them."""
+        targets = [n.target for n in graph.nodes if isinstance(n.target, torch._ops.OpOverload)]
+        return {t.overloadpacket for t in targets if torch.Tag.nondeterministic_seeded in t.tags}
 
     return partition
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from . import compat, formulas_attention, formulas_sampling, formulas_types  # noqa: F401
+from . import compat, formulas_attention, formulas_losses, formulas_sampling, formulas_types  # noqa: F401
 from .extern import EXPECTED
 from .formulas import FORMULAS
 from .ops import native_names

@@ -269,6 +269,12 @@ def norm_types_agree(x: torch.dtype, parameters: list[torch.dtype]) -> bool:
     return all(p is x for p in parameters) or (half and all(p is torch.float32 for p in parameters))
 
 
+def has_wide_parameters(x: Tensor, *arguments: Any) -> bool:
+    """Whether x is of a half type and the tensors beside it of f32."""
+    parameters = [a.dtype for a in arguments if isinstance(a, Tensor)]
+    return bool(parameters) and parameters[0] is not x.dtype and norm_types_agree(x.dtype, parameters)
+
+
 # ---- sums of products ----
 
 
@@ -413,6 +419,21 @@ def _masked_scatter_backward(gradient: Tensor, mask: Tensor, sizes: list[int]) -
 
 
 # ---- embedding bags ----
+
+
+@formula(aten._embedding_bag_forward_only.default)
+def _embedding_bag_forward_only(
+    weight: Tensor, indices: Tensor, offsets: Tensor, scale_by_frequency: bool = False, mode: int = 0,
+    sparse: bool = False, weights: Tensor | None = None, include_last_offset: bool = False, padding_idx: int = -1,
+) -> tuple[Tensor, ...]:  # fmt: skip
+    """What training computes. PyTorch's shape function counts the last offset as a bag, which ATen does in sums alone,
+    of whose bags it says nothing then."""
+    result, bag_of, sizes, largest = aten._embedding_bag.default(
+        weight, indices, offsets, scale_by_frequency, mode, sparse, weights, include_last_offset, padding_idx
+    )
+    if mode == 0 and include_last_offset:
+        sizes, largest = torch.zeros_like(offsets), torch.zeros_like(offsets)
+    return result, bag_of, sizes, largest
 
 
 @formula(aten._embedding_bag_backward.default)

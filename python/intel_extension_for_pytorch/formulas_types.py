@@ -4,13 +4,12 @@ type of the first."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import torch
 
 from . import compat
-from .formulas import aten, formula, norm_types_agree, of_one_type
+from .formulas import aten, formula, has_wide_parameters, norm_types_agree, of_one_type
 from .ops import named_arguments
 
 Tensor = torch.Tensor
@@ -56,18 +55,14 @@ def _binary_cross_entropy(x: Tensor, target: Tensor, weight: Tensor | None = Non
 
 
 def _batch_norm(op: Any, decomposition: Callable) -> Callable:
-    """Of types that ATen refuses, and of nothing in training, the op itself, which has the error. Of a half type with
-    parameters of fp32 ATen's statistics are in fp32."""
+    """Of types that ATen refuses, and of nothing in training, the op itself, which has the error."""
 
     def decomposed(x: Tensor, *arguments: Any, **by_name: Any) -> Any:
         parameters = [a.dtype for a in (*arguments, *by_name.values()) if isinstance(a, Tensor)]
         trains = named_arguments(op, (x, *arguments), by_name).get("training", True)
         if not norm_types_agree(x.dtype, parameters) or (trains and compat.is_known(x.numel() == 0)):
             return NotImplemented
-        if all(p is x.dtype for p in parameters):
-            return decomposition(x, *arguments, **by_name)
-        y, *statistics = op(x.to(parameters[0]), *arguments, **by_name)
-        return (y.to(x.dtype), *statistics)
+        return decomposition(x, *arguments, **by_name)
 
     return decomposed
 
@@ -79,19 +74,21 @@ for _op in (
     formula(_op)(_batch_norm(_op, _pytorch_decomposition(_op)))
 
 
-@formula(aten._native_batch_norm_legit.no_stats)
-@partial(_batch_norm, aten._native_batch_norm_legit.no_stats)
-def _has_a_rule(*arguments: Any, **by_name: Any) -> Any:
-    return NotImplemented
+def _with_wide_statistics(op: Any) -> Callable:
+    """Of halves with parameters of fp32 eager keeps the statistics in fp32, which PyTorch's shape functions round to
+    halves: the op of x in fp32, and its result rounded. The rest has a rule."""
+
+    def decomposed(x: Tensor, *arguments: Any, **by_name: Any) -> Any:
+        if not has_wide_parameters(x, *arguments, *by_name.values()):
+            return NotImplemented
+        y, *others = op(x.float(), *arguments, **by_name)
+        return y.to(x.dtype), *others
+
+    return decomposed
 
 
-@formula(aten.native_layer_norm.default)
-def _layer_norm(
-    x: Tensor, normalized: list[int], weight: Tensor | None, bias: Tensor | None, eps: float
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Of a half type with parameters of fp32, whose statistics ATen gives in fp32; the rest has a rule."""
-    parameters = [p.dtype for p in (weight, bias) if p is not None]
-    if not parameters or parameters[0] is x.dtype or not norm_types_agree(x.dtype, parameters):
-        return NotImplemented
-    y, mean, scale = aten.native_layer_norm.default(x.to(parameters[0]), normalized, weight, bias, eps)
-    return y.to(x.dtype), mean, scale
+for _op in (
+    aten.native_layer_norm.default, aten._native_batch_norm_legit_functional.default,
+    aten._native_batch_norm_legit.no_stats, aten._native_batch_norm_legit_no_training.default,
+):  # fmt: skip
+    formula(_op)(_with_wide_statistics(_op))

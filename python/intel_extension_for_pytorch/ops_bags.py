@@ -22,7 +22,7 @@ from .sizes import Dim, add, sub
 _SUM, _MEAN, _MAX = 0, 1, 2  # modes of an embedding bag
 
 
-@rule("_embedding_bag", "_embedding_bag_forward_only")
+@rule("_embedding_bag")
 def _embedding_bag(
     im: Importer,
     node: Any,
@@ -94,8 +94,8 @@ def _embedding_bag(
     return [
         im.cast(total, output.dtype),
         im.cast(bag, bag_of.dtype),
-        _of_traced_length(im, im.cast(count, sizes.dtype), sizes),
-        _of_traced_length(im, im.cast(last, largest.dtype), largest),
+        im.cast(count, sizes.dtype),
+        im.cast(last, largest.dtype),
     ]
 
 
@@ -177,16 +177,6 @@ def _sum_of_rows(im: Importer, shape: tuple[Dim, ...], index: Ref, added: Ref, d
     return im.cast(
         im.emit("scatter", "", [zeros, index, added], added.dtype, shape, map=[-1, 1], combine="add", wrap=False), dtype
     )
-
-
-def _of_traced_length(im: Importer, x: Ref, traced: torch.Tensor) -> Ref:
-    """With a row of zeros behind, where PyTorch's shape function counts the last offset as a bag."""
-    shape = im.symbols.dims(traced.shape)
-    if x.shape == shape:
-        return x
-    beside = [0] * (len(shape) - 1)
-    filling = im.scalar(0, x.dtype)
-    return im.emit("pad", "", [x, filling], x.dtype, shape, low=[0, *beside], high=[1, *beside])
 
 
 def _checked_offsets(im: Importer, node: Any, offsets: Ref, length: Dim) -> Ref:

@@ -221,19 +221,20 @@ def _batch_norm_backward(
     mean, scale = im.cast(mean, wide), im.cast(scale, wide)
     centred = emit_row(im, "sub", x.shape, values, im.reshape(mean, stored))
     total = reduce_axes(im, "sum", gradient, others)
-    along = reduce_axes(im, "sum", emit_row(im, "mul", x.shape, gradient, centred), others)
+    # Of normalised values: sums of large ones would overflow.
+    normal = emit_row(im, "mul", x.shape, centred, im.reshape(scale, stored))
+    along = reduce_axes(im, "sum", emit_row(im, "mul", x.shape, gradient, normal), others)
     weighted = scale if weight is None else emit_row(im, "mul", channels, scale, im.cast(weight, wide))
     dx = gradient
     if training:
         share = _quotient(im, 1.0, _count(im, [x.shape[d] for d in others]), wide)
-        squared = emit_row(im, "mul", channels, scale, scale)
-        slope = emit_row(im, "mul", channels, emit_row(im, "mul", channels, along, share), squared)
+        slope = emit_row(im, "mul", channels, emit_row(im, "mul", channels, along, share), scale)
         dx = emit_row(im, "sub", x.shape, dx, emit_row(im, "mul", x.shape, centred, im.reshape(slope, stored)))
         dx = emit_row(im, "sub", x.shape, dx, im.reshape(emit_row(im, "mul", channels, total, share), stored))
     dx = emit_row(im, "mul", x.shape, dx, im.reshape(weighted, stored))
     return [
         im.cast(dx, x.dtype),
-        im.cast(emit_row(im, "mul", channels, along, scale), parameters) if wanted[1] else None,
+        im.cast(along, parameters) if wanted[1] else None,
         im.cast(total, parameters) if wanted[2] else None,
     ]
 

@@ -32,7 +32,7 @@ _VIEWS = frozenset((
 ))  # fmt: skip
 # Bound by memory in our kernels.
 _CHEAP = frozenset((
-    "_to_copy", "abs", "add", "clamp", "clamp_min", "clone", "div", "elu", "eq", "exp", "ge", "gelu", "gt",
+    "abs", "add", "clamp", "clamp_min", "clone", "div", "elu", "eq", "exp", "ge", "gelu", "gt",
     "hardsigmoid", "hardswish", "hardtanh", "le", "leaky_relu", "logical_not", "lt", "maximum", "minimum", "mul", "ne",
     "neg", "pow", "reciprocal", "relu", "rsqrt", "rsub", "sigmoid", "silu", "sqrt", "sub", "tanh", "where",
 ))  # fmt: skip
@@ -48,10 +48,7 @@ def partition(joint: fx.GraphModule, inputs: Any, **options: Any) -> tuple[fx.Gr
 def _review(graph: fx.Graph, cut: compat.Cut) -> list[fx.Node]:
     """The values to save, given those of the minimal cut."""
     saved = dict.fromkeys(cut.saved)
-    position = {}
-    for i, node in enumerate(graph.nodes):
-        position[node] = i
-        _keep_statistics_wide(node)
+    position = {node: i for i, node in enumerate(graph.nodes)}
     norms: dict[fx.Node, None] = {}
     for value in sorted(cut.saved, key=position.__getitem__):
         if not _is_large_tensor(value) or _is_result(value) or cut.must_save(value):
@@ -107,7 +104,7 @@ def _recipe_of(value: fx.Node, saved: set[fx.Node], cut: compat.Cut) -> _Recipe 
             recipe.leaves[node] = None
             continue
         kind = _base_name(node)
-        if kind in _VIEWS:
+        if kind in _VIEWS or kind == "_to_copy":  # kernels cast what they load and store
             waiting += node.all_input_nodes
             continue
         recipe.ops.add(node)
@@ -168,21 +165,6 @@ def _is_normalised(node: fx.Node) -> bool:
     # Arithmetic keeps the strides of x. Symbolic ones are compared as they are written: no guard.
     same_layout = [str(s) for s in x.stride()] == [str(s) for s in y.stride()]
     return training and same_layout and norm.meta["val"][1].dtype is precision and len(_statistics_of(norm)) == 2
-
-
-def _keep_statistics_wide(norm: fx.Node) -> None:
-    """Tracing says that batch norm of half precision with wide weights rounds the statistics that it saves; ATen's does
-    not, and neither does ours."""
-    if _base_name(norm) != "_native_batch_norm_legit_functional" or norm.args[1] is None:
-        return
-    wide = norm.args[1].meta["val"].dtype
-    y, mean, scale, *running = norm.meta["val"]
-    if mean.dtype is wide or wide is not torch.promote_types(y.dtype, torch.float32):
-        return
-    norm.meta["val"] = (y, mean.to(wide), scale.to(wide), *running)
-    for user in norm.users:
-        if user.target is operator.getitem and user.args[1] in (1, 2):
-            user.meta["val"] = norm.meta["val"][user.args[1]]
 
 
 def _statistics_of(norm: fx.Node) -> list[fx.Node]:

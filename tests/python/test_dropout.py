@@ -94,6 +94,79 @@ def test_random_numbers_follow_eagers_memory(name, compiled, strict):
                 torch.testing.assert_close(a, b, rtol=1e-2, atol=1e-2, msg=kind)
 
 
+IN_PLACE = {
+    "bernoulli": lambda t: t.bernoulli_(0.3),
+    "bernoulli of a tensor": lambda t: t.bernoulli_(torch.full(t.shape, 0.3)),
+    "normal": lambda t: t.normal_(2, 3),
+    "uniform": lambda t: t.uniform_(),
+    "exponential": lambda t: t.exponential_(),
+    "cauchy": lambda t: t.cauchy_(),
+    "geometric": lambda t: t.geometric_(0.3),
+    "log_normal": lambda t: t.log_normal_(),
+    "dropout": lambda t: torch.dropout_(t, 0.5, True),
+    "alpha_dropout": lambda t: torch.alpha_dropout_(t, 0.5, True),
+    "feature_dropout": lambda t: torch.feature_dropout_(t, 0.5, True),
+    "feature_alpha_dropout": lambda t: torch.feature_alpha_dropout_(t, 0.5, True),
+}
+MEMORY = {
+    "contiguous": lambda x: x,
+    "permuted": lambda x: x.permute(0, 2, 3, 1),
+    "rows": lambda x: x[:, 1:3],
+    "part of each row": lambda x: x[..., :5],
+    "permuted with gaps": lambda x: x.permute(3, 1, 0, 2)[:, 1:3, :, ::2],
+}
+
+
+@pytest.mark.needs_ipex  # other tracing forgets how what is written lies
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("name", IN_PLACE)
+def test_random_numbers_in_place(name, dynamic, compiled, strict):
+    """They follow the memory that is written, and its gaps: a part of a tensor, or a tensor like another one."""
+    draw = IN_PLACE[name]
+
+    def function(x):
+        whole, likes = [], []
+        for part in MEMORY.values():
+            whole.append(x + 1)
+            draw(part(whole[-1]))
+            likes.append(draw(torch.ones_like(part(x))))
+        return *whole, *likes
+
+    run = compiled(function, dynamic=dynamic)
+    for size in (8, 9) if dynamic else (8,):
+        x = torch.linspace(-1, 1, 8 * size * size).reshape(2, 4, size, size)
+        for ours, eager in zip(run_twice(run, x), run_twice(function, x), strict=True):
+            assert ours.stride() == eager.stride()
+            torch.testing.assert_close(ours, eager)
+
+
+@pytest.mark.needs_ipex  # PyTorch's partitioner takes two equal calls for one
+@pytest.mark.parametrize("name", [*RANDOM, *IN_PLACE])
+def test_training_draws_each_time(name, compiled, strict):
+    """Two calls that look the same draw different numbers."""
+
+    def draw(x):
+        return RANDOM[name](x) if name in RANDOM else IN_PLACE[name](torch.ones_like(x))
+
+    def step(call):
+        torch.manual_seed(0)
+        x = torch.linspace(-1, 1, 600).reshape(2, 3, 10, 10).requires_grad_()
+        result = call(x)
+        (gradient,) = torch.autograd.grad(result.sum(), x)
+        return result.detach(), gradient, torch.get_rng_state()
+
+    def function(x):
+        return (x[:, :2] * draw(x.detach()).sum() + x[:, 1:] * draw(x.detach()).sum()).sum(1)
+
+    torch.testing.assert_close(step(compiled(function)), step(function), equal_nan=True)
+
+
+@pytest.mark.parametrize("p", [-0.5, 1.5])
+def test_no_probability(p, compiled):
+    with pytest.raises(RuntimeError, match=rf"bernoulli_ expects p to be in \[0, 1\], but got p={p}"):
+        compiled(lambda x: x.clone().bernoulli_(p))(torch.ones(3))
+
+
 def test_not_finite(compiled, strict):
     def function(x):
         return torch.native_dropout(x, 0.5, True)

@@ -173,6 +173,46 @@ def test_loss_bf16(name, function, makers, compiled, strict):
     assert_bf16_error(cases)
 
 
+MARGINS = {
+    "one label": (F.multi_margin_loss, [[2], [0], [4]]),
+    "squares": (lambda x, y, reduction: F.multi_margin_loss(x, y, p=2, margin=2, reduction=reduction), [[2], [0], [4]]),
+    "weighted": (
+        lambda x, y, reduction: F.multi_margin_loss(x, y, weight=WEIGHT[:5].to(x), reduction=reduction),
+        [[2], [0], [4]],
+    ),
+    "labels": (F.multilabel_margin_loss, [[3, 1, -1, 0, 0], [4, 4, 2, -1, -1], [0, 1, 2, 3, 4]]),
+    "no labels": (F.multilabel_margin_loss, [[-1, 0, 1, 2, 3], [1, -1, -1, -1, -1], [-1, -1, -1, -1, -1]]),
+}
+
+
+@pytest.mark.needs_ipex  # PyTorch's decompositions differ from its operators
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("name", MARGINS)
+def test_margins(name, dtype, dynamic, compiled, strict):
+    """Labels up to the first -1; margins that are met exactly, infinities and NaN, in rows and alone."""
+    function, target = MARGINS[name][0], torch.tensor(MARGINS[name][1])
+    target = target.squeeze(1) if target.shape[1] == 1 else target
+    random = torch.randn(3, 5, dtype=dtype)
+    edges = [
+        [1.0, 2.0, 3.0, 2.0, 0.0],
+        [float("inf"), 1.0, -float("inf"), 1.0, 1.0],
+        [float("nan"), 1.0, 2.0, 0.5, 1.0],
+    ]
+    for reduction in ("mean", "sum", "none"):
+
+        def run(x, y, reduction=reduction):
+            return function(x, y, reduction=reduction)
+
+        run_compiled = compiled(run, dynamic=dynamic)
+        for x in (random, torch.tensor(edges, dtype=dtype)):
+            for row, label in ((x, target), (x[0], target[0])):
+                ours, eager = (
+                    results_and_gradients(f, [row.requires_grad_(), label], dtype) for f in (run_compiled, run)
+                )
+                assert_close_to_eager(ours, eager)
+
+
 def norm_run(name, training, dtype, x, wrap):
     """[result, gradients..., running statistics...] of one step."""
     make, _ = NORMS[name]
@@ -207,6 +247,40 @@ def test_norm_bf16(name, training, compiled, strict):
         exact = norm_run(name, training, torch.float64, x, lambda m: m)
         cases.append((norm_run(name, training, torch.bfloat16, x, compiled), eager, exact))
     assert_bf16_error(cases)
+
+
+WIDE_PARAMETERS = {
+    "batch": lambda x, w, b: torch.native_batch_norm(x, w, b, None, None, True, 0.1, 1e-5),
+    "batch, running": lambda x, w, b: torch.native_batch_norm(x, w, b, w.detach() * 0, w.detach() + 1, True, 0.1, 1e-5),
+    "batch in eval": lambda x, w, b: torch.native_batch_norm(x, w, b, w.detach() + 9, w.detach(), False, 0.1, 1e-5),
+    "layer": lambda x, w, b: torch.native_layer_norm(x, (12,), w, b, 1e-5),
+    "layer without bias": lambda x, w, b: torch.native_layer_norm(x, (12,), w, None, 1e-5),
+    "group": lambda x, w, b: torch.native_group_norm(x, w, b, 8, 12, 144, 4, 1e-5),
+    "instance": lambda x, w, b: (F.instance_norm(x, None, None, w, b),),
+}
+
+
+@pytest.mark.needs_ipex
+@pytest.mark.parametrize("recompute", [True, False])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("name", WIDE_PARAMETERS)
+def test_halves_with_wide_parameters(name, dtype, recompute, compiled, strict):
+    """The statistics stay in fp32: far from zero, gradients are as good as eager's."""
+    function = WIDE_PARAMETERS[name]
+    x, incoming = (torch.randn(8, 12, 12, 12) * 0.5 + 10).to(dtype), torch.randn(8, 12, 12, 12)
+    weight, bias = torch.rand(12) + 0.5, torch.rand(12)
+
+    def run(function, *inputs):
+        inputs = [v.detach().clone().requires_grad_() for v in inputs]
+        y, *statistics = function(*inputs)
+        gradients = torch.autograd.grad(y, inputs, incoming.to(y.dtype), allow_unused=True)
+        return [y.detach(), *(s.detach() for s in statistics), *(g for g in gradients if g is not None)]
+
+    ours = run(compiled(function, options={"recompute": recompute}), x, weight, bias)
+    eager, exact = run(function, x, weight, bias), run(function, x.double(), weight.double(), bias.double())
+    for a, b, truth in zip(ours, eager, exact, strict=True):
+        assert a.dtype is b.dtype and a.shape == b.shape
+        assert not a.numel() or relative_error(a, truth) <= max(1.1 * relative_error(b, truth), 4e-7)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)

@@ -120,6 +120,10 @@ POOLS = {
 }
 
 
+def kinds_of(t):
+    return t.isnan() + 2 * t.isposinf() + 3 * t.isneginf()
+
+
 @pytest.mark.parametrize("name", [*EXTREMES, *POOLS])
 def test_extremes(name, compiled, target):
     """The same NaN, infinities and values as eager; where a sum of 1e30 is only rounding, by fp64."""
@@ -132,7 +136,7 @@ def test_extremes(name, compiled, target):
     parts = [t if isinstance(t, tuple) else (t,) for t in (ours, eager, exact)]
     for a, b, truth in zip(*parts, strict=True):
         assert a.dtype == b.dtype
-        kinds = [t.isnan() + 2 * t.isposinf() + 3 * t.isneginf() for t in (a, b, truth.to(b))]
+        kinds = [kinds_of(t) for t in (a, b, truth.to(b))]
         # Where eager's own arithmetic overflows and the truth does not, the truth will do.
         wrong = (kinds[0] != kinds[1]) & (kinds[0] != kinds[2])
         assert not wrong.any(), f"{a[wrong]} at {wrong.nonzero().tolist()}, eager {b[wrong]}, fp64 {truth[wrong]}"
@@ -331,6 +335,38 @@ def test_norms_far_from_zero(name, compiled, target, strict):
             off, own = relative_error(ours, exact), relative_error(eager, exact)
             assert ours.stride() == eager.stride()
             assert off <= max(2 * own, 4 * EPS), f"{off:.1e}, eager {own:.1e} at {place} and {scale}"
+
+
+@pytest.mark.parametrize("dynamic", (False, True))
+@pytest.mark.parametrize("shape", ((8, 16, 12, 12), (4, 8, 6, 6), (2, 16, 180, 190)), ids=str)
+def test_norms_of_large_numbers(shape, dynamic, compiled, target, strict):
+    """Whose sums overflow: means are near those in fp64, and NaN and infinities are where eager has them, if not where
+    the truth has."""
+
+    def function(x):
+        groups = torch.native_group_norm(x, None, None, *x.shape[:2], x.shape[2] * x.shape[3], 4, 1e-5)
+        batch = torch.native_batch_norm(x, None, None, None, None, True, 0.1, 1e-5)
+        layer = torch.native_layer_norm(x, x.shape[1:], None, None, 1e-5)
+        return *groups, *batch, *layer, F.instance_norm(x)
+
+    def with_gradient(run, x):
+        x = x.clone().requires_grad_()
+        results = run(x)
+        (gradient,) = torch.autograd.grad(sum(results[i].sum() for i in (0, 3, 6)), x)
+        return [r.detach() for r in results], gradient
+
+    run = compiled(function, dynamic=dynamic)
+    draw = torch.randn(shape, generator=torch.Generator().manual_seed(0)).clamp(-1.7, 1.7)
+    for scale in (1e15, 1e20, 1e37, 1e38):
+        x = draw * scale
+        ours, eager, exact = with_gradient(run, x), with_gradient(function, x), with_gradient(function, x.double())
+        for i, (a, b, truth) in enumerate(
+            zip([*ours[0], ours[1]], [*eager[0], eager[1]], [*exact[0], exact[1]], strict=True)
+        ):
+            wrong = (kinds_of(a) != kinds_of(b)) & (kinds_of(a) != kinds_of(truth.to(b)))
+            assert not wrong.any(), f"result {i} at {scale}: {a[wrong][:3]}, eager {b[wrong][:3]}, {truth[wrong][:3]}"
+        for i in (1, 4, 7):
+            assert (ours[0][i].flatten() - exact[0][i].flatten()).abs().max() <= 1e-6 * x.abs().max()
 
 
 # ---- the same bits ----

@@ -59,6 +59,8 @@ INDEXED = {
     "nll_loss of an image": lambda x, i: F.nll_loss(x[:2, :, None, None], i[:, None, None]),
     "cross_entropy": lambda x, i: F.cross_entropy(x[:2], i, reduction="sum"),
     "cross_entropy with weights": lambda x, i: F.cross_entropy(x[:2], i, weight=x[2].abs()),
+    "multi_margin_loss": lambda x, i: F.multi_margin_loss(x[:2], i),
+    "multilabel_margin_loss": lambda x, i: F.multilabel_margin_loss(x[0, :2], i * 2),
     "embedding_bag": lambda x, i: F.embedding_bag(i, x, i[:1] * 0, mode="max"),
 }
 

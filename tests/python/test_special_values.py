@@ -4,6 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from comparison import assert_close_to_eager
+from random_programs import all_targets
 
 SPECIALS = (float("inf"), -float("inf"), float("nan"), 0.0, -0.0, 1.0, -1.0, 3e38, -3e38, 2.5, -100.0, 100.0)
 ACTIVATIONS = {
@@ -147,3 +148,77 @@ def test_batch_norm_of_halves_with_given_statistics(dtype, compiled, strict):
         return torch.ops.aten._native_batch_norm_legit(x, w, w, mean, variance, False, 0.1, 1e-5)[0]
 
     assert_close_to_eager(compiled(run)(x, w * 0, w.clone()), run(x, w * 0, w.clone()))
+
+
+INF, NAN = float("inf"), float("nan")
+DIFFERENTIATED = {
+    "relu": F.relu,
+    "relu6": F.relu6,
+    "hardtanh": F.hardtanh,
+    "hardtanh, one value": lambda x: F.hardtanh(x, 0.25, 0.25),
+    "hardsigmoid": F.hardsigmoid,
+    "hardswish": F.hardswish,
+    "elu": F.elu,
+    "elu, infinite": lambda x: F.elu(x, INF),
+    "elu in place": lambda x: F.elu(x * 1, 2.5, inplace=True),
+    "selu": F.selu,
+    "celu": lambda x: F.celu(x, 0.3),
+    "leaky_relu": lambda x: F.leaky_relu(x, 0.1),
+    "leaky_relu, 0": lambda x: F.leaky_relu(x, 0.0),
+    "prelu": lambda x: F.prelu(x, x.new_tensor([0.25])),
+    "rrelu": F.rrelu,
+    "glu": lambda x: F.glu(torch.stack([x, x]), 0),
+    "gelu": F.gelu,
+    "gelu by tanh": lambda x: F.gelu(x, approximate="tanh"),
+    "logsigmoid": F.logsigmoid,
+    "hardshrink": F.hardshrink,
+    "hardshrink, 0": lambda x: F.hardshrink(x, 0.0),
+    "hardshrink, all": lambda x: F.hardshrink(x, INF),
+    "softshrink": F.softshrink,
+    "softshrink, 0": lambda x: F.softshrink(x, 0.0),
+    "tanhshrink": F.tanhshrink,
+    "softsign": F.softsign,
+    "softplus": F.softplus,
+    "softplus, low threshold": lambda x: F.softplus(x, 2.0, 1.0),
+    "threshold": lambda x: F.threshold(x, 1.0, 20.0),
+    "threshold, NaN": lambda x: F.threshold(x, NAN, 3.0),
+    "sigmoid": torch.sigmoid,
+    "tanh": torch.tanh,
+    "silu": F.silu,
+    "mish": F.mish,
+    "clamp": lambda x: x.clamp(-1, 1),
+    "clamp, crossed": lambda x: x.clamp(2, -2),
+}
+
+
+@pytest.mark.needs_ipex  # other tracing takes hardshrink and softshrink apart before they are differentiated
+@pytest.mark.parametrize("target", all_targets())
+@pytest.mark.parametrize("dtype", (torch.float32, torch.float64, torch.bfloat16, torch.float16), ids=str)
+def test_gradients_of_activations(dtype, target, compiled, strict, monkeypatch):
+    """Eager's NaN, infinities and values, as it has them in whole vectors: what is left of those it often treats in
+    another way. Where only its own arithmetic overflows, the truth will do."""
+    if target:
+        monkeypatch.setenv("IPEX_TARGET", target)
+    edges = [0.0, 0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 6.0, 20.0, 100.0, 1e-38, 1e38, 3e38, INF]
+    values = torch.tensor([*edges, *(-e for e in edges), NAN], dtype=torch.float64).to(dtype).repeat_interleave(128)
+
+    def run(*inputs):
+        return [f(x) for f, x in zip(DIFFERENTIATED.values(), inputs, strict=True)]
+
+    def both_ways(run, dtype):
+        inputs = [values.to(dtype, copy=True).requires_grad_() for _ in DIFFERENTIATED]
+        results = run(*inputs)
+        yield [r.detach() for r in results]
+        for gradient in (1.0, 0.0):
+            incoming = [torch.full_like(r, gradient) for r in results]
+            yield torch.autograd.grad(results, inputs, incoming, retain_graph=True)
+
+    rtol, atol = {torch.float64: (1e-7, 1e-7), torch.float32: (1e-4, 1e-6)}.get(dtype, (2e-2, 4e-3))
+    ways = both_ways(compiled(run), dtype), both_ways(run, dtype), both_ways(run, torch.float64)
+    for parts in zip(*ways, strict=True):
+        for name, a, b, truth in zip(DIFFERENTIATED, *parts, strict=True):
+            kinds = [t.isnan() + 2 * t.isposinf() + 3 * t.isneginf() for t in (a, b, truth.to(b))]
+            wrong = (kinds[0] != kinds[1]) & (kinds[0] != kinds[2])
+            assert not wrong.any(), f"{name}: {a[wrong].unique()} where eager has {b[wrong].unique()}"
+            finite = (kinds[0] == 0) & (kinds[1] == 0)
+            torch.testing.assert_close(a[finite], b[finite], rtol=rtol, atol=atol, msg=name)

@@ -1,0 +1,46 @@
+"""How PyTorch traces an op, in private places: what functionalization makes of it, and what autograd sees of it."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+from unittest import mock
+
+import torch
+
+
+@contextlib.contextmanager
+def functionalized(op: Any, function: Callable) -> Iterator[None]:
+    """Inside, `function` is what functionalization makes of an op that writes to its first argument. It gets PyTorch's
+    own way as a function, then the op's arguments."""
+    dispatch, functionalize = op._op_dk, torch._C.DispatchKey.Functionalize
+
+    def dispatched(key: Any, *args: Any, **kwargs: Any) -> Any:
+        if key != functionalize:
+            return dispatch(key, *args, **kwargs)
+        return function(functools.partial(dispatch, key), *args, **kwargs)
+
+    with mock.patch.object(op, "_op_dk", dispatched):
+        yield
+
+
+@contextlib.contextmanager
+def differentiated(op: Any, function: Callable | None = None) -> Iterator[None]:
+    """Inside, autograd sees the op itself, not what PyTorch takes it apart into before; or what `function` makes of it,
+    which gets the op that autograd sees as a function, then the op's arguments."""
+    autograd = torch._C.DispatchKey.Autograd
+    kernels = {key: kernel for key, kernel in op.py_kernels.items() if key != autograd}
+    if function is not None:
+
+        def whole(*args: Any) -> Any:
+            with differentiated(op):
+                return op(*args)
+
+        kernels[autograd] = functools.partial(function, whole)
+    with contextlib.ExitStack() as stack:
+        stack.callback(op._dispatch_cache.clear)
+        stack.enter_context(mock.patch.object(op, "py_kernels", kernels))
+        op._dispatch_cache.clear()
+        yield
