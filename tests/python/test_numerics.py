@@ -516,7 +516,7 @@ def test_half_products_are_native(product, dtype, compiled, target, strict):
 @pytest.mark.parametrize("dtype", (torch.bfloat16, torch.float16), ids=str)
 @pytest.mark.parametrize("dynamic", (False, True))
 def test_halves_are_rounded_before_they_are_integers(dtype, dynamic, compiled, strict):
-    """A kernel keeps halves in fp32 between its operations: places that are computed in them are eager's all the same."""
+    """A kernel keeps halves in fp32 between its operations: places computed in them are eager's all the same."""
 
     def run(x, y):
         places = (torch.arange(x.shape[0], dtype=dtype) * 1.5).reshape(2, -1)
