@@ -164,7 +164,8 @@ def static_input_positions() -> list[int]:
 
 
 def _effect_tokens() -> int:
-    """Leading outputs of the forward graph that only order its side effects; nobody beyond the graph counts them."""
+    """Leading inputs, and as many leading outputs, of the forward graph that only order its side effects; nobody beyond
+    the graph counts them."""
     metadata = forward_metadata()
     return len(metadata.tokens) if metadata is not None else 0
 
@@ -199,7 +200,7 @@ def views_of_inputs() -> dict[int, int]:
     and the input itself where it changes, in data or only in geometry. Of what the graph returns it looks at sizes,
     strides and offset only."""
     metadata = forward_metadata()
-    if metadata is None or metadata.tokens:
+    if metadata is None:
         return {}
     returned = enumerate(metadata.mutated_inp_runtime_indices)
     views = {k: i for k, i in returned if not metadata.input_info[i].mutates_data}
@@ -208,17 +209,18 @@ def views_of_inputs() -> dict[int, int]:
         kind = info.output_type.name
         if kind == "alias_of_input" or (kind == "is_input" and metadata.input_info[info.base_idx].mutates_data):
             views[metadata.num_mutated_inp_runtime_indices + i] = info.base_idx
-    return views
+    tokens = _effect_tokens()
+    return {tokens + k: tokens + i for k, i in views.items()}
 
 
 def changed_in_data_and_geometry() -> list[int]:
     """Outputs of the forward graph that are inputs it writes to and also views otherwise: AOTAutograd gives the input
     the sizes, strides and offset of such an output, then copies it."""
     metadata = forward_metadata()
-    if metadata is None or metadata.tokens:
+    if metadata is None:
         return []
     infos = [metadata.input_info[i] for i in metadata.mutated_inp_runtime_indices]
-    return [k for k, info in enumerate(infos) if info.mutates_data and info.mutates_metadata]
+    return [k for k, info in enumerate(infos, _effect_tokens()) if info.mutates_data and info.mutates_metadata]
 
 
 def report_output_strides(strides: Iterable[tuple[int, ...] | None]) -> None:

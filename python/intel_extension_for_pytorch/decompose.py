@@ -16,6 +16,7 @@ from . import compat, formulas_attention, formulas_losses, formulas_sampling, fo
 from .extern import EXPECTED
 from .formulas import FORMULAS
 from .ops import native_names
+from .types_without_kernels import where_aten_has_kernels
 
 # Not in the core table, but without a rule of ours: into pointwise ops, reductions and views.
 _EXTRA = (
@@ -70,7 +71,8 @@ def _table() -> dict[Any, Callable]:
     table.update(compat.registered_decompositions(packets))
     kept = native_names() | _WHOLE
     # A formula may leave to a rule what it does not know: it comes first.
-    return {op: function for op, function in table.items() if not _is_kept(op, kept)} | FORMULAS
+    table = {op: function for op, function in table.items() if not _is_kept(op, kept)} | FORMULAS
+    return {op: where_aten_has_kernels(op, function) for op, function in table.items()}
 
 
 def _is_kept(op: Any, kept: set[str]) -> bool:

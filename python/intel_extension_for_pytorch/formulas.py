@@ -79,6 +79,21 @@ def _group_norm(
     return y.to(x.dtype), mean.reshape(batch, groups).to(kept), scale.reshape(batch, groups).to(kept)
 
 
+def _has_range(dtype: torch.dtype | None, *ends: float | Tensor) -> bool:
+    """Whether ATen makes a range of this type with these ends: all that they may be have to fit."""
+    if dtype is torch.bool:
+        return False
+    dtype = dtype or torch.get_default_dtype()
+    return dtype.is_complex or all(_fits(end, dtype) for end in ends)
+
+
+def _fits(value: float | Tensor | torch.SymInt | torch.SymFloat, dtype: torch.dtype) -> bool:
+    if isinstance(value, Tensor):
+        return torch.promote_types(value.dtype, dtype) is dtype
+    known = compat.bounds(value) if isinstance(value, (torch.SymInt, torch.SymFloat)) else (value,)
+    return isinstance(value, complex) or all(fits(number, dtype) for number in known)
+
+
 @formula(aten.linspace.default)
 @formula(aten.linspace.Tensor_Tensor)
 @formula(aten.linspace.Tensor_Scalar)
@@ -87,14 +102,31 @@ def _linspace(
     start: float | Tensor, end: float | Tensor, steps: int, *, dtype: torch.dtype | None = None, **options: Any
 ) -> Tensor:
     """Of integers as ATen does it: the ends truncated, what lies between in double from the nearer end, truncated."""
+    if not _has_range(dtype, start, end):
+        return NotImplemented
     if dtype is None or dtype.is_floating_point or dtype.is_complex or steps < 2:
         return torch._refs.linspace(start, end, steps, dtype=dtype, **options)
-    first, last = (v.to(dtype).long() if isinstance(v, Tensor) else torch.full((), int(v)) for v in (start, end))
+    first, last = (
+        v.to(dtype).long() if isinstance(v, Tensor) else torch.full((), int(v)).to(dtype).long() for v in (start, end)
+    )
     step, fma = (last - first).double() / (steps - 1), compat.rounded_once()
     index = torch.arange(steps, dtype=torch.float64)
     before_middle = fma(index, step, first.double())
     after_middle = fma(index - (steps - 1), step, last.double())
     return torch.where(index < steps // 2, before_middle, after_middle).to(dtype)
+
+
+@formula(aten.logspace.default)
+@formula(aten.logspace.Tensor_Tensor)
+@formula(aten.logspace.Tensor_Scalar)
+@formula(aten.logspace.Scalar_Tensor)
+def _logspace(
+    start: float | Tensor, end: float | Tensor, steps: int, base: float = 10.0, *, dtype: torch.dtype | None = None,
+    **options: Any,
+) -> Tensor:  # fmt: skip
+    if not _has_range(dtype, start, end):
+        return NotImplemented
+    return torch._refs.logspace(start, end, steps, base, dtype=dtype, **options)
 
 
 @formula(aten.eye.m)

@@ -21,6 +21,7 @@ from torch.utils import _pytree as pytree
 from . import _C, compat, extern, time_limit
 from .errors import CutNeeded, GraphFallback, MemoryFallback, Unsupported
 from .sizes import Dim, Symbols, contiguous_strides, sub
+from .types_without_kernels import lacks_kernel
 
 DTYPE_NAMES = {
     torch.bool: "b1", torch.uint8: "u8", torch.int8: "i8", torch.int16: "i16", torch.int32: "i32",
@@ -246,6 +247,8 @@ class Importer:
         why = "no rule"
         if rule is not None:
             try:
+                if lacks_kernel(node.target, [n.meta.get("val") for n in node.all_input_nodes]):
+                    raise Unsupported("ATen has no kernel for this type")
                 result = rule(self, node, *self.read(node.args), **self.read(node.kwargs))
                 self._check(node, result, value)
                 return result

@@ -279,6 +279,7 @@ def _combine(high: torch.dtype | None, low: torch.dtype | None) -> torch.dtype |
 @rule("add", "sub")
 def _add_sub(im: Importer, node: Any, x: Any, y: Any, alpha: Any = 1) -> Ref:
     base = node.target._schema.name[6:]
+    _refuse_booleans(node, base, x, y, alpha)
     if compat.is_known(alpha == 1):
         return pointwise(im, node, row_named(base), [x, y])
     if node.meta["val"].dtype is torch.bool:
@@ -289,9 +290,19 @@ def _add_sub(im: Importer, node: Any, x: Any, y: Any, alpha: Any = 1) -> Ref:
 
 @rule("rsub")
 def _rsub(im: Importer, node: Any, x: Any, y: Any, alpha: Any = 1) -> Ref:
+    _refuse_booleans(node, "sub", x, y, alpha)
     if compat.is_known(alpha == 1):
         return pointwise(im, node, row_named("sub"), [y, x])
     return pointwise(im, node, row_named("sub_scaled"), [y, x, alpha])
+
+
+def _refuse_booleans(node: Any, operation: str, x: Any, y: Any, alpha: Any) -> None:
+    """ATen subtracts none, and scales by one only sums of them."""
+    types = [v.dtype if isinstance(v, Ref) else type(v) for v in (x, y)]
+    if operation == "sub" and any(t in (torch.bool, bool) for t in types):
+        raise Unsupported("a difference of booleans")
+    if isinstance(alpha, bool) and node.meta["val"].dtype is not torch.bool:
+        raise Unsupported("a boolean factor")
 
 
 @rule("div.Tensor_mode", "div.Scalar_mode")

@@ -186,27 +186,34 @@ def _checked_offsets(im: Importer, node: Any, offsets: Ref, length: Dim) -> Ref:
     if not compat.is_known(traced_shape(node.args[2])[0] > 0):
         return offsets
 
-    def only_within(positions: Ref, at: Dim, error: str) -> Ref:
-        operands = [positions, im.slice_dim(offsets, 0, at, 1)]
-        return im.emit("gather", "", operands, torch.int64, (1,), map=[-1], wrap=False, error=error)
-
-    parts = [only_within(im.full(0, torch.int64, (1,)), 0, "first_offset")]
+    first, last = (im.slice_dim(offsets, 0, at, 1) for at in (0, sub(count, 1)))
+    parts = [_only_within(im, im.full(0, torch.int64, (1,)), first, "first_offset")]
     if count == 1:
         return parts[0]
     if count != 2:
         parts.append(im.slice_dim(offsets, 0, 1, sub(count, 2)))
-    parts.append(only_within(im.iota((add(length, 1),), 0), sub(count, 1), "last_offset"))
+    parts.append(_only_within(im, im.iota((add(length, 1),), 0), last, "last_offset"))
     return im.emit("cat", "", parts, torch.int64, (count,), axis=0)
 
 
 def _bounds(im: Importer, offsets: Ref, length: Dim, bags: Dim, include_last_offset: bool) -> tuple[Ref, Ref]:
-    """Where each bag begins and ends."""
+    """Where each bag begins and ends, which is not before it."""
     if include_last_offset:
-        return im.slice_dim(offsets, 0, 0, bags), im.slice_dim(offsets, 0, 1, bags)
-    end = im.expand(im.size(length), (1,))
-    if bags == 1:
-        return offsets, end
-    return offsets, im.emit("cat", "", [im.slice_dim(offsets, 0, 1, sub(bags, 1)), end], torch.int64, (bags,), axis=0)
+        begins, ends = im.slice_dim(offsets, 0, 0, bags), im.slice_dim(offsets, 0, 1, bags)
+    else:
+        begins, ends = offsets, im.expand(im.size(length), (1,))
+        if bags == 1:
+            return begins, ends
+        following = im.slice_dim(offsets, 0, 1, sub(bags, 1))
+        ends = im.emit("cat", "", [following, ends], torch.int64, (bags,), axis=0)
+    lengths = emit_row(im, "sub", (bags,), ends, begins)
+    lengths = _only_within(im, im.iota((add(length, 1),), 0), lengths, "bag_length")
+    return begins, emit_row(im, "add", (bags,), begins, lengths)
+
+
+def _only_within(im: Importer, positions: Ref, index: Ref, error: str) -> Ref:
+    """`index`, of which each is a position of the range `positions`."""
+    return im.emit("gather", "", [positions, index], torch.int64, index.shape, map=[-1], wrap=False, error=error)
 
 
 def _bags_of_one_length(

@@ -12,8 +12,9 @@ from typing import Any
 
 import torch
 
+from . import compat
 from .errors import Unsupported
-from .importer import Importer, Ref, opmath
+from .importer import Importer, Ref, opmath, traced_shape
 from .ops import emit_row, rule
 from .ops_library import per_dim
 from .sizes import Dim, numel
@@ -153,6 +154,9 @@ def _equal_windows(sizes: tuple[Dim, ...], out: tuple[Dim, ...]) -> list[int] | 
 def _adaptive_avg_pool(im: Importer, node: Any, x: Ref, output_size: Any) -> Ref:
     _floating(x)
     rank = _spatial_rank(node)
+    refused = traced_shape(node.args[0])[-2 if rank == 2 else 1 :]  # ATen refuses to average nothing, by these
+    if not all(compat.is_known(size > 0) for size in refused):
+        raise Unsupported("averages of what may be nothing")
     types = _results(im, node)
     kernel = _equal_windows(x.shape[-rank:], types[0][1][-rank:])
     if kernel is not None:

@@ -416,6 +416,8 @@ def _filled(im: Importer, node: Any, value: Any) -> Ref:
 @rule("arange", "prims.iota")
 def _arange(im: Importer, node: Any, *arguments: Any, **options: Any) -> Ref:
     dtype = node.meta["val"].dtype
+    if dtype is torch.bool:
+        raise Unsupported("a range of booleans")
     shape = im.shape_of(node)
     if node.target._schema.name == "prims::iota":
         start, step = options["start"], options["step"]

@@ -1,6 +1,9 @@
 """Is what eager refuses refused, with an exception of eager's type and text? Values, indices and offsets out of their
 range, numbers that do not fit a type, types that do not go together, reductions of nothing."""
 
+import math
+from functools import partial
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -128,6 +131,23 @@ def test_offsets(mode, compiled, strict):
             assert outcome(run, arguments) == outcome(function, arguments) is not None
 
 
+@pytest.mark.parametrize("dynamic", (False, True))
+@pytest.mark.parametrize("mode", ["sum", "mean"])
+def test_offsets_that_fall(mode, dynamic, compiled, strict):
+    bags = partial(F.embedding_bag, mode=mode)
+
+    def function(indices, table, offsets):
+        return bags(indices, table, offsets)
+
+    run, indices, table = compiled(function, dynamic=dynamic), torch.arange(10), torch.randn(10, 3)
+    for offsets in ([0, 4, 7], [0, 7, 7]):
+        arguments = indices, table, torch.tensor(offsets)
+        torch.testing.assert_close(run(*arguments), function(*arguments))
+    for offsets in ([0, 7, 4], [0, 5, 0]):
+        arguments = indices, table, torch.tensor(offsets)
+        assert outcome(run, arguments) == outcome(function, arguments) is not None
+
+
 # ---- numbers that do not fit ----
 
 FILLED = {
@@ -192,7 +212,65 @@ def test_size_that_does_not_fit(compiled):
         run(torch.ones(128))
 
 
+RANGES = {
+    "float": lambda n: torch.linspace(0, 1e300, 5),
+    "int": lambda n: torch.linspace(0, 2**33, 5, dtype=torch.int32),
+    "infinite": lambda n: torch.linspace(0, math.inf, 3, dtype=torch.int32),
+    "half": lambda n: torch.linspace(0, 1e5, 5, dtype=torch.float16),
+    "from a size": lambda n: torch.linspace(0, n.shape[0] * 100, 4, dtype=torch.uint8),
+    "bool": lambda n: torch.linspace(0, 5, 3, dtype=torch.bool),
+    "powers": lambda n: torch.logspace(0, 2**33, 5, dtype=torch.int32),
+    "powers of bool": lambda n: torch.logspace(0, 5, 5, dtype=torch.bool),
+    "steps of bool": lambda n: torch.arange(2, dtype=torch.bool),
+}
+
+
+@pytest.mark.parametrize("dynamic", (False, True))
+@pytest.mark.parametrize("name", RANGES)
+def test_ranges(name, dynamic, compiled):
+    arguments = (torch.ones(3),)
+    assert outcome(compiled(RANGES[name], dynamic=dynamic), arguments) == outcome(RANGES[name], arguments) is not None
+
+
+def test_negative_end_of_an_unsigned_range(compiled):
+    function = partial(torch.linspace, -1, 30, 5, dtype=torch.uint8)
+    assert compiled(lambda: function())().tolist() == function().tolist() == [255, 198, 142, 86, 30]
+
+
 # ---- types ----
+
+INTEGER = torch.arange(1, 5)[None]
+IMAGE = torch.ones(1, 2, 4, 4, 4)
+WITHOUT_KERNELS = {
+    "log_softmax": (lambda x: x.log_softmax(1), INTEGER),
+    "softmax": (lambda x: x.softmax(1), INTEGER.to(torch.uint8)),
+    "cross_entropy": (lambda x: F.cross_entropy(x, x[:, 0] * 0), INTEGER),
+    "glu": (F.glu, INTEGER),
+    "adaptive_max_pool": (lambda x: F.adaptive_max_pool3d(x, 2), IMAGE.long()),
+    "avg_pool": (lambda x: F.avg_pool3d(x, 2), IMAGE.half()),
+    "unfold": (lambda x: F.unfold(x, 2), IMAGE[0].int()),
+    "pad": (lambda x: F.pad(x, (1, 1), "reflect"), IMAGE[0, 0].bool()),
+    "argmax": (torch.argmax, INTEGER.bool()),
+    "topk": (lambda x: x.topk(2), INTEGER.bool()),
+    "median": (torch.median, INTEGER.bool()),
+    "dot": (lambda x: x[0] @ x[0], INTEGER.bool()),
+    "cross": (lambda x: torch.linalg.cross(x[:, :3], x[:, :3]), INTEGER.bool()),
+    "ndtri": (torch.special.ndtri, INTEGER.half()),
+    "bessel": (torch.special.bessel_j0, INTEGER.bfloat16()),
+    "zeta": (lambda x: torch.special.zeta(x, 2), INTEGER.half()),
+    "number - boolean": (lambda x: 1 - x, INTEGER.bool()),
+    "boolean - number": (lambda x: x - 1.5, INTEGER.bool()),
+    "integer - boolean": (lambda x: x - x.bool(), INTEGER),
+    "in place": (lambda x: x.clone().sub_(x.bool()), INTEGER),
+    "a boolean factor": (lambda x: torch.add(x, x, alpha=True), INTEGER),
+}
+
+
+@pytest.mark.parametrize("name", WITHOUT_KERNELS)
+def test_types_without_kernels(name, compiled):
+    function, x = WITHOUT_KERNELS[name]
+    assert outcome(compiled(function), (x,)) == outcome(function, (x,)) is not None
+
 
 HALF_STEPS = (torch.float32, torch.bfloat16), (torch.bfloat16, torch.float16), (torch.float64, torch.float32)
 NORMS = {
@@ -297,6 +375,22 @@ def test_batch_norm_of_nothing(compiled):
     check_refused(compiled, native, torch.empty(0, 3, 4))
     x, w = torch.empty(0, 3, 4), torch.ones(3)  # of which eager's other one makes nothing
     assert compiled(F.batch_norm)(x, w * 0, w, w, w, True).shape == x.shape
+
+
+@pytest.mark.parametrize("dynamic", (False, True))
+@pytest.mark.parametrize("rank", (2, 3))
+def test_averages_of_nothing(rank, dynamic, compiled):
+    pool = (F.adaptive_avg_pool2d, F.adaptive_avg_pool3d)[rank - 2]
+
+    def function(x):
+        return pool(x[..., 3:], 2)
+
+    run, size = compiled(function, dynamic=dynamic), [2, *[4] * rank]
+    for columns in (5, 6):
+        x = torch.rand(*size, columns)
+        torch.testing.assert_close(run(x), function(x))
+    nothing = torch.rand(*size, 3)
+    assert outcome(run, (nothing,)) == outcome(function, (nothing,)) is not None
 
 
 @pytest.mark.parametrize("name", EXTREMES)

@@ -106,6 +106,7 @@ VIEWS = {
     "of memory": lambda x, n: (x.as_strided((2, 2), (n, 1), x.storage_offset() + n),),
     "diagonal": lambda x, n: (x.diagonal(n), x[n:].unfold(0, n, n)),
     "beside a cut": lambda x, n: (x[n:], x[x > 0]),
+    "beside an effect": lambda x, n: (x[n:].view(torch.int32), torch.linalg.inv(x[:2, :2]), torch.fft.fft(x)),
 }
 
 
