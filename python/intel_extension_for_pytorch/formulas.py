@@ -129,6 +129,25 @@ def _logspace(
     return torch._refs.logspace(start, end, steps, base, dtype=dtype, **options)
 
 
+def _drawn_in_order(op: Any) -> None:
+    """ATen draws these numbers into contiguous memory, whatever the layout of its operands; tracing takes that for the
+    result's."""
+
+    @formula(op)
+    def drawn(*arguments: Any, **by_name: Any) -> Any:
+        ordered = [a.contiguous() if isinstance(a, Tensor) else a for a in arguments]
+        if all(a is b for a, b in zip(ordered, arguments, strict=True)):
+            return NotImplemented
+        return op(*ordered, **by_name)
+
+
+for _op in (
+    aten.normal.Tensor_Tensor, aten.normal.Tensor_float, aten.normal.float_Tensor, aten.poisson.default,
+    aten._standard_gamma.default,
+):  # fmt: skip
+    _drawn_in_order(_op)
+
+
 @formula(aten.eye.m)
 def _eye(n: int, m: int, *, dtype: torch.dtype | None = None, **options: Any) -> Tensor:
     """PyTorch's own compares indices in the narrowest unsigned type, of which ATen has no range."""

@@ -53,6 +53,7 @@ def native_names() -> set[str]:
 @lru_cache(maxsize=1)
 def _load_rules() -> None:
     from . import (  # noqa: F401
+        ops_arithmetic,
         ops_bags,
         ops_indexing,
         ops_library,
@@ -276,41 +277,6 @@ def _combine(high: torch.dtype | None, low: torch.dtype | None) -> torch.dtype |
 # ---- pointwise ops whose operands have to be arranged first ----
 
 
-@rule("add", "sub")
-def _add_sub(im: Importer, node: Any, x: Any, y: Any, alpha: Any = 1) -> Ref:
-    base = node.target._schema.name[6:]
-    _refuse_booleans(node, base, x, y, alpha)
-    if compat.is_known(alpha == 1):
-        return pointwise(im, node, row_named(base), [x, y])
-    if node.meta["val"].dtype is torch.bool:
-        y = y if alpha else im.full(False, torch.bool, ())
-        return pointwise(im, node, row_named(base), [x, y])
-    return pointwise(im, node, row_named(base + "_scaled"), [x, y, alpha])
-
-
-@rule("rsub")
-def _rsub(im: Importer, node: Any, x: Any, y: Any, alpha: Any = 1) -> Ref:
-    _refuse_booleans(node, "sub", x, y, alpha)
-    if compat.is_known(alpha == 1):
-        return pointwise(im, node, row_named("sub"), [y, x])
-    return pointwise(im, node, row_named("sub_scaled"), [y, x, alpha])
-
-
-def _refuse_booleans(node: Any, operation: str, x: Any, y: Any, alpha: Any) -> None:
-    """ATen subtracts none, and scales by one only sums of them."""
-    types = [v.dtype if isinstance(v, Ref) else type(v) for v in (x, y)]
-    if operation == "sub" and any(t in (torch.bool, bool) for t in types):
-        raise Unsupported("a difference of booleans")
-    if isinstance(alpha, bool) and node.meta["val"].dtype is not torch.bool:
-        raise Unsupported("a boolean factor")
-
-
-@rule("div.Tensor_mode", "div.Scalar_mode")
-def _div_mode(im: Importer, node: Any, x: Any, y: Any, rounding_mode: str | None = None) -> Ref:
-    row = {None: "div", "trunc": "div_trunc", "floor": "div_floor"}[rounding_mode]
-    return pointwise(im, node, row_named(row), [x, y])
-
-
 @rule("clamp")
 def _clamp(im: Importer, node: Any, x: Any, min: Any = None, max: Any = None) -> Ref:
     if min is None:
@@ -364,7 +330,9 @@ def _nan_to_num(im: Importer, node: Any, x: Any, nan: Any = None, posinf: Any = 
 @rule("logit")
 def _logit(im: Importer, node: Any, x: Any, eps: Any = None) -> Ref:
     if eps is not None:
-        x = pointwise_as(im, row_named("clamp"), [x, eps, 1.0 - eps], x.shape)
+        low, high, shape = eps, 1.0 - eps, x.shape  # where they cross, ATen asks for the lower one first
+        clamped = emit_row(im, "clamp_max", shape, x, high)
+        x = emit_row(im, "where", shape, emit_row(im, "lt", shape, x, low), low, clamped)
     return pointwise(im, node, row_named("logit"), [x])
 
 
@@ -474,13 +442,6 @@ def _in_type_of(im: Importer, x: Ref, *numbers: Any, first: torch.dtype | None =
     for number in numbers:
         im.require_fit(number, first or x.dtype)
     return [n if isinstance(n, torch.SymInt) else int(n) for n in numbers]
-
-
-@rule("pow.Tensor_Scalar")
-def _pow(im: Importer, node: Any, x: Ref, exponent: Any) -> Ref:
-    if not node.meta["val"].dtype.is_floating_point and isinstance(exponent, int) and exponent < 0:
-        raise Unsupported("a negative power of integers: ATen has the error")
-    return pointwise(im, node, row_named("pow"), [x, exponent])
 
 
 @rule("_efficientzerotensor")

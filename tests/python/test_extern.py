@@ -199,3 +199,28 @@ def test_convolution_gradients_in_fp64(wanted, compiled):
         run(leaves["x"], leaves["w"], leaves["b"]).sin().sum().backward()
         results.append([leaves[name].grad for name in wanted])
     assert_near_in_norm(results[1], results[0], bound=1e-12)
+
+
+DRAWN = {
+    "normal": lambda y: torch.normal(y, y.abs()),
+    "normal around 1": lambda y: torch.normal(1.0, y.abs()),
+    "poisson": lambda y: torch.poisson(y.abs() * 3),
+    "gamma": lambda y: torch._standard_gamma(y.abs() + 1),
+}
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_numbers_drawn_into_contiguous_memory(name, compiled):
+    """In that order and with those strides, whatever the layout of the operands."""
+
+    def function(x, w):
+        return [DRAWN[name](y) for y in (x.transpose(1, 3) * 2, x.mT, torch.conv2d(x, w).relu())]
+
+    arguments = torch.randn(2, 3, 5, 4), torch.randn(8, 3, 2, 2)
+    results = []
+    for run in (compiled(function), function):
+        torch.manual_seed(0)
+        results.append(run(*arguments))
+    for ours, eager in zip(*results, strict=True):
+        torch.testing.assert_close(ours, eager)
+        assert ours.stride() == eager.stride()

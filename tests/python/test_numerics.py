@@ -4,6 +4,7 @@ The truth is fp64. Cases that cost little run for every instruction set that thi
 """
 
 import copy
+import math
 
 import pytest
 import test_models
@@ -561,3 +562,22 @@ def test_halves_are_rounded_before_they_are_integers(dtype, dynamic, compiled, s
     x, y = torch.randn(300), (torch.randn(40, 60) * 9).to(dtype)
     for ours, eager in zip(compiled(run, dynamic=dynamic)(x, y), run(x, y), strict=True):
         assert torch.equal(ours, eager)
+
+
+@pytest.mark.parametrize("dtype", (torch.float16, torch.bfloat16, torch.float32, torch.float64), ids=str)
+def test_roots_by_power(dtype, compiled, strict):
+    """Of f16 ATen has powers where it has square roots of other types."""
+
+    def run(x):
+        return x**0.5, x**-0.5
+
+    x = torch.tensor([-0.0, 0.0, math.inf, -math.inf, 4.0, -1.0], dtype=dtype)
+    for ours, eager in zip(compiled(run)(x), run(x), strict=True):
+        torch.testing.assert_close(ours, eager, equal_nan=True)
+        assert ours[:2].signbit().tolist() == eager[:2].signbit().tolist()
+
+
+@pytest.mark.parametrize("eps", (0.3, 0.5, 0.7, 1.0))
+def test_logit_whose_bounds_cross(eps, compiled, strict):
+    x = torch.tensor([0.0, 0.25, 0.65, 0.75, 1.0, 2.0, math.nan])
+    torch.testing.assert_close(compiled(torch.logit)(x, eps), torch.logit(x, eps), equal_nan=True)
