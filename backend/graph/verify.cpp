@@ -105,6 +105,9 @@ class NodeVerifier {
                                : row->booleans,
             "the row accepts the compute dtype");
     if (row->promotion == ops::Promotion::kAlwaysBool) require(result().dtype == Dtype::kBool, "gives b1");
+    if (row->name == "reinterpret")
+      require(itemsize(computes) == itemsize(result().dtype) && result().dtype != Dtype::kBool,
+              "gives a number of the operand's size");
   }
 
   void reduce() const {

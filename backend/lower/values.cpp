@@ -1,6 +1,7 @@
 // The value of each graph op at an index: pull-based, so views, gathers, pads and concatenations are index
 // arithmetic.
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstring>
 
@@ -44,6 +45,17 @@ double rounded(double value, Dtype dtype) {
 Expr round_through(Dtype dtype, const Expr& x) {
   if (!is_half(dtype)) return make_cast(dtype, x);
   return make_cast(Dtype::kF32, make_cast(dtype, make_cast(Dtype::kF32, x)));
+}
+
+// The bits of a number as one of another type of its size.
+Expr reinterpreted(Dtype from, Dtype to, Expr x) {
+  constexpr std::array kBits = {Dtype::kI8, Dtype::kI16, Dtype::kI32, Dtype::kI64};
+  const auto bits = x->type.with_dtype(kBits[std::countr_zero(static_cast<uint64_t>(itemsize(from)))]);
+  x = make_cast(from, x);  // a half is what it rounds to
+  if (is_float(from)) x = loop::make_apply_as(ScalarOp::bitcast_int_, {x}, bits);
+  if (is_float(to))
+    x = loop::make_apply_as(ScalarOp::bitcast_float_, {make_cast(bits.dtype, x)}, bits.with_dtype(to));
+  return make_cast(opmath(to), make_cast(to, x));
 }
 
 std::string label(Value v) {
@@ -238,6 +250,8 @@ Expr Lowering::pointwise(const Node& node, const Index& index, const Expr& mask)
     args[0] = round_through(body_.type(node.operands[0]).dtype, args[0]);
   Expr x = row->body(args);
   if (node.name == "cast") return round_through(node.types[0].dtype, x);
+  if (node.name == "reinterpret")
+    return reinterpreted(body_.type(node.operands[0]).dtype, node.types[0].dtype, x);
   return make_cast(opmath(node.types[0].dtype), x);
 }
 

@@ -36,7 +36,7 @@ const PointwiseRow* find_pointwise(std::string_view name);
 
 // In the graph, a pointwise node's operands all have one compute dtype: opmath(operand dtype) agrees (where's
 // condition is b1), so a bf16 tensor may meet an f32 constant; the body's value is cast to the node's result
-// dtype. Row "cast" has body x.
+// dtype. Rows "cast" and "reinterpret" have body x.
 
 struct ReductionRow {
   std::string_view name;  // in text IR: reduce.<name>

@@ -98,7 +98,8 @@ llvm::Value* ValueBuilder::to_memory(llvm::Value* x, Type t) const {
 llvm::Value* ValueBuilder::unary(ID id, llvm::Value* x) { return ir_.CreateUnaryIntrinsic(id, x); }
 
 llvm::Value* ValueBuilder::apply(ScalarOp op, Type operand, llvm::ArrayRef<llvm::Value*> args) {
-  if (is_half(operand.dtype) && op != ScalarOp::select_) unexpected(op, operand);
+  if (is_half(operand.dtype) && op != ScalarOp::select_ && op != ScalarOp::bitcast_int_)
+    unexpected(op, operand);
   const bool floating = is_float(operand.dtype);
   const MathFunction* math = math_function(op);
   if (math && floating) {
@@ -127,9 +128,11 @@ llvm::Value* ValueBuilder::apply(ScalarOp op, Type operand, llvm::ArrayRef<llvm:
     case ScalarOp::shr_:
       return bitwise(op, operand, args);
     case ScalarOp::bitcast_int_:
+      if (is_half(operand.dtype)) return args[0];  // which stand as their bits
       return ir_.CreateBitCast(
           args[0], type(operand.with_dtype(operand.dtype == Dtype::kF64 ? Dtype::kI64 : Dtype::kI32)));
     case ScalarOp::bitcast_float_:
+      if (operand.dtype == Dtype::kI16) return args[0];
       return ir_.CreateBitCast(
           args[0], type(operand.with_dtype(operand.dtype == Dtype::kI64 ? Dtype::kF64 : Dtype::kF32)));
     default:

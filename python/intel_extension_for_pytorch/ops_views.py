@@ -9,7 +9,7 @@ import torch
 from . import compat
 from .errors import GraphFallback, Unsupported
 from .importer import DTYPE_NAMES, HALF, Importer, Ref, traced_shape
-from .ops import rule
+from .ops import emit_row, rule
 from .sizes import Dim, add, contiguous_strides, numel, sub
 
 # ---- the same memory ----
@@ -29,6 +29,41 @@ def _clone(im: Importer, node: Any, x: Ref, **options: Any) -> Ref:
 @rule("view.default", "reshape", "_unsafe_view", "_reshape_alias", "squeeze", "unsqueeze", "flatten")
 def _reshape(im: Importer, node: Any, x: Ref, *arguments: Any) -> Ref:
     return im.reshape(x, im.shape_of(node))
+
+
+_WORDS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # by bytes
+
+
+@rule("view.dtype")
+def _view_as(im: Importer, node: Any, x: Ref, dtype: torch.dtype) -> Ref:
+    """The same memory: of another size, elements of the last dimension are cut or joined, low parts first."""
+    if x.dtype is dtype:
+        return x
+    if dtype not in DTYPE_NAMES or torch.bool in (x.dtype, dtype):
+        raise Unsupported(f"a view of {x.dtype} as {dtype}")
+    shape, ratio = im.shape_of(node), dtype.itemsize / x.dtype.itemsize
+    if ratio == 1:
+        return _reinterpreted(im, x, dtype)
+    part, whole = (_WORDS[f(x.dtype.itemsize, dtype.itemsize)] for f in (min, max))
+    bits, parts = 8 * part.itemsize, whole.itemsize // part.itemsize
+    words = _reinterpreted(im, x, _WORDS[x.dtype.itemsize])
+    if ratio < 1:
+        wide = (*x.shape, parts)
+        words, places = im.expand(words, wide, range(len(x.shape))), im.cast(im.iota((parts,), 0, 0, bits), whole)
+        cut = im.cast(emit_row(im, "bitwise_right_shift", wide, words, places), part)
+        return _reinterpreted(im, im.reshape(cut, shape), dtype)
+    joined = None
+    for i in range(parts):
+        place = im.cast(im.slice_dim(words, len(shape) - 1, i, shape[-1], parts), whole)
+        if i < parts - 1:
+            place = emit_row(im, "bitwise_and", shape, place, (1 << bits) - 1)
+        place = emit_row(im, "bitwise_left_shift", shape, place, i * bits)
+        joined = place if joined is None else emit_row(im, "bitwise_or", shape, joined, place)
+    return _reinterpreted(im, joined, dtype)
+
+
+def _reinterpreted(im: Importer, x: Ref, dtype: torch.dtype) -> Ref:
+    return x if x.dtype is dtype else im.pointwise_node("reinterpret", [x], dtype, x.shape)
 
 
 @rule("permute")

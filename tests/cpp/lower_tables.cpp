@@ -275,6 +275,7 @@ const std::map<std::string, Reference>& references() {
                         : a[0] == -kInf  ? a[3]
                                          : a[0]; }},
       {"cast", [](V a) { return a[0]; }},
+      {"reinterpret", nullptr},
       {"clone", [](V a) { return a[0]; }},
       {"fill", [](V a) { return a[1]; }},
   };
@@ -451,6 +452,22 @@ TEST(Tables, CastsConvertAsAten) {
             (Floats{1.0f, 1.015625f}));
   EXPECT_EQ(values<uint8_t>(cast("i64", "u8", tensor<int64_t>({-1, 257}), 2)),
             (std::vector<uint8_t>{255, 1}));
+}
+
+TEST(Tables, ReinterpretationsKeepBits) {
+  const auto reinterpret = [](const std::string& from, const std::string& to, const HostTensor& x) {
+    return apply("reinterpret", from, {x}, 4, to);
+  };
+  const std::vector<int32_t> words = {0x3f800000, -0x3f800000, 0x7f800000, 0x00000001};
+  const std::vector<int16_t> halves = {0x3f80, -0x3f80, 0x7c00, 0x0001};
+  EXPECT_EQ(reinterpret("f32", "i32", reinterpret("i32", "f32", tensor(words))), tensor(words));
+  EXPECT_EQ(values<float>(reinterpret("i32", "f32", tensor(words)))[0], 1);
+  for (const std::string half : {"bf16", "f16"})
+    EXPECT_EQ(reinterpret(half, "i16", reinterpret("i16", half, tensor(halves))), tensor(halves)) << half;
+  EXPECT_EQ(values<int8_t>(reinterpret("u8", "i8", tensor<uint8_t>({0, 127, 128, 255}))),
+            (std::vector<int8_t>{0, 127, -128, -1}));
+  EXPECT_EQ(values<int64_t>(reinterpret("f64", "i64", tensor<double>({1, -0.0, kInf, 0})))[1],
+            std::numeric_limits<int64_t>::min());
 }
 
 // ---- reductions ----

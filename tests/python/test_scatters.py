@@ -182,7 +182,7 @@ def test_a_range_that_a_type_does_not_hold(dtype, size, compiled, strict):
     assert_close_to_eager(compiled(run)(x, j), run(x, j))
 
 
-def test_bits_of_a_range(compiled):
+def test_bits_of_a_range(compiled, strict):
     def run(x, j):
         return x[torch.arange(3).view(torch.int32), j]
 

@@ -110,3 +110,29 @@ def test_linspace_of_integers(strict):
         x = torch.tensor(1, dtype=dtype)
         ours = torch.compile(made, backend=BACKEND)(x)
         assert [t.tolist() for t in ours] == [t.tolist() for t in made(x)]
+
+
+NUMBERS = (
+    torch.uint8, torch.int8, torch.int16, torch.float16, torch.bfloat16, torch.int32, torch.float32, torch.int64,
+    torch.float64,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("dtype", NUMBERS, ids=str)
+def test_bits_as_other_types(dtype, dynamic, compiled, strict):
+    """Every bit, those of a NaN too: in rows, in columns, and of what is computed."""
+
+    def run(x):
+        rows = [x.view(other) for other in NUMBERS]
+        columns = [x.t().clone().t().view(other) for other in NUMBERS if other.itemsize == x.element_size()]
+        number = torch.where(x == x, x, 0).abs()
+        return *rows, *columns, *(number.view(other) for other in NUMBERS)
+
+    call = compiled(run, dynamic=dynamic)
+    for width in (24, 40) if dynamic else (24,):
+        generator = torch.Generator().manual_seed(0)
+        x = torch.randint(0, 256, (5, 8 * width), dtype=torch.uint8, generator=generator).view(dtype)
+        for ours, eager in zip(call(x), run(x), strict=True):
+            assert ours.dtype is eager.dtype and ours.stride() == eager.stride()
+            assert torch.equal(*(t.contiguous().view(torch.uint8) for t in (ours, eager)))
