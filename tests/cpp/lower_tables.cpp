@@ -197,7 +197,7 @@ const std::map<std::string, Reference>& references() {
       {"silu", [](V a) { return a[0] / (1 + std::exp(-a[0])); }},
       {"gelu", [](V a) { return a[0] * gelu_cdf(a[0]); }},
       {"gelu_tanh", [](V a) { return 0.5 * a[0] * (1 + std::tanh(gelu_inner(a[0]))); }},
-      {"elu", [](V a) { return a[0] > 0 ? a[0] * a[2] : std::expm1(a[0] * a[3]) * a[1] * a[2]; }},
+      {"elu", [](V a) { return a[0] < 0 ? std::expm1(a[0] * a[3]) * (a[1] * a[2]) : a[0] * a[2]; }},
       {"leaky_relu", [](V a) { return a[0] > 0 ? a[0] : a[0] * a[1]; }},
       {"hardsigmoid", [](V a) { return clamp(a[0] + 3, 0, 6) / 6; }},
       {"hardswish", [](V a) { return a[0] * clamp(a[0] + 3, 0, 6) / 6; }},
