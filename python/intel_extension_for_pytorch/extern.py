@@ -101,7 +101,7 @@ def random_mask(im: Any, node: fx.Node, mask: torch.Tensor, p: float) -> Any:
     return _emit(im, node, "ipex::bernoulli.default", spelled, [], [], [mask], "eager's random numbers")[0]
 
 
-def check(im: Any, node: fx.Node, condition: Any, message: str | None = None) -> None:
+def check(im: Any, condition: Any, message: str | None = None) -> None:
     """Raises RuntimeError(message), or ATen's own, in a call where `condition`, a tensor of one element, is zero."""
     if message is None:
         message = "Expected Tensor with single nonzero value, but got zero"

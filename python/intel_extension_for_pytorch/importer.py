@@ -83,7 +83,7 @@ class Derived:
         found = self._function(*(read_source(arguments, *source) for source in self.sources))
         if self.fits is not None:
             if not fits(found, self.fits):
-                raise RuntimeError(f"value cannot be converted to type {_CPP_NAMES[self.fits]} without overflow")
+                raise RuntimeError(_overflow_of(self.fits))
             return 0
         return int(found) if self.dtype is None else torch.tensor(found, dtype=self.dtype)
 
@@ -123,16 +123,24 @@ _CPP_NAMES = {
 }  # fmt: skip
 
 
+def _overflow_of(dtype: torch.dtype) -> str:
+    return f"value cannot be converted to type {_CPP_NAMES[dtype]} without overflow"
+
+
 def fits(value: float, dtype: torch.dtype) -> bool:
-    """May ATen convert the number to that type (c10::overflows)? A negative integer may become an unsigned one."""
-    if dtype in (torch.bool, torch.float64):
+    """May ATen convert the number to that type (c10::overflows)?"""
+    if dtype in (torch.bool, torch.float64) or (dtype.is_floating_point and not math.isfinite(value)):
         return True
-    if dtype.is_floating_point:
-        return not math.isfinite(value) or abs(value) <= torch.finfo(dtype).max
-    limits = torch.iinfo(dtype)
-    if isinstance(value, int):
-        return (limits.min or -limits.max) <= value <= limits.max
-    return limits.min <= value <= float(limits.max)
+    low, high = limits_of(dtype)
+    if not dtype.is_floating_point and not isinstance(value, int):
+        low, high = torch.iinfo(dtype).min, float(high)
+    return low <= value <= high
+
+
+def limits_of(dtype: torch.dtype) -> tuple[float, float]:
+    """Of the integers that ATen converts to that type. A negative one may become an unsigned one."""
+    limits = torch.finfo(dtype) if dtype.is_floating_point else torch.iinfo(dtype)
+    return limits.min or -limits.max, limits.max
 
 
 class SizesMerged(Exception):
@@ -158,8 +166,7 @@ def _decided_by_a_call(expression: Any) -> Unsupported:
 class Importer:
     """Imports one FX graph. `static` holds positions of inputs that are parameters or buffers; `user_outputs` is how
     many leading outputs keep the strides that tracing recorded; `input_views` says of outputs that are views of an
-    argument, as it is after the call, of which one; `checks_sizes`: Python looks at each call whether sizes fit the
-    types of what is filled with them."""
+    argument, as it is after the call, of which one."""
 
     def __init__(
         self,
@@ -170,14 +177,12 @@ class Importer:
         user_outputs: int | None = None,
         input_views: dict[int, int] | None = None,
         merged: dict[Any, Any] | None = None,
-        checks_sizes: bool = True,
     ) -> None:
         self.module = module
         self.example_inputs = example_inputs
         self.static = static
         self.user_outputs = user_outputs
         self.input_views = input_views or {}
-        self.checks_sizes = checks_sizes
         self.graph = _C.Graph()
         self.symbols = Symbols(
             self.graph.symbol, self._derive_size, {} if merged is None else merged, checks_divisors=checks_sizes
@@ -482,12 +487,22 @@ class Importer:
         """Eager refuses to convert a number to a type that it does not fit."""
         if isinstance(value, (torch.SymInt, torch.SymFloat)):
             key = (value.node.expr, dtype)
-            if self.checks_sizes and key not in self._fitting and not all(fits(b, dtype) for b in compat.bounds(value)):
+            if key not in self._fitting and not all(fits(b, dtype) for b in compat.bounds(value)):
                 self._fitting.add(key)
-                self._derive(value.node.expr, value, fits=dtype)
-                self._derived_arguments.append(("ignored",))
+                if isinstance(value, torch.SymInt):
+                    extern.check(self, self._fits(value, dtype), _overflow_of(dtype))
+                else:
+                    self._derive(value.node.expr, value, fits=dtype)
+                    self._derived_arguments.append(("ignored",))
         elif isinstance(value, (int, float)) and not fits(value, dtype):
             raise Unsupported(f"{value} does not fit {dtype}: ATen has the error")
+
+    def _fits(self, size: torch.SymInt, dtype: torch.dtype) -> Ref:
+        low, high = limits_of(dtype)
+        value = self.size(self.symbols.dim(size))
+        sides = (("ge", low), ("le", high))
+        within = [self.pointwise_node(row, [value, self.scalar(n, torch.int64)], torch.bool, ()) for row, n in sides]
+        return self.pointwise_node("logical_and", within, torch.bool, ())
 
     def _symbol_source(self, name: str) -> tuple:
         source = self._symbol_sources.get(name)

@@ -373,13 +373,13 @@ def _polygamma(im: Importer, node: Any, n: int, x: Ref) -> Ref:
 
 @rule("_assert_async")
 def _assert_async(im: Importer, node: Any, condition: Ref, *message: str) -> None:
-    extern.check(im, node, condition, *message)
+    extern.check(im, condition, *message)
 
 
 @rule("_functional_assert_async")
 def _functional_assert_async(im: Importer, node: Any, condition: Ref, *rest: Any) -> Ref:
     *message, token = rest
-    extern.check(im, node, condition, *message)
+    extern.check(im, condition, *message)
     return token
 
 
@@ -536,7 +536,7 @@ def require_elements(im: Importer, node: Any, count: Any, message: str) -> None:
         return
     if isinstance(count, int):
         raise Unsupported(f"{node.target} of nothing")
-    extern.check(im, node, emit_row(im, "gt", (), im.size(im.symbols.dim(count)), 0), message)
+    extern.check(im, emit_row(im, "gt", (), im.size(im.symbols.dim(count)), 0), message)
 
 
 def reduce_axes(im: Importer, row: str, x: Ref, axes: list[int], keepdim: bool = False) -> Ref:

@@ -31,8 +31,8 @@ def _binary_cross_entropy(
         raise Unsupported("binary cross entropy of several types")
     wide, shape = opmath(x.dtype), x.shape
     x, target = im.cast(x, wide), im.cast(target, wide)
-    _require_probabilities(im, node, x, "input")
-    _require_probabilities(im, node, target, "target")
+    _require_probabilities(im, x, "input")
+    _require_probabilities(im, target, "target")
     log, log_of_rest = emit_row(im, "log", shape, x), emit_row(im, "log1p", shape, emit_row(im, "neg", shape, x))
     log, log_of_rest = (emit_row(im, "clamp_min", shape, v, -100.0) for v in (log, log_of_rest))
     negative = emit_row(im, "mul", shape, emit_row(im, "sub", shape, target, 1.0), log_of_rest)
@@ -42,11 +42,11 @@ def _binary_cross_entropy(
     return im.cast(_reduced(im, loss, reduction), node.meta["val"].dtype)
 
 
-def _require_probabilities(im: Importer, node: Any, x: Ref, name: str) -> None:
+def _require_probabilities(im: Importer, x: Ref, name: str) -> None:
     """A NaN is none either."""
     within = emit_row(im, "logical_and", x.shape, emit_row(im, "ge", x.shape, x, 0), emit_row(im, "le", x.shape, x, 1))
     every = im.emit("reduce", "all", [within], torch.bool, (), axes=list(range(len(x.shape))), keepdim=False)
-    extern.check(im, node, every, f"all elements of {name} should be between 0 and 1")
+    extern.check(im, every, f"all elements of {name} should be between 0 and 1")
 
 
 # ---- the negative logarithm of a class's likelihood ----

@@ -135,6 +135,22 @@ def test_sizes_that_have_to_do_with_each_other(tmp_path):
         loaded(torch.randn(4, 3), torch.randn(5, 3))
 
 
+def test_sizes_that_do_not_fit_a_type(tmp_path):
+    """A call that fills with one raises what eager raises."""
+
+    class Fills(torch.nn.Module):
+        def forward(self, x):
+            n = x.shape[0]
+            return torch.full((2,), n, dtype=torch.int8), torch.full((2,), n * n * n, dtype=torch.float16), x.int() + n
+
+    program = export(Fills(), torch.ones(5), dynamic=({0: Dim("n", min=1, max=5000)},))
+    for run in (compile_and_load(tmp_path, program), Fills()):
+        assert [part.tolist() for part in run(torch.ones(3))] == [[3, 3], [27, 27], [4, 4, 4]]
+        for size, name in ((41, "c10::Half"), (128, "int8_t")):
+            with pytest.raises(RuntimeError, match=f"value cannot be converted to type {name} without overflow"):
+                run(torch.ones(size))
+
+
 def test_sizes_that_are_multiples_of_others(tmp_path):
     class Pairs(nn.Module):
         def forward(self, x, y):
