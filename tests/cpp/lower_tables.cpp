@@ -211,14 +211,12 @@ const std::map<std::string, Reference>& references() {
       {"silu_backward", [](V a) { return a[0] * sigmoid(a[1]) * (1 + a[1] * (1 - sigmoid(a[1]))); }},
       {"gelu_backward",
        [](V a) {
-         // The limit at infinities, where eager's inf * 0 is NaN.
          const double density = std::exp(-0.5 * a[1] * a[1]) / std::sqrt(2 * M_PI);
-         return a[0] * (gelu_cdf(a[1]) + (std::isinf(a[1]) ? 0 : a[1] * density));
+         return a[0] * (gelu_cdf(a[1]) + a[1] * density);
        }},
       {"gelu_tanh_backward",
        [](V a) {
          const double x = a[1], t = std::tanh(gelu_inner(x));
-         if (std::isinf(x)) return a[0] * (x > 0);  // the limit, as above
          return a[0] *
                 (0.5 * (1 + t) + 0.5 * x * (1 - t * t) * std::sqrt(2 / M_PI) * (1 + 3 * 0.044715 * x * x));
        }},
@@ -231,9 +229,9 @@ const std::map<std::string, Reference>& references() {
       {"leaky_relu_backward", [](V a) { return a[1] > 0 ? a[0] : a[0] * a[2]; }},
       {"shrink_backward", [](V a) { return std::fabs(a[1]) > a[2] ? a[0] : 0; }},
       {"elu_backward",
-       [](V a) { return a[4] <= 0 ? a[0] * a[3] * a[1] * a[2] * std::exp(a[4] * a[3]) : a[0] * a[2]; }},
+       [](V a) { return a[4] > 0 ? a[0] * a[2] : a[0] * a[3] * a[1] * a[2] * std::exp(a[4] * a[3]); }},
       {"elu_backward_result",
-       [](V a) { return a[4] <= 0 ? a[0] * a[3] * (a[4] + a[1] * a[2]) : a[0] * a[2]; }},
+       [](V a) { return a[4] > 0 ? a[0] * a[2] : a[0] * a[3] * (a[4] + a[1] * a[2]); }},
       {"softplus_backward",
        [](V a) {
          const double z = std::exp(a[1] * a[2]);
