@@ -339,7 +339,7 @@ def _import(program: torch.export.ExportedProgram, arguments: _Arguments) -> Any
         node, why = cut
         raise UserError(f"{node_source(node)} can run in PyTorch only: {why}; use torch.compile for this model")
     try:
-        imported = import_graph(module, arguments.examples, static=frozenset(arguments.static))
+        imported = import_graph(module, arguments.examples, static=frozenset(arguments.static), checks_divisors=False)
     except (GraphFallback, Unsupported) as error:
         raise UserError(f"the model cannot be compiled ahead of time: {error}") from error
     if imported.derived:

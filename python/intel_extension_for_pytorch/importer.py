@@ -166,7 +166,8 @@ def _decided_by_a_call(expression: Any) -> Unsupported:
 class Importer:
     """Imports one FX graph. `static` holds positions of inputs that are parameters or buffers; `user_outputs` is how
     many leading outputs keep the strides that tracing recorded; `input_views` says of outputs that are views of an
-    argument, as it is after the call, of which one."""
+    argument, as it is after the call, of which one; `checks_divisors`: Python computes, at each call, sizes whose
+    divisor may be 0."""
 
     def __init__(
         self,
@@ -177,6 +178,7 @@ class Importer:
         user_outputs: int | None = None,
         input_views: dict[int, int] | None = None,
         merged: dict[Any, Any] | None = None,
+        checks_divisors: bool = True,
     ) -> None:
         self.module = module
         self.example_inputs = example_inputs
@@ -185,7 +187,7 @@ class Importer:
         self.input_views = input_views or {}
         self.graph = _C.Graph()
         self.symbols = Symbols(
-            self.graph.symbol, self._derive_size, {} if merged is None else merged, checks_divisors=checks_sizes
+            self.graph.symbol, self._derive_size, {} if merged is None else merged, checks_divisors=checks_divisors
         )
         self.env: dict[fx.Node, Any] = {}
         self.result = Imported(self.graph)
