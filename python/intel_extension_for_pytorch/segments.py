@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -124,10 +124,13 @@ def compile_segments(
     traced_strides = {n: _known_strides(n) for s in steps if s.in_aten for n in s.nodes}
     saved = outputs[user_outputs:] if user_outputs is not None else ()
     mutated = mutated_positions(module)
+    in_aten = {n for s in steps if s.in_aten for n in s.nodes}
     geometries = {
         i: _geometry(outputs[i].meta["val"], placeholders[k].meta["val"], sources)
         for i, k in views.items()
-        if isinstance(outputs[i], fx.Node) and isinstance(outputs[i].meta.get("val"), torch.Tensor)
+        if isinstance(outputs[i], fx.Node)
+        and isinstance(outputs[i].meta.get("val"), torch.Tensor)
+        and not _is_view_by_aten(outputs[i], placeholders[k], in_aten)
     }
 
     def run(arguments: list[Any]) -> Any:
@@ -185,6 +188,15 @@ def compile_segments(
 
     reasons = [pair for s in steps if s.in_aten for pair in zip(s.nodes, s.why, strict=True)]
     return run, [(str(node.target), why) for node, why in reasons if why]
+
+
+def _is_view_by_aten(node: Any, base: fx.Node, in_aten: Set[fx.Node]) -> bool:
+    """Whether ATen alone makes it of the base, step by step: then it has the base's memory."""
+    while node is not base:
+        if node not in in_aten or not node.all_input_nodes:
+            return False
+        node = node.all_input_nodes[0]
+    return True
 
 
 def _geometry(view: torch.Tensor, base: torch.Tensor, sources: Mapping[Any, tuple]) -> Callable[[Mapping], list[int]]:
