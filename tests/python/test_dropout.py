@@ -117,6 +117,7 @@ MEMORY = {
 }
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.needs_ipex  # other tracing forgets how what is written lies
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("name", IN_PLACE)

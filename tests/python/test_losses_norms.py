@@ -185,6 +185,7 @@ MARGINS = {
 }
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.needs_ipex  # PyTorch's decompositions differ from its operators
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
@@ -260,6 +261,7 @@ WIDE_PARAMETERS = {
 }
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.needs_ipex
 @pytest.mark.parametrize("recompute", [True, False])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
