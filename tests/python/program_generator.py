@@ -490,8 +490,13 @@ class Generator:
         else:
             # PyTorch's shape function asks for no guard here: of symbols nobody would know that they must be equal.
             source = self.pick(lambda v: v.dtype == x.dtype and (v.numel() == 1 or not self.dynamic))
-            if source is not None:
+            one_by_chance = self.dynamic and source is not None and has_symbols(self.fakes[source])
+            if source is not None and not one_by_chance:
                 self.add(aten.index_put.default, ref, [None] * dim + [Ref(rows)], Ref(source), True, name="index_put")
+
+
+def has_symbols(fake):
+    return any(not isinstance(size, int) for size in fake.shape)
 
 
 @functools.cache
