@@ -18,7 +18,7 @@ aten = torch.ops.aten
 Tensor = torch.Tensor
 
 FORMULAS: dict[Any, Callable] = {}
-_MEAN = 1  # among ATen's reductions of a loss
+NONE, MEAN = 0, 1  # among ATen's reductions of a loss
 
 
 def formula(op: Any) -> Callable[[Callable], Callable]:
@@ -175,7 +175,7 @@ def _smooth_l1_backward(gradient: Tensor, x: Tensor, target: Tensor, reduction: 
         return torch.zeros_like(x)
     wide = torch.promote_types(x.dtype, torch.float32)
     gradient, difference = gradient.to(wide), x.to(wide) - target.to(wide)
-    if reduction == _MEAN:
+    if reduction == MEAN:
         gradient = gradient * (1.0 / x.numel())
     slope = torch.where(difference >= beta, gradient, gradient * difference / beta)
     return torch.where(difference <= -beta, -gradient, slope).to(x.dtype)
@@ -192,7 +192,7 @@ def _nll_loss_backward(
     channels = 1 if x.dim() > 1 else 0
     wide = torch.promote_types(x.dtype, torch.float32)
     gradient = gradient.to(wide)
-    if reduction == _MEAN:
+    if reduction == MEAN:
         gradient = gradient / total_weight.to(wide)
     if x.dim() == 1 and target.dim() > 0:
         target = target[0]

@@ -5,12 +5,10 @@ from __future__ import annotations
 
 import torch
 
-from .formulas import formula
+from .formulas import MEAN, NONE, formula
 
 aten = torch.ops.aten
 Tensor = torch.Tensor
-
-_NONE, _MEAN = 0, 1  # among ATen's reductions of a loss
 
 
 def _is_atens(x: Tensor, target: Tensor) -> bool:
@@ -20,12 +18,12 @@ def _is_atens(x: Tensor, target: Tensor) -> bool:
 
 def _share(x: Tensor, reduction: int) -> float:
     """What each row's violations are multiplied by, [rows, classes] given."""
-    return 1 / (x.shape[0] * x.shape[1] if reduction == _MEAN else x.shape[1])
+    return 1 / (x.shape[0] * x.shape[1] if reduction == MEAN else x.shape[1])
 
 
 def _reduced(violations: Tensor, like: Tensor, reduction: int) -> Tensor:
     """[rows] to the loss, whose shape is that of `like` where it is not reduced."""
-    return violations.reshape(like.shape) if reduction == _NONE else violations.sum()
+    return violations.reshape(like.shape) if reduction == NONE else violations.sum()
 
 
 # ---- one label a row ----
@@ -45,7 +43,7 @@ def _violated_by(x: Tensor, target: Tensor, margin: float, weight: Tensor | None
 
 @formula(aten.multi_margin_loss.default)
 def _multi_margin_loss(
-    x: Tensor, target: Tensor, p: float = 1, margin: float = 1, weight: Tensor | None = None, reduction: int = _MEAN
+    x: Tensor, target: Tensor, p: float = 1, margin: float = 1, weight: Tensor | None = None, reduction: int = MEAN
 ) -> Tensor:
     if _is_atens(x, target):
         return NotImplemented
@@ -58,7 +56,7 @@ def _multi_margin_loss(
 @formula(aten.multi_margin_loss_backward.default)
 def _multi_margin_loss_backward(
     gradient: Tensor, x: Tensor, target: Tensor, p: float, margin: float, weight: Tensor | None = None,
-    reduction: int = _MEAN,
+    reduction: int = MEAN,
 ) -> Tensor:  # fmt: skip
     if _is_atens(x, target):
         return NotImplemented

@@ -9,11 +9,10 @@ from typing import Any
 import torch
 
 from . import compat
-from .formulas import aten, formula, has_wide_parameters, norm_types_agree, of_one_type
+from .formulas import MEAN, NONE, aten, formula, has_wide_parameters, norm_types_agree, of_one_type
 from .ops import named_arguments
 
 Tensor = torch.Tensor
-_NONE, _MEAN = 0, 1  # among ATen's reductions of a loss
 
 
 def _pytorch_decomposition(op: Any) -> Callable:
@@ -41,14 +40,14 @@ for _op in (aten.huber_loss.default, aten.soft_margin_loss.default):
 
 
 @formula(aten.binary_cross_entropy.default)
-def _binary_cross_entropy(x: Tensor, target: Tensor, weight: Tensor | None = None, reduction: int = _MEAN) -> Tensor:
+def _binary_cross_entropy(x: Tensor, target: Tensor, weight: Tensor | None = None, reduction: int = MEAN) -> Tensor:
     """With a weight of another type; the rest has a rule."""
     if weight is None or weight.dtype is x.dtype:
         return NotImplemented
-    loss = (aten.binary_cross_entropy.default(x, target, None, _NONE) * weight).to(x.dtype)
-    if reduction == _NONE:
+    loss = (aten.binary_cross_entropy.default(x, target, None, NONE) * weight).to(x.dtype)
+    if reduction == NONE:
         return loss
-    return loss.mean() if reduction == _MEAN else loss.sum()
+    return loss.mean() if reduction == MEAN else loss.sum()
 
 
 # ---- normalisations ----

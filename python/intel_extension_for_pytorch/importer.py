@@ -20,7 +20,7 @@ from torch.utils import _pytree as pytree
 
 from . import _C, compat, extern, time_limit
 from .errors import CutNeeded, GraphFallback, MemoryFallback, Unsupported
-from .sizes import Dim, Symbols, contiguous_strides, sub
+from .sizes import Dim, Symbols, contiguous_strides, offset_in_elements, sub
 from .types_without_kernels import lacks_kernel
 
 DTYPE_NAMES = {
@@ -412,8 +412,7 @@ class Importer:
         sizes, strides = self.symbols.dims(seen.shape), self.symbols.dims(seen.stride())
         begin = self.symbols.dim(seen.storage_offset())
         if within is not None:
-            before = within.storage_offset() * within.dtype.itemsize // seen.dtype.itemsize
-            begin = sub(begin, self.symbols.dim(before))
+            begin = sub(begin, self.symbols.dim(offset_in_elements(within, seen.dtype)))
         return DTYPE_NAMES[seen.dtype], sizes, strides, begin
 
     def _own(self, value: Ref) -> Ref:

@@ -50,7 +50,7 @@ def _index_select(im: Importer, node: Any, x: Ref, dim: int, index: Ref) -> Ref:
     at = im.expand(index, shape, [dim])
     # ATen has a kernel of its own for dimension 1.
     error = "select_column" if dim == 1 else "select"
-    return im.emit("gather", "", [x, at], x.dtype, shape, map=_along(x, dim), wrap=False, error=error)
+    return im.emit("gather", "", [x, at], x.dtype, shape, map=along(x, dim), wrap=False, error=error)
 
 
 @rule("take")
@@ -66,11 +66,12 @@ def _gather(im: Importer, node: Any, x: Ref, dim: int, index: Ref, sparse_grad: 
         x, dim = im.reshape(x, (1,)), 0
     index = im.reshape(as_index(im, index), index.shape or (1,))
     dim %= len(x.shape)
-    result = im.emit("gather", "", [x, index], x.dtype, index.shape, map=_along(x, dim), wrap=False, error="element")
+    result = im.emit("gather", "", [x, index], x.dtype, index.shape, map=along(x, dim), wrap=False, error="element")
     return im.reshape(result, im.shape_of(node))
 
 
-def _along(x: Ref, dim: int) -> list[int]:
+def along(x: Ref, dim: int) -> list[int]:
+    """The map of a gather or scatter whose index is for one dimension."""
     return [-1 if d == dim else d for d in range(len(x.shape))]
 
 
@@ -263,7 +264,7 @@ def _scatter_reduce(
     if not index.shape:
         raise Unsupported("scatter at a 0-d index into a tensor of several dims")
     src = im.slice(src, [0] * len(src.shape), [1] * len(src.shape), index.shape)
-    map = _along(x, dim % len(x.shape))
+    map = along(x, dim % len(x.shape))
     return _reduce_into(im, x, as_index(im, index), src, map, reduce, include_self, "element")
 
 
@@ -297,7 +298,7 @@ def _index_fill(im: Importer, node: Any, x: Ref, dim: int, index: Ref, value: An
     shape = (*rows.shape[:dim], numel(index.shape), *rows.shape[dim + 1 :])
     at = im.expand(im.reshape(as_index(im, index), (numel(index.shape),)), shape, [dim])
     src = im.cast(value, x.dtype) if isinstance(value, Ref) else im.number(value, x.dtype)
-    return im.reshape(_scatter(im, rows, [at], im.expand(src, shape), _along(rows, dim), "set"), x.shape)
+    return im.reshape(_scatter(im, rows, [at], im.expand(src, shape), along(rows, dim), "set"), x.shape)
 
 
 def _rows_at(im: Importer, node: Any, x: Ref, dim: int, index: Ref, src: Ref) -> tuple[Ref, Ref, Ref, list[int]]:
@@ -312,7 +313,7 @@ def _rows_at(im: Importer, node: Any, x: Ref, dim: int, index: Ref, src: Ref) ->
         dim %= len(x.shape)
         into, values = (traced_shape(node.args[i]) for i in (0, 3))
         im.same_sizes([*into[:dim], traced_count(node.args[2]), *into[dim + 1 :]], values)
-    return x, im.expand(im.reshape(as_index(im, index), count), src.shape, [dim]), src, _along(x, dim)
+    return x, im.expand(im.reshape(as_index(im, index), count), src.shape, [dim]), src, along(x, dim)
 
 
 def _reduce_into(
@@ -364,7 +365,7 @@ def _scatter_along(im: Importer, x: Ref, dim: int, index: Ref, src: Any, combine
         src = im.slice(src, [0] * len(src.shape), [1] * len(src.shape), index.shape)
     else:
         src = im.expand(im.number(src, x.dtype), index.shape)
-    return _scatter(im, x, [index], src, _along(x, dim), combine, wrap=False, error="element")
+    return _scatter(im, x, [index], src, along(x, dim), combine, wrap=False, error="element")
 
 
 @rule("embedding_dense_backward")
@@ -412,7 +413,7 @@ def _unfold(im: Importer, node: Any, x: Ref, dim: int, size: int, step: int) -> 
     dim %= len(rows.shape)
     windows, elements = im.iota(shape, dim, 0, step), im.iota(shape, len(shape) - 1)
     at = im.pointwise_node("add", [windows, elements], torch.int64, shape)
-    return im.reshape(im.emit("gather", "", [rows, at], x.dtype, shape, map=_along(rows, dim)), result)
+    return im.reshape(im.emit("gather", "", [rows, at], x.dtype, shape, map=along(rows, dim)), result)
 
 
 @rule("diagonal_scatter")

@@ -10,6 +10,7 @@ from . import compat
 from .errors import GraphFallback, Unsupported
 from .importer import DTYPE_NAMES, HALF, Importer, Ref, traced_shape
 from .ops import emit_row, rule
+from .ops_indexing import along
 from .sizes import Dim, add, contiguous_strides, numel, sub
 
 # ---- the same memory ----
@@ -96,8 +97,8 @@ def _slice(im: Importer, node: Any, x: Ref, dim: int = 0, start: Any = None, end
     shape, first, every = im.shape_of(node), _start(im, node, start, dim), im.symbols.dim(step)
     if isinstance(every, int):
         return im.slice_dim(x, dim, first, shape[dim], every)
-    map = [-1 if d == dim else d for d in range(len(x.shape))]
-    return im.emit("gather", "", [x, im.iota(shape, dim, start=first, step=every)], x.dtype, shape, map=map)
+    index = im.iota(shape, dim, start=first, step=every)
+    return im.emit("gather", "", [x, index], x.dtype, shape, map=along(x, dim))
 
 
 def _start(im: Importer, node: Any, start: Any, dim: int) -> Dim:
@@ -345,8 +346,7 @@ def _slice_scatter(
     src = im.expand(src, x.shape[:dim] + (length,) + x.shape[dim + 1 :])
     if not compat.is_known(step == 1):
         index = im.iota(src.shape, dim, start=first, step=im.symbols.dim(step))
-        map = [-1 if d == dim else d for d in range(len(x.shape))]
-        return im.emit("scatter", "", [x, index, src], x.dtype, x.shape, map=map, combine="set")
+        return im.emit("scatter", "", [x, index, src], x.dtype, x.shape, map=along(x, dim), combine="set")
     return _replace(im, x, src, dim, first, length)
 
 
@@ -407,7 +407,7 @@ def _moved(im: Importer, x: Ref, dim: int, size: Any, by: Any, filling: Ref, sha
     inside = [im.pointwise_node("ge", [place, im.scalar(0, torch.int64)], torch.bool, shape),
               im.pointwise_node("le", [place, last], torch.bool, shape)]  # fmt: skip
     at = im.pointwise_node("clamp", [place, im.scalar(0, torch.int64), last], torch.int64, shape)
-    moved = im.emit("gather", "", [x, at], x.dtype, shape, map=[-1 if d == dim else d for d in range(len(shape))])
+    moved = im.emit("gather", "", [x, at], x.dtype, shape, map=along(x, dim))
     both = im.pointwise_node("logical_and", inside, torch.bool, shape)
     return im.pointwise_node("where", [both, moved, filling], x.dtype, shape)
 

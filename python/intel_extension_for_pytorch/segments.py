@@ -22,6 +22,7 @@ from torch.utils import _pytree as pytree
 from . import compat
 from .errors import GraphFallback
 from .importer import require_plain
+from .sizes import offset_in_elements
 
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 DATA_DEPENDENT = "the size of its result depends on data"
@@ -121,10 +122,10 @@ def compile_segments(
     for name, (node, _, _) in sources.items():
         symbols_of.setdefault(node, []).append(name)
     outputs = output.args[0]
-    traced_strides = {n: _known_strides(n) for s in steps if s.in_aten for n in s.nodes}
+    in_aten = {n for s in steps if s.in_aten for n in s.nodes}
+    traced_strides = {n: _known_strides(n) for n in in_aten}
     saved = outputs[user_outputs:] if user_outputs is not None else ()
     mutated = mutated_positions(module)
-    in_aten = {n for s in steps if s.in_aten for n in s.nodes}
     geometries = {
         i: _geometry(outputs[i].meta["val"], placeholders[k].meta["val"], sources)
         for i, k in views.items()
@@ -201,28 +202,14 @@ def _is_view_by_aten(node: Any, base: fx.Node, in_aten: Set[fx.Node]) -> bool:
 
 def _geometry(view: torch.Tensor, base: torch.Tensor, sources: Mapping[Any, tuple]) -> Callable[[Mapping], list[int]]:
     """Sizes, strides and how many elements the view begins after its base, as a function of the symbols."""
-    before = base.storage_offset() * base.dtype.itemsize // view.dtype.itemsize
-    numbers = [*view.shape, *view.stride(), view.storage_offset() - before]
-    computed: dict[int, tuple[Callable, list]] = {}
-    for i, number in enumerate(numbers):
-        if isinstance(number, torch.SymInt):
-            parameters = sorted(number.node.expr.free_symbols, key=str)
-            if any(p not in sources for p in parameters):
-                raise GraphFallback(f"no value tells {number}")
-            computed[i] = compat.symbolic_function(number.node.expr, parameters), parameters
-
-    def evaluate(symbols: Mapping) -> list[int]:
-        values = list(numbers)
-        for i, (function, parameters) in computed.items():
-            values[i] = function(*(symbols[p] for p in parameters))
-        return values
-
-    return evaluate
+    numbers = [*view.shape, *view.stride(), view.storage_offset() - offset_in_elements(base, view.dtype)]
+    computed = [_formula(number, sources) for number in numbers]
+    return lambda symbols: [function(*(symbols[p] for p in parameters)) for function, parameters in computed]
 
 
 def _view_of(base: torch.Tensor, dtype: torch.dtype, geometry: Sequence[int]) -> torch.Tensor:
     rank = len(geometry) // 2
-    begin = base.storage_offset() * base.dtype.itemsize // dtype.itemsize + geometry[-1]
+    begin = offset_in_elements(base, dtype) + geometry[-1]
     view = torch.empty(0, dtype=dtype)
     return view.set_(base.untyped_storage(), begin, geometry[:rank], geometry[rank:-1])
 
@@ -339,14 +326,16 @@ def _formulas(readers: Sequence[fx.Node], sources: dict[Any, tuple]) -> dict[fx.
     formulas: dict[fx.Node, tuple[Callable, list]] = {}
     for reader in readers:
         for node in reader.all_input_nodes:
-            value = node.meta.get("val")
-            if node in formulas or not _is_formula(node):
-                continue
-            if isinstance(value, SYMBOLIC):
-                parameters = sorted(value.node.expr.free_symbols, key=str)
-                if any(p not in sources for p in parameters):
-                    raise GraphFallback(f"no value tells {value}")
-                formulas[node] = (compat.symbolic_function(value.node.expr, parameters), parameters)
-            else:
-                formulas[node] = (lambda value=value: value, [])
+            if node not in formulas and _is_formula(node):
+                formulas[node] = _formula(node.meta.get("val"), sources)
     return formulas
+
+
+def _formula(number: Any, sources: Mapping[Any, tuple]) -> tuple[Callable, list]:
+    """A number as a function, and the symbols that are its parameters."""
+    if not isinstance(number, SYMBOLIC):
+        return lambda: number, []
+    parameters = sorted(number.node.expr.free_symbols, key=str)
+    if any(p not in sources for p in parameters):
+        raise GraphFallback(f"no value tells {number}")
+    return compat.symbolic_function(number.node.expr, parameters), parameters

@@ -221,6 +221,11 @@ def sub(a: Dim, b: Dim) -> Dim:
     return f"({a} - {b})"
 
 
+def offset_in_elements(tensor: torch.Tensor, dtype: torch.dtype) -> int | torch.SymInt:
+    """Where the tensor begins in its memory, in elements of that type."""
+    return tensor.storage_offset() * tensor.dtype.itemsize // dtype.itemsize
+
+
 def contiguous_strides(shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
     strides: list[Dim] = []
     step: Dim = 1
