@@ -33,12 +33,14 @@ _TYPES = {name: types for names, types in _MISSING.items() for name in names.spl
 
 
 def lacks_kernel(op: Any, *arguments: Any) -> bool:
-    """Whether ATen has none of the op for the type of its first tensor."""
+    """Whether ATen has none of the op for the type of its first tensor, or the one that pointwise ops promote to."""
     types = _TYPES.get(op._schema.name.removeprefix("aten::")) if isinstance(op, torch._ops.OpOverload) else None
     if types is None:
         return False
-    first = next((a for a in pytree.tree_leaves(arguments) if isinstance(a, torch.Tensor)), None)
-    return first is not None and first.dtype in types
+    tensors = [a for a in pytree.tree_leaves(arguments) if isinstance(a, torch.Tensor)]
+    if len(tensors) == 2 and torch.Tag.pointwise in op.tags:
+        return torch.result_type(*tensors) in types
+    return bool(tensors) and tensors[0].dtype in types
 
 
 def where_aten_has_kernels(op: Any, decomposition: Callable) -> Callable:

@@ -393,6 +393,11 @@ def test_averages_of_nothing(rank, dynamic, compiled):
     assert outcome(run, (nothing,)) == outcome(function, (nothing,)) is not None
 
 
+def test_types_without_kernels_are_those_computed_in(compiled, strict):
+    halves, x = torch.full((3,), 2.5).bfloat16(), torch.rand(3) + 1
+    torch.testing.assert_close(compiled(torch.special.zeta)(halves, x), torch.special.zeta(halves, x))
+
+
 @pytest.mark.parametrize("name", EXTREMES)
 def test_extremes_of_nothing(name, compiled):
     check_refused(compiled, EXTREMES[name], torch.empty(0, 3))
