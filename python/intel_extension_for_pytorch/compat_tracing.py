@@ -44,3 +44,24 @@ def differentiated(op: Any, function: Callable | None = None) -> Iterator[None]:
         stack.enter_context(mock.patch.object(op, "py_kernels", kernels))
         op._dispatch_cache.clear()
         yield
+
+
+@contextlib.contextmanager
+def with_unused_draws() -> Iterator[None]:
+    """Inside, ops that draw random numbers stay in a traced graph even where nobody reads what they give: the generator
+    moves on as eager's does."""
+    from torch._inductor import config
+
+    with config.patch(fallback_random=True):
+        yield
+
+
+@contextlib.contextmanager
+def recurrent_layers(function: Callable) -> Iterator[None]:
+    """Inside, `function` runs the layers of an RNN, GRU or LSTM that is taken apart. It gets PyTorch's own way as a
+    function, then the network's arguments and the function that runs a layer."""
+    from torch._decomp import decompositions
+
+    usual = decompositions._rnn_helper
+    with mock.patch.object(decompositions, "_rnn_helper", functools.partial(function, usual)):
+        yield

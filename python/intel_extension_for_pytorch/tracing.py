@@ -1,7 +1,8 @@
 """What PyTorch's tracing makes of some ops is not what eager computes. Inside `as_eager()` it is.
 
 Functionalization makes of a random op that writes in place one whose result has memory of its own. Eager draws in the
-order of the memory that is written, and for contiguous memory in another way than for memory with gaps.
+order of the memory that is written, and for contiguous memory in another way than for memory with gaps. A draw that
+nobody reads counts too: what is drawn after it depends on it.
 
 Some ops are taken apart before autograd sees them: their gradients are then not those of eager's backward ops, where a
 slope changes and at NaN.
@@ -61,9 +62,27 @@ def _group_norm(usual: Callable, x: torch.Tensor, weight: Any, bias: Any, *setti
     return y.to(x.dtype), mean, scale
 
 
+def _recurrent_layers(
+    usual: Callable, x: torch.Tensor, hidden: Any, params: Any, has_biases: bool, layers: int, dropout: float,
+    train: bool, bidirectional: bool, batch_first: bool, layer: Callable,
+) -> tuple:  # fmt: skip
+    """One call a layer, and dropout between them: PyTorch's way of taking a recurrent network apart leaves it out."""
+    if not (train and dropout and layers > 1):
+        return usual(x, hidden, params, has_biases, layers, dropout, train, bidirectional, batch_first, layer)
+    x, final, step = x.transpose(0, 1) if batch_first else x, [], 2 if bidirectional else 1
+    for i in range(layers):
+        part = slice(i * step, (i + 1) * step)
+        x, last = usual(x, hidden[part], params[part], has_biases, 1, 0.0, train, bidirectional, False, layer)
+        final += last
+        x = torch.dropout(x, dropout, True) if i + 1 < layers else x
+    return x.transpose(0, 1) if batch_first else x, final
+
+
 @contextlib.contextmanager
 def as_eager() -> Iterator[None]:
     with contextlib.ExitStack() as stack:
+        stack.enter_context(compat_tracing.with_unused_draws())
+        stack.enter_context(compat_tracing.recurrent_layers(_recurrent_layers))
         stack.enter_context(compat_tracing.functionalized(aten.bernoulli_.float, _bernoulli_))
         stack.enter_context(compat_tracing.functionalized(aten.normal_.default, _normal_))
         stack.enter_context(compat_tracing.differentiated(aten.native_group_norm.default, _group_norm))

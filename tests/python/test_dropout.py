@@ -141,6 +141,25 @@ def test_random_numbers_in_place(name, dynamic, compiled, strict):
             torch.testing.assert_close(ours, eager)
 
 
+@pytest.mark.needs_ipex  # other tracing leaves such draws out
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("training", [False, True])
+def test_a_draw_that_nobody_reads_counts(training, dynamic, compiled, strict):
+    """What is drawn after it is the same as in eager, in the graph and after the call."""
+    draws = [*RANDOM.values(), *(lambda x, write=write: write(torch.ones_like(x)) for write in IN_PLACE.values())]
+
+    def function(x):
+        drawn = []
+        for draw in draws:
+            draw(x)
+            drawn.append(torch.rand(3))
+        return *drawn, x * torch.randn(draw(x).shape)
+
+    x = torch.linspace(-1, 1, 600).reshape(2, 3, 10, 10).requires_grad_(training)
+    for ours, eager in zip(run_twice(compiled(function, dynamic=dynamic), x), run_twice(function, x), strict=True):
+        assert torch.equal(ours, eager)
+
+
 @pytest.mark.needs_ipex  # PyTorch's partitioner takes two equal calls for one
 @pytest.mark.parametrize("name", [*RANDOM, *IN_PLACE])
 def test_training_draws_each_time(name, compiled, strict):

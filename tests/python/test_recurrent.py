@@ -38,6 +38,25 @@ def test_inference(compiled, strict, cell, layout):
         assert_close_to_eager(compiled(module)(x), module(x))
 
 
+@pytest.mark.needs_ipex  # other tracing leaves it out
+@pytest.mark.parametrize("layers", [{"num_layers": 3}, {"num_layers": 2, "batch_first": True, "bidirectional": True}])
+@pytest.mark.parametrize("cell", CELLS)
+@pytest.mark.parametrize("gradients", [False, True])
+def test_dropout_between_layers(compiled, strict, cell, layers, gradients):
+    module = CELLS[cell](6, 10, dropout=0.5, **layers)
+    x = torch.randn(7, 3, 6).requires_grad_(gradients)
+
+    def results(call):
+        torch.manual_seed(1)
+        with torch.set_grad_enabled(gradients):
+            y, state = call(x)
+            grads = torch.autograd.grad(y.square().sum(), list(module.parameters())) if gradients else ()
+        return y, state, grads, torch.rand(3)
+
+    assert_close_to_eager(results(compiled(module)), results(module))
+    assert not torch.equal(results(module.eval())[0], results(module.train())[0])
+
+
 def lstm(*sizes, **options):
     torch.manual_seed(7)
     return torch.nn.LSTM(*sizes, **options)
