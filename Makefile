@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := build
-.PHONY: build test test-cpp test-python nightly models sanitize fuzz-loader run bench peers figures lint format clean
+.PHONY: build test test-cpp test-python replay nightly models sanitize fuzz-loader run bench peers figures lint format clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -53,6 +53,11 @@ test-cpp: build
 
 test-python: build
 	$(BIN)/python -m pytest -q --timeout=600 -n 2 --dist worksteal
+
+# What the compiler makes of a list of models, as text; with AGAINST=<commit>, what differs from that commit's.
+AGAINST ?=
+replay: build
+	$(BIN)/python tests/python/replay.py $(AGAINST:%=--against %)
 
 nightly: build build/.apt-nightly sanitize fuzz-loader
 	$(BIN)/python -m pytest -q -m "nightly or not nightly" --shuffle=random --timeout=3600

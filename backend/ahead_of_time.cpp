@@ -75,4 +75,15 @@ std::string kernels_as_text(const CompiledGraph& compiled, Isa isa, KernelForm f
   return text;
 }
 
+std::vector<KernelTexts> texts_of_kernels(const CompiledGraph& compiled, Isa isa) {
+  const loop::Target target = loop::portable_target(isa);
+  std::vector<KernelTexts> texts;
+  for (const loop::Function& function : compiled.functions) {
+    const auto scheduled = loop::run_pipeline({function}, target);
+    texts.push_back(
+        {function.name, loop::print({function}), loop::print(scheduled), loop::emit_llvm(scheduled, target)});
+  }
+  return texts;
+}
+
 }  // namespace ipex

@@ -32,4 +32,9 @@ enum class KernelForm { kCpp, kLoop, kLlvm, kAssembly };
 // Every kernel of a compilation, scheduled for `isa`, in one text form, after the model's source lines in it.
 std::string kernels_as_text(const CompiledGraph& compiled, Isa isa, KernelForm form);
 
+struct KernelTexts {
+  std::string name, lowered, scheduled, llvm;
+};
+std::vector<KernelTexts> texts_of_kernels(const CompiledGraph& compiled, Isa isa);
+
 }  // namespace ipex

@@ -9,6 +9,7 @@
 #include <set>
 #include <span>
 
+#include "backend/ahead_of_time.h"
 #include "backend/compile.h"
 #include "backend/lower/lower.h"
 #include "backend/ops/tables.h"
@@ -127,6 +128,28 @@ py::tuple evaluate(const GraphBuilder& builder, const std::vector<std::string>& 
   return py::make_tuple(outputs, changed);
 }
 
+// A graph on its way to machine code for an ISA, whatever this machine is; nothing can be run.
+py::dict compile_to_text(const GraphBuilder& builder, const std::string& isa, bool hoist) {
+  CompileOptions options;
+  options.target = loop::portable_target(parse_isa(isa));
+  options.hoist = hoist;
+  options.jit = false;
+  options.make_extern = extern_factory(builder.graph());
+  ipex::CompiledGraph compiled;
+  std::vector<KernelTexts> texts;
+  {
+    py::gil_scoped_release unlocked;
+    compiled = compile(builder.graph(), options);
+    texts = texts_of_kernels(compiled, parse_isa(isa));
+  }
+  py::dict kernels;
+  for (const KernelTexts& kernel : texts)
+    kernels[py::str(kernel.name)] =
+        py::dict("lowered"_a = kernel.lowered, "scheduled"_a = kernel.scheduled, "llvm"_a = kernel.llvm);
+  return py::dict("graph"_a = compiled.report.graph_text, "steps"_a = step_dicts(*compiled.executable),
+                  "kernels"_a = kernels);
+}
+
 py::dict report_dict(const CompiledGraph& compiled) {
   const CompileReport& report = compiled.report();
   py::list times;
@@ -233,6 +256,9 @@ PYBIND11_MODULE(_C, m) {
       .def("is_of_input", &GraphBuilder::is_of_input)
       .def("verify", [](const GraphBuilder& b) { graph::verify(b.graph()); })
       .def("evaluate", &evaluate)
+      .def("compile_to_text", &compile_to_text, "isa"_a, "hoist"_a,
+           "The graph after all passes, its steps, and the texts of every kernel: lowered, scheduled, LLVM "
+           "IR.")
       .def("__str__", [](const GraphBuilder& b) { return graph::print(b.graph()); });
 
   py::class_<CompiledGraph>(m, "CompiledGraph", "A compiled graph; see python/compiled_graph.h.")
