@@ -42,7 +42,7 @@ STAGES = {  # column -> names in a report's times
 COMPILE = """
 import json, time, torch, transformers
 import torch._dynamo, torch._functorch.aot_autograd
-from intel_extension_for_pytorch.records import record_reports
+from intel_extension_for_pytorch.compiler.records import record_reports
 
 layers, train = {layers}, {train}
 torch.manual_seed(0)

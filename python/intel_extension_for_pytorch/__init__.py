@@ -14,7 +14,7 @@ _LAZY = {
     "explain": "explanation",
     "Explanation": "explanation",
     "environment": "machine",
-    "record_reports": "records",
+    "record_reports": "compiler.records",
     "UserError": "errors",
     "Unsupported": "errors",
     "InternalError": "errors",

@@ -101,8 +101,8 @@ def compile(
       ipexc compile model.py:bert -o bert.ipex --dtype bf16 --emit asm
     """
     from . import aot
+    from .aot.model_source import exported
     from .errors import UserError
-    from .model_source import exported
 
     if output is None and emit is None:
         raise typer.BadParameter("give --output, --emit, or both", param_hint="--output")
@@ -230,9 +230,9 @@ def explain(
     """
     import torch
 
+    from .aot.model_source import module_and_inputs
     from .errors import UserError
-    from .explanation import explain as explain_model
-    from .model_source import module_and_inputs
+    from .explanation.report import explain as explain_model
 
     module, args, kwargs = module_and_inputs(model, inputs or [])
     with torch.set_grad_enabled(gradients):
@@ -260,7 +260,7 @@ def bench(
 
     Example: ipexc bench resnet.ipex --threads 1,2,4 --streams 1,2 --json
     """
-    from .bench_artifact import measure
+    from .bench.artifact import measure
 
     results = measure(artifact, _numbers(threads, "--threads"), _numbers(streams, "--streams"), seconds, sizes or [])
     lines = [f"{'threads':>7} {'streams':>7} {'p50 ms':>9} {'p90 ms':>9} {'p99 ms':>9} {'calls/s':>9}"]
@@ -273,7 +273,7 @@ def bench(
 
 
 def _dtypes(*names: str) -> dict[str, Any]:
-    from .importer import DTYPE_NAMES
+    from .compiler.values import DTYPE_NAMES
 
     return {name: dtype for dtype, name in DTYPE_NAMES.items() if name in names or not names}
 

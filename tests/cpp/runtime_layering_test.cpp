@@ -64,7 +64,7 @@ TEST(Layering, EachLibraryIsNamedInOnePlace) {
     const std::string file = include.file.string();
     const std::string& target = include.target;
     const bool in_llvm = starts_with(file, "codegen/llvm/") && include.file.filename() != "jit.h";
-    const bool in_torch = starts_with(file, "python/") || starts_with(file, "kernels/extern_call");
+    const bool in_torch = starts_with(file, "python/csrc/") || starts_with(file, "kernels/extern_call");
     auto names = [&](std::initializer_list<const char*> prefixes) {
       for (const char* prefix : prefixes)
         if (starts_with(target, prefix)) return true;

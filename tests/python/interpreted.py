@@ -7,7 +7,7 @@ graph passes and the lowering with the compiler, but neither fusion, layouts, sc
 from unittest import mock
 
 import torch
-from intel_extension_for_pytorch.importer import read_source
+from intel_extension_for_pytorch.compiler.derived import read_source
 
 
 class Interpreted:
@@ -52,11 +52,11 @@ def overwrite(tensor, data):
 
 def by_interpreter():
     """A context in which what is compiled runs in the interpreter."""
-    from intel_extension_for_pytorch import backend
+    from intel_extension_for_pytorch.compiler import native
 
-    compile_graph = backend._compile_graph
+    compile_graph = native.compile_graph
 
     def interpreted(graph, state):
         return Interpreted(compile_graph(graph, state), state)
 
-    return mock.patch.multiple(backend, _compile_graph=interpreted, _load_saved=lambda saved, state: None)
+    return mock.patch.multiple(native, compile_graph=interpreted, _load_saved=lambda saved, state: None)

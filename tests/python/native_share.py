@@ -42,8 +42,8 @@ def _record(part, name, row):
 def of_case(case):
     """(native ops, Extern ops) of what AOTAutograd makes of a case of OpInfo; it is compiled, not run."""
     import opinfo_check
-    from intel_extension_for_pytorch.backend import ipex
-    from intel_extension_for_pytorch.records import record_reports
+    from intel_extension_for_pytorch.compiler.backend import ipex
+    from intel_extension_for_pytorch.compiler.records import record_reports
 
     if not opinfo_check.accepted_by_eager(case):
         return 0, Counter()

@@ -128,7 +128,7 @@ def row_overloads(kind):
 def importer_names():
     """ATen base names that the importer has a rule of its own for: views, joins, indexing, library calls."""
     try:
-        from intel_extension_for_pytorch.ops import native_names
+        from intel_extension_for_pytorch.compiler.rules import native_names
     except ImportError:
         return set()
     return {name.partition(".")[0] for name in native_names()}

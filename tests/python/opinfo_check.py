@@ -213,7 +213,7 @@ def _counting(backend, tally):
     if backend != "ipex":
         yield
         return
-    from intel_extension_for_pytorch.records import record_reports
+    from intel_extension_for_pytorch.compiler.records import record_reports
 
     with record_reports() as reports:
         yield

@@ -55,7 +55,7 @@ def test_gradients_of_every_parameter(compiled, strict):
 
 
 def test_collections_skip_older_objects_while_compiling(compiled, strict, monkeypatch):
-    from intel_extension_for_pytorch import backend
+    from intel_extension_for_pytorch.compiler import backend
 
     seen, compile_one = [], backend._compile
 
@@ -371,7 +371,7 @@ def test_complex_numbers_run_in_aten_between_compiled_parts(compiled, caplog, re
         return torch.view_as_real(torch.fft.fft(x.sin() + 1)) * 2
 
     x = torch.randn(8)
-    monkeypatch.setattr("intel_extension_for_pytorch.extern._warned", set())
+    monkeypatch.setattr("intel_extension_for_pytorch.compiler.extern._warned", set())
     with caplog.at_level(logging.WARNING, "ipex"):
         torch.testing.assert_close(compiled(function)(x), function(x))
     assert "aten._fft_r2c.default runs in ATen" in caplog.text and "complex64" in caplog.text

@@ -10,7 +10,7 @@ pytestmark = pytest.mark.needs_ipex
 @pytest.fixture
 def direct_calls(monkeypatch):
     """Of each compilation: whether its graph is called directly."""
-    from intel_extension_for_pytorch import backend
+    from intel_extension_for_pytorch.compiler import backend
 
     choose, chosen = backend._direct_call, []
 

@@ -162,7 +162,7 @@ def test_offsets_beyond_the_indices_are_an_error(mode, offsets, compiled, strict
 )
 def test_gradients_where_compilation_fails(compiled, monkeypatch, mode, sparse):
     """ATen then calls the traced graph, from which what the rules do not read is gone."""
-    from intel_extension_for_pytorch import backend
+    from intel_extension_for_pytorch.compiler import backend
 
     def fail(*args, **options):
         raise RuntimeError("not compiled")

@@ -72,7 +72,7 @@ def nothing_runs_eagerly(request, record_property):
     if BACKEND != "ipex":
         yield
         return
-    from intel_extension_for_pytorch.records import record_reports
+    from intel_extension_for_pytorch.compiler.records import record_reports
 
     with record_reports() as reports:
         yield

@@ -72,7 +72,7 @@ def test_follows_eager(name, foreach, compiled, strict):
 def test_one_kernel_a_group(name, foreach, compiled):
     """Whatever the number of parameters; the channels-last one runs with the others, as its state lies like it.
     (One of a single element is fused with its step counter, in a kernel of its own.)"""
-    from intel_extension_for_pytorch.records import record_reports
+    from intel_extension_for_pytorch.compiler.records import record_reports
 
     optimizer, arguments, kernels = OPTIMIZERS[name]
     model = Convolutional(outputs=2)

@@ -42,8 +42,8 @@ def pointwise_overloads():
 
 
 def is_lowered(op):
-    from intel_extension_for_pytorch.decompose import Decompositions
-    from intel_extension_for_pytorch.ops import rule_for
+    from intel_extension_for_pytorch.compiler.decompose import Decompositions
+    from intel_extension_for_pytorch.compiler.rules import rule_for
 
     composite = op.has_kernel_for_dispatch_key(torch.DispatchKey.CompositeImplicitAutograd)
     return composite or op in Decompositions() or rule_for(op) is not None

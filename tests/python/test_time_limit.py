@@ -15,7 +15,7 @@ X = torch.linspace(-1, 1, 12).view(3, 4)
 @pytest.fixture
 def endless_rule(monkeypatch):
     """A rule of aten.sinc that swallows exceptions and never returns."""
-    from intel_extension_for_pytorch import ops
+    from intel_extension_for_pytorch.compiler import importer
 
     def endless(im, node, x):
         while True:
@@ -24,12 +24,12 @@ def endless_rule(monkeypatch):
             except Exception:  # as PyTorch's code does here and there
                 continue
 
-    known = ops.rule_for
+    known = importer.rule_for
 
     def rule_for(target):
         return endless if target is torch.ops.aten.sinc.default else known(target)
 
-    monkeypatch.setattr(ops, "rule_for", rule_for)
+    monkeypatch.setattr(importer, "rule_for", rule_for)
     monkeypatch.setenv("IPEX_COMPILE_LIMIT", "0.3")
 
 
@@ -59,7 +59,7 @@ def test_is_an_error_when_strict(endless_rule, strict):
 
 def test_passes_and_kernels(monkeypatch):
     """C++ asks between its parts, and names what it did not begin."""
-    from intel_extension_for_pytorch import time_limit
+    from intel_extension_for_pytorch.compiler import time_limit
 
     in_cpp = time_limit.in_cpp
 

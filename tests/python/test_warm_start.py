@@ -169,7 +169,7 @@ def test_second_compile_traces_and_compiles_nothing(ipex, compiled, caches, prog
 
 def test_nothing_of_the_importer_is_asked(ipex, compiled, caches, monkeypatch):
     """A warm start does without the decomposition table, which takes longer to make than the rest of our part."""
-    from intel_extension_for_pytorch import backend, decompose
+    from intel_extension_for_pytorch.compiler import backend, decompose
 
     outcome(ipex, lambda: train(compiled))
 
@@ -183,12 +183,12 @@ def test_nothing_of_the_importer_is_asked(ipex, compiled, caches, monkeypatch):
 
 
 def test_steps_that_do_not_fit_are_made_again(ipex, compiled, caches, monkeypatch):
-    from intel_extension_for_pytorch import backend
+    from intel_extension_for_pytorch.compiler import native
 
     outcome(ipex, lambda: infer(compiled))
-    load = backend._load_saved
+    load = native._load_saved
     for damage in ({"target": b"a 386"}, {"program": "ipex.program"}, {"kernels": {}}):
-        monkeypatch.setattr(backend, "_load_saved", lambda saved, state, by=damage: load(saved | by, state))
+        monkeypatch.setattr(native, "_load_saved", lambda saved, state, by=damage: load(saved | by, state))
         result, (report,), did = outcome(ipex, lambda: infer(compiled))
         assert did["hit"] == 1 and report["warm"] and "lower" in dict(report["times"])
         assert report["cache_hits"] == report["kernels"]
@@ -270,7 +270,7 @@ def test_what_decides_about_code_is_in_the_key(ipex, compiled, caches, monkeypat
 
 
 def test_entries_of_another_version_are_not_used(ipex, compiled, caches, monkeypatch, caplog):
-    from intel_extension_for_pytorch import warm_start
+    from intel_extension_for_pytorch.compiler import warm_start
 
     outcome(ipex, lambda: infer(compiled))
     tag = warm_start.cache_tag

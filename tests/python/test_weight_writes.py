@@ -1,5 +1,5 @@
 """What inference keeps of weights (packed, cast, folded) follows writes to them that PyTorch does not count. Those that
-are not noticed either stand in python/input_version.h."""
+are not noticed either stand in python/csrc/input_version.h."""
 
 import io
 import multiprocessing

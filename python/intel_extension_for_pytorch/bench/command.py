@@ -32,7 +32,10 @@ def bench_kernels(
     from rich.console import Console
     from rich.progress import Progress
 
-    from . import measure, report  # here, because they import torch
+    from . import (  # here, because they import torch
+        measure,
+        report,
+    )
     from .cases import all_cases, select
 
     if list_only:

@@ -15,9 +15,9 @@ from typing import Any
 
 import torch
 
-from .. import _C
+from .. import _C, torch_private
+from ..compiler.records import record_reports
 from ..machine import environment
-from ..records import record_reports
 from .cases import SIZES, Case
 from .timing import Sample, interleaved, machine
 
@@ -138,7 +138,7 @@ def _measure(case: Case, rounds: int, variants: tuple[str, ...]) -> Result:
     outputs: dict[str, Any] = {}
     with torch.no_grad():
         for variant in variants:
-            torch._dynamo.reset()
+            torch_private.reset_dynamo()
             call = function if variant == "eager" else torch.compile(function, backend=variant, dynamic=False)
             try:
                 with record_reports() as found:

@@ -1,0 +1,285 @@
+"""The `torch.compile` backend: AOTAutograd's forward, backward and inference graphs, imported, compiled and called.
+
+A graph that cannot be compiled runs eagerly with a warning; IPEX_STRICT=1 makes that an error.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import gc
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from types import MappingProxyType
+from typing import Any
+
+import torch
+from torch import fx
+
+from .. import _C, torch_private
+from ..errors import CutNeeded, GraphFallback
+from . import extern, native, random_state, records, segments, time_limit, tracing, warm_start
+from .decompose import Decompositions
+from .importer import import_graph
+from .options import Options
+from .partition import partition
+from .warm_start import CompiledCode, EagerCode
+
+log = logging.getLogger("ipex")
+
+
+def ipex(
+    module: fx.GraphModule,
+    example_inputs: Sequence[Any],
+    *,
+    mode: str | None = None,
+    options: dict[str, Any] | None = None,
+    **ignored: Any,
+) -> Callable:
+    """Dynamo calls this with an FX graph; the result runs it compiled."""
+    settings = Options.parse(options, mode)
+    if torch_private.differentiates_forward():
+        return _with_tangents(module, settings)
+    numbers = torch_private.numbers_passed_as_tensors(module)
+    narrow = (torch.float16, torch.bfloat16, torch.float32)
+    floats = {i for i in numbers if example_inputs[i].dtype in narrow and not example_inputs[i].shape}
+    if floats and _takes_doubles_alone(example_inputs, numbers):
+        # As precise as eager, where what they meet is.
+        example_inputs = [x.double() if i in floats else x for i, x in enumerate(example_inputs)]
+    partitioner = {"partition_fn": partition} if settings.recompute else {}
+    cached = warm_start.enabled()
+    compiler = partial(torch_private.cacheable_compiler, CompiledCode) if cached else lambda function: function
+    with native.compile_lock, _collections_of_new_objects(), tracing.as_eager():
+        aot = torch_private.aot_backend(
+            fw_compiler=compiler(partial(_compile, kind="forward", options=settings)),
+            bw_compiler=compiler(partial(_compile, kind="backward", options=settings)),
+            inference_compiler=compiler(partial(_compile, kind="inference", options=settings)),
+            decompositions=Decompositions(),
+            keep_inference_input_mutations=True,
+            **partitioner,
+        )
+        with torch_private.autograd_cache(warm_start.cache_tag(settings)) if cached else contextlib.nullcontext():
+            warm_start.direct_codes.clear()
+            try:
+                run = aot(module, example_inputs)
+                run = _direct_call(len(example_inputs)) or run
+                return _casting(run, {i: example_inputs[i].dtype for i in floats}) if floats else run
+            finally:
+                warm_start.direct_codes.clear()  # the caller alone keeps a graph alive
+
+
+def _with_tangents(module: fx.GraphModule, options: Options) -> Callable:
+    """Forward-mode differentiation needs the operators one by one; Dynamo guards the level that is open."""
+    why = "inputs may have tangents of forward-mode differentiation"
+    if _C.flag("IPEX_STRICT") or not options.fallback:
+        raise GraphFallback(why)
+    log.warning("a graph runs eagerly: %s", why)
+    records.add_eager("inference", module, why)
+    return module.forward
+
+
+def _takes_doubles_alone(inputs: Sequence[Any], numbers: set[int]) -> bool:
+    """Whether the other tensors among the inputs are float64: a number in double leaves their type as it is."""
+    dtypes = {x.dtype for i, x in enumerate(inputs) if isinstance(x, torch.Tensor) and i not in numbers}
+    return dtypes == {torch.float64}
+
+
+def _casting(run: Callable, dtypes: dict[int, torch.dtype]) -> Callable:
+    """`run` with these arguments in the type that they were traced in."""
+
+    def run_cast(*arguments: Any) -> Any:
+        return run(*(a.to(dtypes[i]) if i in dtypes else a for i, a in enumerate(arguments)))
+
+    return run_cast
+
+
+@contextlib.contextmanager
+def _collections_of_new_objects() -> Iterator[None]:
+    """Garbage collections inside leave the objects from before alone: PyTorch's own are 400,000, in which a full
+    collection takes 0.2 s and finds nothing. Where the program has frozen objects itself, they stay as they are."""
+    if gc.get_freeze_count() > 0:
+        yield
+        return
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+
+
+def _direct_call(arguments: int) -> Callable | None:
+    """The call of the one graph that was compiled or loaded, where it takes the caller's arguments as they are and
+    AOTAutograd does nothing around it: its frames cost more than a small kernel."""
+    codes = warm_start.direct_codes
+    return codes[0].call if len(codes) == 1 and codes[0].arguments == arguments else None
+
+
+def _compile(
+    module: fx.GraphModule, example_inputs: Sequence[Any], *, kind: str, options: Options
+) -> CompiledCode | EagerCode:
+    """One AOTAutograd graph to a boxed callable: it takes a list of arguments and empties it."""
+    if kind == "forward":
+        torch_private.donate_nothing()
+    try:
+        with native.compile_lock, time_limit.compilation():
+            return _compile_native(module, example_inputs, kind, options)
+    except GraphFallback as reason:
+        run = _run_eagerly(module, kind, str(reason), reason, options)
+    except Exception as error:
+        run = _run_eagerly(module, kind, f"{type(error).__name__}: {error}", error, options)
+    if kind != "backward":
+        torch_private.report_output_strides(_traced_strides(module))
+    return run
+
+
+def _compile_native(
+    module: fx.GraphModule, example_inputs: Sequence[Any], kind: str, options: Options
+) -> CompiledCode | EagerCode:
+    static = frozenset(torch_private.static_input_positions()) if kind == "inference" and options.hoist else frozenset()
+    user_outputs = torch_private.user_output_count(0) if kind == "forward" else None
+    random_state.expand(module)
+    if kind != "backward":
+        _refuse_moved_inputs(module)
+    if segments.needs_cut(module):
+        return _compile_cut(module, kind, options, static, user_outputs, {})
+    views = None
+    if kind != "backward":
+        views = torch_private.views_of_inputs()
+    direct = kind == "inference" and torch_private.calls_need_no_wrapper()
+    try:
+        code, strides = _import_and_compile(
+            module, example_inputs, kind, options, static, user_outputs, views, direct=direct
+        )
+    except CutNeeded as found:
+        return _compile_cut(module, kind, options, static, user_outputs, found.ops)
+    if kind != "backward":
+        torch_private.report_output_strides(strides)
+    elif warm_start.enabled():
+        torch_private.cache_backward()
+    return code
+
+
+def _compile_cut(
+    module: fx.GraphModule,
+    kind: str,
+    options: Options,
+    static: frozenset[int],
+    user_outputs: int | None,
+    refused: dict[fx.Node, str],
+) -> EagerCode:
+    """A graph with ops that no Graph can hold."""
+    views = torch_private.views_of_inputs() if kind != "backward" else {}
+    code = _compile_parts(module, kind, options, static, user_outputs, refused, views)
+    if kind != "backward":
+        torch_private.report_output_strides(_traced_strides(module))
+    return code
+
+
+def _compile_parts(
+    module: fx.GraphModule,
+    kind: str,
+    options: Options,
+    static: frozenset[int],
+    user_outputs: int | None,
+    refused: dict[fx.Node, str],
+    views: Mapping[int, int] = MappingProxyType({}),
+) -> EagerCode:
+    """What a Graph can hold, compiled, and the ops between."""
+    compile_one = partial(_compile_segment, kind=kind, options=options)
+    run, ops = segments.compile_segments(module, static, compile_one, user_outputs, refused, views)
+    for op, why in ops:
+        if why != segments.DATA_DEPENDENT:
+            extern.note(op, why)
+    records.add_aten_calls(kind, ops)
+    return EagerCode(run, ops[0][1])
+
+
+def _refuse_moved_inputs(module: fx.GraphModule) -> None:
+    """A compiled graph returns tensors that begin their memory: an input could not be told to begin elsewhere."""
+    outputs = module.graph.output_node().args[0]
+    for position in torch_private.changed_in_data_and_geometry():
+        value = outputs[position].meta.get("val")
+        if isinstance(value, torch.Tensor) and not torch_private.is_known(value.storage_offset() == 0):
+            raise GraphFallback("an input is written to and made a view that begins elsewhere in its memory")
+
+
+def _compile_segment(
+    module: fx.GraphModule, example_inputs: Sequence[Any], static: frozenset[int], *, kind: str, options: Options
+) -> CompiledCode | EagerCode:
+    """Part of a graph: a fallback stays within it, its outputs keep the strides of tracing."""
+    try:
+        try:
+            return _import_and_compile(module, example_inputs, kind, options, static, None)[0]
+        except CutNeeded as found:
+            return _compile_parts(module, kind, options, static, 0, found.ops)
+    except Exception as error:
+        return _run_eagerly(module, kind, str(error), error, options)
+
+
+def _import_and_compile(
+    module: fx.GraphModule,
+    example_inputs: Sequence[Any],
+    kind: str,
+    options: Options,
+    static: frozenset[int],
+    user_outputs: int | None,
+    input_views: dict[int, int] | None = None,
+    *,
+    direct: bool = False,
+) -> tuple[CompiledCode, list[tuple[int, ...] | None]]:
+    """The code, and the strides of its outputs. `direct`: the whole graph, and nothing stands around its calls."""
+    start = time.perf_counter()
+    imported = import_graph(module, example_inputs, static=static, user_outputs=user_outputs, input_views=input_views)
+    import_ms = (time.perf_counter() - start) * 1e3
+    state = {
+        "kind": kind,
+        "arguments": imported.arguments,
+        "symbols": imported.symbols,
+        "outputs": imported.outputs,
+        "derived": imported.derived,
+        "hoist": kind == "inference" and options.hoist,
+        "autotune": options.autotune,
+        # ATen calls want AOTAutograd's settings: no gradients, no autocast.
+        "direct": direct and not (imported.externs or imported.derived),
+        "nodes": records.count_calls(module),
+        "externs": imported.externs,
+    }
+    compiled = native.compile_graph(imported.graph, state)
+    records.add(state, imported.graph, compiled, import_ms, (time.perf_counter() - start) * 1e3, warm=False)
+    return CompiledCode(state, imported.graph, compiled), compiled.output_strides()
+
+
+def _run_eagerly(module: fx.GraphModule, kind: str, why: str, cause: Exception, options: Options) -> EagerCode:
+    """The graph as AOTAutograd traced it, op by op."""
+    if _C.flag("IPEX_STRICT") or not options.fallback:
+        raise cause
+    log.warning("the %s graph runs eagerly: %s", kind, why)
+    records.add_eager(kind, module, why)
+    positions = segments.mutated_positions(module)
+    interpreter = fx.Interpreter(module)
+    interpreter.garbage_collect_values = True
+
+    def run(arguments: list[Any]) -> Any:
+        values = list(arguments)
+        arguments.clear()
+        # AOTAutograd counts the mutation itself.
+        mutated = [values[i] for i in positions]
+        with torch_private.without_version_bump(mutated) if mutated else contextlib.nullcontext():
+            return copy.copy(interpreter).boxed_run(values)  # it keeps what it computes: one a call
+
+    return EagerCode(run, why)
+
+
+def _traced_strides(module: fx.GraphModule) -> list[tuple[int, ...] | None]:
+    """Per output: its strides, or None where it is no tensor or its strides depend on symbols."""
+    return [
+        tuple(v.stride()) if isinstance(v, torch.Tensor) and all(isinstance(s, int) for s in v.stride()) else None
+        for v in _output_values(module)
+    ]
+
+
+def _output_values(module: fx.GraphModule) -> list[Any]:
+    output = next(iter(reversed(module.graph.nodes)))
+    return [n.meta.get("val") if isinstance(n, fx.Node) else n for n in output.args[0]]

@@ -1,0 +1,43 @@
+"""Numbers as ATen converts them to a type, and those that it refuses."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+
+def wrapped(value: float, dtype: torch.dtype) -> int:
+    """A number as ATen converts it to an integer or bool type: truncated, then reduced to the type's bits."""
+    if dtype is torch.bool:
+        return int(value != 0)
+    limits = torch.iinfo(dtype)
+    span = 1 << limits.bits
+    return (int(value) - limits.min) % span + limits.min
+
+
+# As ATen's errors have them.
+_CPP_NAMES = {
+    torch.uint8: "uint8_t", torch.int8: "int8_t", torch.int16: "int16_t", torch.int32: "int", torch.int64: "int64_t",
+    torch.float16: "c10::Half", torch.bfloat16: "c10::BFloat16", torch.float32: "float",
+}  # fmt: skip
+
+
+def overflow_error(dtype: torch.dtype) -> str:
+    return f"value cannot be converted to type {_CPP_NAMES[dtype]} without overflow"
+
+
+def fits(value: float, dtype: torch.dtype) -> bool:
+    """May ATen convert the number to that type (c10::overflows)?"""
+    if dtype in (torch.bool, torch.float64) or (dtype.is_floating_point and not math.isfinite(value)):
+        return True
+    low, high = limits_of(dtype)
+    if not dtype.is_floating_point and not isinstance(value, int):
+        low, high = torch.iinfo(dtype).min, float(high)
+    return low <= value <= high
+
+
+def limits_of(dtype: torch.dtype) -> tuple[float, float]:
+    """Of the integers that ATen converts to that type. A negative one may become an unsigned one."""
+    limits = torch.finfo(dtype) if dtype.is_floating_point else torch.iinfo(dtype)
+    return limits.min or -limits.max, limits.max

@@ -1,0 +1,82 @@
+"""Which ATen ops PyTorch takes apart before the importer sees them.
+
+PyTorch's core table and the entries below, minus every op that the importer knows whole: a row or a rule of ours rounds
+once where a decomposition rounds at each step, and random ops must stay the ones eager runs. And formulas/.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
+from typing import Any
+
+import torch
+
+from .. import torch_private
+from .extern import EXPECTED
+from .formulas import FORMULAS
+from .rules import native_names
+from .types_without_kernels import where_aten_has_kernels
+
+# Not in the core table, but without a rule of ours: into pointwise ops, reductions and views.
+_EXTRA = (
+    "_batch_norm_no_update", "_batch_norm_with_update", "_batch_norm_with_update_functional",
+    "_native_batch_norm_legit", "addmv", "batch_norm_backward", "dist", "hann_window", "ldexp",
+    "linalg_vector_norm", "native_batch_norm", "nll_loss2d_backward", "rrelu_with_noise_backward",
+    "tril_indices", "triu_indices", "upsample_bilinear2d", "upsample_bicubic2d", "upsample_nearest1d",
+    "upsample_nearest2d", "upsample_nearest3d", "_upsample_nearest_exact1d", "_upsample_nearest_exact2d",
+    "im2col",
+)  # fmt: skip
+
+# Kept whole although no rule imports them: their decompositions draw other random numbers, or lose to ATen's kernel.
+_WHOLE = EXPECTED | {
+    "addmm", "baddbmm", "bmm", "convolution", "convolution_backward", "mm", "rrelu_with_noise",
+    "rrelu_with_noise_",
+}  # fmt: skip
+
+
+class Decompositions(Mapping):
+    """The decomposition table for AOTAutograd. It is made when a graph is traced; a warm start never asks for it."""
+
+    def __getitem__(self, op: Any) -> Callable:
+        return _table()[op]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(_table())
+
+    def __len__(self) -> int:
+        return len(_table())
+
+
+def ahead_of_time_decompositions() -> dict[Any, Callable]:
+    """The table for torch.export, which keeps whole what AOTAutograd takes apart before it asks. An LSTM becomes one op
+    a layer, as AOTAutograd has it, where ATen's own way unrolls the sequence."""
+    table = torch_private.implicit_decompositions()
+    table.update(_table())
+    table[torch.ops.aten.lstm.input] = _lstm_by_layers
+    return table
+
+
+def _lstm_by_layers(*arguments: Any) -> Any:
+    """PyTorch's decomposition, which unrolls where oneDNN is off, as torch.export has it while it decomposes."""
+    lstm = torch.ops.aten.lstm.input
+    with torch_private.onednn_on():
+        return torch_private.registered_decompositions([lstm])[lstm](*arguments)
+
+
+@lru_cache(maxsize=1)
+def _table() -> dict[Any, Callable]:
+    table = torch_private.core_decompositions()
+    packets = [getattr(torch.ops.aten, name) for name in _EXTRA if hasattr(torch.ops.aten, name)]
+    table.update(torch_private.registered_decompositions(packets))
+    kept = native_names() | _WHOLE
+    # A formula may leave to a rule what it does not know: it comes first.
+    table = {op: function for op, function in table.items() if not _is_kept(op, kept)} | FORMULAS
+    return {op: where_aten_has_kernels(op, function) for op, function in table.items()}
+
+
+def _is_kept(op: Any, kept: set[str]) -> bool:
+    if not isinstance(op, torch_private.OpOverload) or op.namespace != "aten":
+        return False
+    base = op._schema.name.partition("::")[2]
+    return base in kept or f"{base}.{op._overloadname}" in kept

@@ -1,0 +1,17 @@
+"""Decompositions that PyTorch does not have: ATen ops as pointwise ops, reductions and matrix products."""
+
+from . import (  # noqa: F401  (importing them registers their formulas)
+    attention,
+    creation,
+    distances,
+    division,
+    indexing,
+    lists,
+    losses,
+    mixed_types,
+    norms,
+    polynomials,
+    products,
+    sampling,
+)
+from .registry import FORMULAS as FORMULAS

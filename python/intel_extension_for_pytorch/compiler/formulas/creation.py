@@ -1,0 +1,100 @@
+"""Ranges, identity matrices, rolls, and random tensors in the order that eager draws them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from ... import torch_private
+from ..conversions import fits
+from .registry import Tensor, aten, formula
+
+
+def _has_range(dtype: torch.dtype | None, *ends: float | Tensor) -> bool:
+    """Whether ATen makes a range of this type with these ends: all that they may be have to fit."""
+    if dtype is torch.bool:
+        return False
+    dtype = dtype or torch.get_default_dtype()
+    return dtype.is_complex or all(_fits(end, dtype) for end in ends)
+
+
+def _fits(value: float | Tensor | torch.SymInt | torch.SymFloat, dtype: torch.dtype) -> bool:
+    if isinstance(value, Tensor):
+        return torch.promote_types(value.dtype, dtype) is dtype
+    known = torch_private.bounds(value) if isinstance(value, (torch.SymInt, torch.SymFloat)) else (value,)
+    return isinstance(value, complex) or all(fits(number, dtype) for number in known)
+
+
+@formula(aten.linspace.default)
+@formula(aten.linspace.Tensor_Tensor)
+@formula(aten.linspace.Tensor_Scalar)
+@formula(aten.linspace.Scalar_Tensor)
+def _linspace(
+    start: float | Tensor, end: float | Tensor, steps: int, *, dtype: torch.dtype | None = None, **options: Any
+) -> Tensor:
+    """Of integers as ATen does it: the ends truncated, what lies between in double from the nearer end, truncated."""
+    if not _has_range(dtype, start, end):
+        return NotImplemented
+    if dtype is None or dtype.is_floating_point or dtype.is_complex or steps < 2:
+        return torch_private.linspace(start, end, steps, dtype=dtype, **options)
+    first, last = (
+        v.to(dtype).long() if isinstance(v, Tensor) else torch.full((), int(v)).to(dtype).long() for v in (start, end)
+    )
+    step, fma = (last - first).double() / (steps - 1), torch_private.rounded_once()
+    index = torch.arange(steps, dtype=torch.float64)
+    before_middle = fma(index, step, first.double())
+    after_middle = fma(index - (steps - 1), step, last.double())
+    return torch.where(index < steps // 2, before_middle, after_middle).to(dtype)
+
+
+@formula(aten.logspace.default)
+@formula(aten.logspace.Tensor_Tensor)
+@formula(aten.logspace.Tensor_Scalar)
+@formula(aten.logspace.Scalar_Tensor)
+def _logspace(
+    start: float | Tensor, end: float | Tensor, steps: int, base: float = 10.0, *, dtype: torch.dtype | None = None,
+    **options: Any,
+) -> Tensor:  # fmt: skip
+    if not _has_range(dtype, start, end):
+        return NotImplemented
+    return torch_private.logspace(start, end, steps, base, dtype=dtype, **options)
+
+
+def _drawn_in_order(op: Any) -> None:
+    """ATen draws these numbers into contiguous memory, whatever the layout of its operands; tracing takes that for the
+    result's."""
+
+    @formula(op)
+    def drawn(*arguments: Any, **by_name: Any) -> Any:
+        ordered = [a.contiguous() if isinstance(a, Tensor) else a for a in arguments]
+        if all(a is b for a, b in zip(ordered, arguments, strict=True)):
+            return NotImplemented
+        return op(*ordered, **by_name)
+
+
+for _op in (
+    aten.normal.Tensor_Tensor, aten.normal.Tensor_float, aten.normal.float_Tensor, aten.poisson.default,
+    aten._standard_gamma.default,
+):  # fmt: skip
+    _drawn_in_order(_op)
+
+
+@formula(aten.eye.m)
+def _eye(n: int, m: int, *, dtype: torch.dtype | None = None, **options: Any) -> Tensor:
+    """PyTorch's own compares indices in the narrowest unsigned type, of which ATen has no range."""
+    return (torch.arange(n)[:, None] == torch.arange(m)).to(dtype or torch.get_default_dtype())
+
+
+@formula(aten.eye.default)
+def _square_eye(n: int, **options: Any) -> Tensor:
+    return _eye(n, n, **options)
+
+
+@formula(aten.roll.default)
+def _roll(x: Tensor, shifts: list[int], dims: list[int] = ()) -> Tensor:
+    """Of an image in channels_last, whose memory format ATen keeps and tracing would not; the rest has a rule."""
+    if not dims or x.is_contiguous() or torch_private.suggested_memory_format(x) is not torch.channels_last:
+        return NotImplemented
+    axes = [(0, 3, 1, 2)[d] for d in dims]  # of N, H, W, C
+    return aten.roll.default(x.permute(0, 2, 3, 1), shifts, axes).permute(0, 3, 1, 2)

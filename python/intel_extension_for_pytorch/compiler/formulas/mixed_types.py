@@ -1,0 +1,95 @@
+"""Decompositions where operands have several types: PyTorch's own promote them, ATen's kernels refuse some or give the
+type of the first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from ... import torch_private
+from ..schema import named_arguments
+from ..types_without_kernels import norm_types_agree
+from .norms import has_wide_parameters
+from .registry import MEAN, NONE, aten, formula, of_one_type
+
+Tensor = torch.Tensor
+
+
+def _pytorch_decomposition(op: Any) -> Callable:
+    return torch_private.registered_decompositions([op])[op]
+
+
+for _op in (aten.linalg_cross.default, aten.mv.default):
+    formula(_op)(of_one_type(_pytorch_decomposition(_op)))
+
+
+# ---- losses ----
+
+
+def _of_first_type(decomposition: Callable) -> Callable:
+    def decomposed(x: Tensor, *arguments: Any, **by_name: Any) -> Any:
+        if not x.dtype.is_floating_point:
+            return NotImplemented
+        return decomposition(x, *arguments, **by_name).to(x.dtype)
+
+    return decomposed
+
+
+for _op in (aten.huber_loss.default, aten.soft_margin_loss.default):
+    formula(_op)(_of_first_type(_pytorch_decomposition(_op)))
+
+
+@formula(aten.binary_cross_entropy.default)
+def _binary_cross_entropy(x: Tensor, target: Tensor, weight: Tensor | None = None, reduction: int = MEAN) -> Tensor:
+    """With a weight of another type; the rest has a rule."""
+    if weight is None or weight.dtype is x.dtype:
+        return NotImplemented
+    loss = (aten.binary_cross_entropy.default(x, target, None, NONE) * weight).to(x.dtype)
+    if reduction == NONE:
+        return loss
+    return loss.mean() if reduction == MEAN else loss.sum()
+
+
+# ---- normalisations ----
+
+
+def _batch_norm(op: Any, decomposition: Callable) -> Callable:
+    """Of types that ATen refuses, and of nothing in training, the op itself, which has the error."""
+
+    def decomposed(x: Tensor, *arguments: Any, **by_name: Any) -> Any:
+        parameters = [a.dtype for a in (*arguments, *by_name.values()) if isinstance(a, Tensor)]
+        trains = named_arguments(op, (x, *arguments), by_name).get("training", True)
+        if not norm_types_agree(x.dtype, parameters) or (trains and torch_private.is_known(x.numel() == 0)):
+            return NotImplemented
+        return decomposition(x, *arguments, **by_name)
+
+    return decomposed
+
+
+for _op in (
+    aten.native_batch_norm.default, aten._native_batch_norm_legit.default, aten._batch_norm_with_update.default,
+    aten._batch_norm_with_update_functional.default, aten._batch_norm_no_update.default,
+):  # fmt: skip
+    formula(_op)(_batch_norm(_op, _pytorch_decomposition(_op)))
+
+
+def _with_wide_statistics(op: Any) -> Callable:
+    """Of halves with parameters of fp32 eager keeps the statistics in fp32, which PyTorch's shape functions round to
+    halves: the op of x in fp32, and its result rounded. The rest has a rule."""
+
+    def decomposed(x: Tensor, *arguments: Any, **by_name: Any) -> Any:
+        if not has_wide_parameters(x, *arguments, *by_name.values()):
+            return NotImplemented
+        y, *others = op(x.float(), *arguments, **by_name)
+        return y.to(x.dtype), *others
+
+    return decomposed
+
+
+for _op in (
+    aten.native_layer_norm.default, aten._native_batch_norm_legit_functional.default,
+    aten._native_batch_norm_legit.no_stats, aten._native_batch_norm_legit_no_training.default,
+):  # fmt: skip
+    formula(_op)(_with_wide_statistics(_op))

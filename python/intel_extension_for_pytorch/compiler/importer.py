@@ -1,0 +1,339 @@
+"""From an ATen FX graph to a Graph: every cast and every broadcast becomes a node of its own.
+
+Eager is the oracle: what a rule produced must have the dtype and the shape that tracing recorded in
+`node.meta["val"]`. An op without a rule, or one whose rule refuses, becomes an Extern node that calls ATen.
+The rules are in rules/; graph_writer.py is what they are written with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import fx
+
+from .. import torch_private
+from ..errors import CutNeeded, GraphFallback, MemoryFallback, Unsupported
+from ..torch_private import pytree
+from . import extern, time_limit
+from .derived import Derived
+from .graph_writer import GraphWriter, SizesMerged
+from .rules import rule_for
+from .sizes import Dim, contiguous_strides, offset_in_elements, sub
+from .types_without_kernels import lacks_kernel
+from .values import DTYPE_NAMES, Ref, node_source, require_plain
+
+
+@dataclass
+class Imported:
+    """A Graph with what a call needs beside it: where sizes come from and what each output is."""
+
+    graph: Any
+    arguments: list[tuple] = field(default_factory=list)  # ("tensor", input) | ("integer",) | ("ignored",)
+    symbols: list[tuple] = field(default_factory=list)  # (argument, "value" | "size" | "stride", dim, divisor, offset)
+    outputs: list[tuple] = field(default_factory=list)  # see Importer._output and _alias
+    externs: dict[str, str] = field(default_factory=dict)  # op -> why
+    extern_sources: dict[str, str] = field(default_factory=dict)  # op -> where it is called first
+    derived: list[Derived] = field(default_factory=list)  # the last arguments
+
+
+def import_graph(module: fx.GraphModule, example_inputs: Sequence[Any], **options: Any) -> Imported:
+    """What an Importer makes of the graph, with the sizes that it found to need guards merged."""
+    merged: dict[Any, Any] = {}
+    values = (n.meta.get("val") for n in module.graph.nodes if n.op == "placeholder")
+    with torch_private.no_guards(values, _decided_by_a_call):
+        while True:
+            try:
+                return Importer(module, example_inputs, merged=merged, **options).run()
+            except SizesMerged:
+                continue
+
+
+def _decided_by_a_call(expression: Any) -> Unsupported:
+    return Unsupported(f"what it does depends on the value of {expression}, which only a call knows")
+
+
+class Importer(GraphWriter):
+    """Imports one FX graph. `static` holds positions of inputs that are parameters or buffers; `user_outputs` is how
+    many leading outputs keep the strides that tracing recorded; `input_views` says of outputs that are views of an
+    argument, as it is after the call, of which one; `merged` and `checks_divisors` as for GraphWriter."""
+
+    def __init__(
+        self,
+        module: fx.GraphModule,
+        example_inputs: Sequence[Any],
+        *,
+        static: frozenset[int] = frozenset(),
+        user_outputs: int | None = None,
+        input_views: dict[int, int] | None = None,
+        merged: dict[Any, Any] | None = None,
+        checks_divisors: bool = True,
+    ) -> None:
+        placeholders = sum(node.op == "placeholder" for node in module.graph.nodes)
+        super().__init__(placeholders, {} if merged is None else merged, checks_divisors=checks_divisors)
+        self.module = module
+        self.example_inputs = example_inputs
+        self.static = static
+        self.user_outputs = user_outputs
+        self.input_views = input_views or {}
+        self.env: dict[fx.Node, Any] = {}
+        self.result = Imported(self.graph, derived=self.derived)
+        self.input_position: dict[fx.Node, int] = {}
+        self.handed_on: dict[fx.Node, int] = {}  # inputs that are no tensors: argument
+        self.mutations: dict[fx.Node, Ref] = {}
+        self._source = ""
+        self._refused: dict[fx.Node, str] = {}
+
+    # ---- the walk ----
+
+    def run(self) -> Imported:
+        placeholder = 0
+        for node in self.module.graph.nodes:
+            if node.op == "call_function":
+                self._source = ""
+                self.env[node] = self._call_or_refuse(node, rule_for(node.target))
+            elif node.op == "placeholder":
+                self._placeholder(node, placeholder)
+                placeholder += 1
+            elif node.op == "get_attr":
+                self.env[node] = self._attribute(node)
+            elif node.op == "output":
+                if self._refused:
+                    raise CutNeeded(self._refused)
+                self._finish(node)
+            else:
+                raise GraphFallback(f"{node.op} {node.target} is not an ATen call")
+        return self.result
+
+    def _call_or_refuse(self, node: fx.Node, rule: Callable | None) -> Any:
+        """What an op gives; where a Graph cannot hold it, a stand-in, so that one walk finds all such ops."""
+        try:
+            return self._call(node, rule)
+        except MemoryFallback:
+            raise
+        except GraphFallback as reason:
+            self._refused[node] = str(reason)
+            return pytree.tree_map(self._stand_in, node.meta.get("val"))
+
+    def _stand_in(self, value: Any) -> Any:
+        if not isinstance(value, torch.Tensor):
+            return value
+        dtype, shape = value.dtype if value.dtype in DTYPE_NAMES else torch.float32, self.symbols.dims(value.shape)
+        return Ref(self.graph.input("refused", DTYPE_NAMES[dtype], shape, None, False), dtype, shape)
+
+    def _call(self, node: fx.Node, rule: Callable | None) -> Any:
+        value = node.meta.get("val")
+        if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool, int, float)):
+            return value
+        time_limit.doing(lambda: f"importing {node.target} ({node_source(node)})")
+        self._source = node_source(node)
+        self.graph.source(self._source)
+        why = "no rule"
+        if rule is not None:
+            try:
+                if lacks_kernel(node.target, [n.meta.get("val") for n in node.all_input_nodes]):
+                    raise Unsupported("ATen has no kernel for this type")
+                result = rule(self, node, *self.read(node.args), **self.read(node.kwargs))
+                self._check(node, result, value)
+                return result
+            except Unsupported as refusal:
+                why = str(refusal)
+        return extern.call(self, node, why)
+
+    def _check(self, node: fx.Node, result: Any, value: Any) -> None:
+        """Eager is the oracle: dtype and shape must be the ones recorded by tracing."""
+        if isinstance(result, Ref):
+            if not isinstance(value, torch.Tensor):
+                value = value[0] if isinstance(value, (tuple, list)) and len(value) == 1 else value
+            if result.dtype is not value.dtype or result.shape != self.symbols.dims(value.shape):
+                require_plain(node, value)
+                raise Unsupported(
+                    f"{node.target} imported as {result.dtype}{list(result.shape)}, "
+                    f"eager gives {value.dtype}{list(value.shape)}"
+                )
+        elif isinstance(result, (list, tuple)):
+            for r, v in zip(result, value, strict=True):
+                if r is not None:
+                    self._check(node, r, v)
+
+    def read(self, arg: Any) -> Any:
+        """An argument with FX nodes replaced by what they stand for."""
+        if isinstance(arg, fx.Node):
+            return self.env[arg]
+        if isinstance(arg, (list, tuple)):
+            return [self.read(a) for a in arg]
+        if isinstance(arg, dict):
+            return {k: self.read(a) for k, a in arg.items()}
+        return arg
+
+    # ---- inputs, constants, outputs ----
+
+    def _placeholder(self, node: fx.Node, position: int) -> None:
+        # The example input, not the node's metadata: its strides are the ones the forward graph really produced.
+        value = self.example_inputs[position]
+        traced = node.meta.get("val", value)
+        if isinstance(traced, (torch.SymInt, int)) and not isinstance(traced, bool):
+            self.env[node] = traced
+            self._add_sources(traced, position, "value", 0)
+            self.result.arguments.append(("integer",))
+            return
+        if isinstance(traced, (torch.SymFloat, torch.SymBool, float, bool)):
+            self.env[node] = traced
+            symbol = torch_private.symbol_told_by(traced) if isinstance(traced, torch.SymFloat) else None
+            if symbol is not None:
+                self._symbol_sources.setdefault(str(symbol), (position, "value", 0, 1, 0))
+            self.result.arguments.append(("ignored",))
+            return
+        if not isinstance(value, torch.Tensor):
+            # A device mesh, a process group: handed on at most.
+            if any(user.op != "output" for user in node.users):
+                raise GraphFallback(f"input {node.name} is a {type(value).__name__}")
+            self.handed_on[node] = position
+            self.env[node] = value
+            self.result.arguments.append(("ignored",))
+            return
+        require_plain(node, value)
+        sizes = traced.shape if isinstance(traced, torch.Tensor) else value.shape
+        shape, strides = self.symbols.dims(sizes), self.symbols.strides(value.stride())
+        for what, given in (("size", sizes), ("stride", value.stride())):
+            for dim, size in enumerate(given):
+                self._add_sources(size, position, what, dim)
+        index = self.next_input()
+        id = self.graph.input(
+            node.name,
+            DTYPE_NAMES[value.dtype],
+            shape,
+            None if strides == contiguous_strides(shape) else strides,
+            position in self.static,
+        )
+        self.input_position[node] = index
+        self.env[node] = Ref(id, value.dtype, shape)
+        self.result.arguments.append(("tensor", index))
+
+    def _add_sources(self, size: int | torch.SymInt, position: int, what: str, dim: int) -> None:
+        for name, divisor, offset in self.symbols.names(size):
+            self._symbol_sources.setdefault(name, (position, what, dim, divisor, offset))
+
+    def _attribute(self, node: fx.Node) -> Any:
+        """A tensor that tracing lifted into the module: a literal of the model's code."""
+        value: Any = self.module
+        for part in node.target.split("."):
+            value = getattr(value, part)
+        if not isinstance(value, torch.Tensor):
+            return value
+        require_plain(node, value)
+        with torch_private.without_modes():
+            data = value.detach().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+        id = self.graph.constant_data(data, DTYPE_NAMES[value.dtype], tuple(value.shape))
+        return Ref(id, value.dtype, tuple(value.shape))
+
+    def _finish(self, node: fx.Node) -> None:
+        outputs = node.args[0] if isinstance(node.args[0], (list, tuple)) else [node.args[0]]
+        visible = len(outputs) if self.user_outputs is None else self.user_outputs
+        shared = self._shared_memory(outputs, visible)
+        stored: dict[fx.Node, int] = {}  # whose memory others are views of: output of the graph
+        position: dict[fx.Node, int] = {}
+        for i, out in enumerate(outputs):
+            base = shared.get(out)
+            if i in self.input_views and isinstance(self.env.get(out), Ref):
+                geometry = self._geometry(out.meta["val"], within=self.example_inputs[self.input_views[i]])
+                self.result.outputs.append(("argument_view", self.input_views[i], *geometry))
+            elif out in position:
+                self.result.outputs.append(("same", position[out]))
+            elif base is not None:
+                self.result.outputs.append(self._alias(out, base, stored))
+            else:
+                self.result.outputs.append(self._output(out, i < visible))
+            if isinstance(out, fx.Node):
+                position.setdefault(out, i)
+        for target, ref in self.mutations.items():
+            self.graph.mutate(self.input_position[target], ref.id)
+        self.result.arguments += self.derived_arguments
+        self.result.symbols = [self.symbol_source(name) for name in self.graph.symbols()]
+
+    def _shared_memory(self, outputs: Sequence[Any], visible: int) -> dict[fx.Node, fx.Node]:
+        """Outputs in eager's memory of another output, one of which the user sees: the value that the memory is of.
+        Inputs' memory is left out: the compiler knows views of those."""
+        by_memory: dict[int, list[fx.Node]] = {}
+        seen: set[int] = set()
+        for i, out in enumerate(outputs):
+            if isinstance(out, fx.Node) and isinstance(self.env[out], Ref):
+                memory = torch_private.memory_identity(out.meta["val"])
+                by_memory.setdefault(memory, []).append(out)
+                if i < visible:
+                    seen.add(memory)
+        several = {m: nodes for m, nodes in by_memory.items() if m in seen and len(set(nodes)) > 1}
+        shared: dict[fx.Node, fx.Node] = {}
+        for owner in self.module.graph.nodes if several else ():
+            value = owner.meta.get("val")
+            nodes = several.pop(torch_private.memory_identity(value), []) if isinstance(value, torch.Tensor) else []
+            if nodes and owner.op == "call_function" and isinstance(self.env[owner], Ref) and _begins(value):
+                shared.update(dict.fromkeys(nodes, owner))
+        return shared
+
+    def _alias(self, node: fx.Node, base: fx.Node, stored: dict[fx.Node, int]) -> tuple:
+        """("alias", graph output, dtype, sizes, strides, offset): a view of the memory of `base`."""
+        if base not in stored:
+            value = self.env[base]
+            stored[base] = self.graph.output(self._own(value).id, self.symbols.strides(base.meta["val"].stride()))
+        return ("alias", stored[base], *self._geometry(node.meta["val"]))
+
+    def _geometry(
+        self, seen: torch.Tensor, within: torch.Tensor | None = None
+    ) -> tuple[str, tuple[Dim, ...], tuple[Dim, ...], Dim]:
+        """dtype, sizes, strides, and how many elements the tensor begins after another one of the same memory."""
+        sizes, strides = self.symbols.dims(seen.shape), self.symbols.dims(seen.stride())
+        begin = self.symbols.dim(seen.storage_offset())
+        if within is not None:
+            begin = sub(begin, self.symbols.dim(offset_in_elements(within, seen.dtype)))
+        return DTYPE_NAMES[seen.dtype], sizes, strides, begin
+
+    def _own(self, value: Ref) -> Ref:
+        return value if value.owned else self.pointwise_node("clone", [value], value.dtype, value.shape)
+
+    def _output(self, node: Any, visible: bool) -> tuple:
+        """("none",) | ("constant", value) | ("dim", text) | ("argument", position) |
+        ("tensor", graph output, sizes, strides): sizes and strides are given where the graph's output is a slice of
+        what the user sees (a broadcast dimension has stride 0 and is stored once), and where a dimension of extent 1
+        has a stride, which the graph does not keep. Beside these: ("same", earlier output), and see _alias and
+        ("argument_view", position, as in _alias)."""
+        if node in self.handed_on:
+            return ("argument", self.handed_on[node])
+        value = self.env[node] if isinstance(node, fx.Node) else node
+        if value is None:
+            return ("none",)
+        if isinstance(value, torch.SymInt):
+            dim = self.symbols.dim(value)
+            return ("dim", dim) if isinstance(dim, str) else ("constant", dim)
+        if not isinstance(value, Ref):
+            if isinstance(value, (int, float, bool)):
+                return ("constant", value)
+            if (thing := torch_private.traced_object(value)) is not None:
+                return ("constant", thing)
+            raise GraphFallback(f"output {node} is a {type(value).__name__}")
+        if node in self.input_position:
+            return ("argument", self.result.arguments.index(("tensor", self.input_position[node])))
+        traced = node.meta["val"]
+        # What only the backward pass sees needs memory of its own where the user could change it meanwhile.
+        if visible or self.graph.is_of_input(value.id):
+            value = self._own(value)
+        sizes = strides = None
+        layout = None
+        if visible or self.symbols.hints:
+            seen, layout = self.symbols.dims(traced.stride()), self.symbols.strides(traced.stride())
+            repeated = [d for d, s in enumerate(layout) if s == 0 and value.shape[d] not in (0, 1)]
+            if 1 in value.shape or repeated or seen != layout:
+                sizes, strides = value.shape, seen
+            if repeated:
+                stored = tuple(1 if d in repeated else s for d, s in enumerate(value.shape))
+                value = self.slice(value, [0] * len(stored), [1] * len(stored), stored)
+                layout = tuple(1 if d in repeated else s for d, s in enumerate(layout))
+        return ("tensor", self.graph.output(value.id, layout), sizes, strides)
+
+
+def _begins(tensor: torch.Tensor) -> bool:
+    """Does it lie where its memory does?"""
+    offset = tensor.storage_offset()
+    return isinstance(offset, int) and offset == 0

@@ -1,0 +1,82 @@
+"""Which rule imports an ATen op: a rule of this package, else the row of an op table.
+
+A rule is a function (writer, node, *args) that writes Graph nodes and returns their values; it raises Unsupported for
+what it cannot express, and the op becomes Extern.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+from ... import torch_private
+from ...errors import Unsupported
+from ..graph_writer import GraphWriter
+from ..schema import named_arguments
+from ..values import Ref
+from . import arithmetic, bags, indexing, library, losses, norms, pointwise, pooling, softmax, sorting, views  # noqa: F401
+from .reductions import reduction_rule
+from .registry import RULES, Rule
+from .rows import pointwise_rule, row_tables
+
+
+def native_names() -> set[str]:
+    """ATen base names and overloads that have a rule or a row: these must not be decomposed."""
+    return set(RULES).union(*row_tables())
+
+
+@cache
+def rule_for(target: Any) -> Rule | None:
+    """The rule of an op, or None: Extern."""
+    if target is operator.getitem:
+        return _getitem
+    if not isinstance(target, torch_private.OpOverload):
+        return None
+    namespace, _, base = target._schema.name.partition("::")
+    if namespace in ("prims", "_c10d_functional"):
+        return RULES.get(f"{namespace}.{base}")
+    if namespace != "aten":
+        return None
+    found = _aten_rule(target, base)
+    return _of_one_type(found, target, _OF_ONE_TYPE[base]) if found and base in _OF_ONE_TYPE else found
+
+
+def _aten_rule(target: Any, base: str) -> Rule | None:
+    overload = f"{base}.{target._overloadname}"
+    pointwise_rows, reduction_rows = row_tables()
+    for name in (overload, base):
+        if name in RULES:
+            return RULES[name]
+        if name in reduction_rows:
+            return reduction_rule(target, reduction_rows[name])
+        if name in pointwise_rows:
+            return pointwise_rule(target, pointwise_rows[name])
+    return None
+
+
+# Operands that ATen takes of one type alone, which tracing does not compare.
+_OF_ONE_TYPE = {
+    "index_add": ("self", "source"), "index_copy": ("self", "source"), "index_reduce": ("self", "source"),
+    "put": ("self", "source"), "index_put": ("self", "values"), "_unsafe_index_put": ("self", "values"),
+    "heaviside": ("self", "values"), "addmm": ("self", "mat1"), "baddbmm": ("self", "batch1"),
+    "_embedding_bag": ("weight", "per_sample_weights"), "_embedding_bag_forward_only": ("weight", "per_sample_weights"),
+    "_softmax_backward_data": ("grad_output", "output"), "_log_softmax_backward_data": ("grad_output", "output"),
+}  # fmt: skip
+
+
+def _of_one_type(rule: Rule, target: Any, names: Sequence[str]) -> Rule:
+    """The rule where these operands are of one type; ATen has the error for others."""
+
+    def import_one_type(im: GraphWriter, node: Any, *args: Any, **kwargs: Any) -> Any:
+        given = named_arguments(target, args, kwargs)
+        if len({given[name].dtype for name in names if isinstance(given[name], Ref)}) > 1:
+            raise Unsupported(f"{names[0]} and {names[1]} of different types")
+        return rule(im, node, *args, **kwargs)
+
+    return import_one_type
+
+
+def _getitem(im: GraphWriter, node: Any, values: Any, index: int) -> Any:
+    return values[index]

@@ -1,0 +1,261 @@
+"""Import rules of embedding bags and of reductions over segments: rows gathered and reduced in one kernel.
+
+Bags of one length, as an index matrix gives them, are a reduction over a dimension; others are graph op Segment, a
+loop from each bag's begin to its end.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from ... import torch_private
+from ...errors import Unsupported
+from ..graph_writer import GraphWriter
+from ..sizes import Dim, add, sub
+from ..values import Ref, opmath, traced_shape
+from .indexing import as_index
+from .reductions import reduce_axes
+from .registry import rule
+from .rows import emit_row
+from .sorting import search
+
+_SUM, _MEAN, _MAX = 0, 1, 2  # modes of an embedding bag
+
+
+@rule("_embedding_bag")
+def _embedding_bag(
+    im: GraphWriter,
+    node: Any,
+    weight: Ref,
+    indices: Ref,
+    offsets: Ref,
+    scale_grad_by_freq: bool = False,
+    mode: int = _SUM,
+    sparse: bool = False,
+    per_sample_weights: Ref | None = None,
+    include_last_offset: bool = False,
+    padding_idx: int = -1,
+) -> list[Ref]:
+    step = _bag_length(node)
+    if step is not None and not include_last_offset and padding_idx < 0 and mode in (_SUM, _MEAN):
+        return _bags_of_one_length(im, node, weight, indices, per_sample_weights, mode, step)
+    output, bag_of, sizes, largest = node.meta["val"]
+    length, width = indices.shape[0], weight.shape[1]
+    index = as_index(im, indices)
+    bags = im.symbols.dims(output.shape)[0]
+    begins, ends = _bounds(im, _checked_offsets(im, node, offsets, length), length, bags, include_last_offset)
+
+    at = im.expand(index, (length, width), [0])
+    rows = im.emit("gather", "", [weight, at], weight.dtype, (length, width), map=[-1, 1], wrap=False, error="bag")
+    rows = im.cast(rows, opmath(weight.dtype))
+    if per_sample_weights is not None:
+        scale = im.expand(im.cast(per_sample_weights, rows.dtype), rows.shape, [0])
+        rows = im.pointwise_node("mul", [rows, scale], rows.dtype, rows.shape)
+    count = emit_row(im, "sub", (bags,), ends, begins)
+    if padding_idx >= 0:
+        kept = emit_row(im, "ne", (length,), index, padding_idx)
+        neutral = im.scalar(-math.inf if mode == _MAX else 0, rows.dtype)
+        rows = im.pointwise_node("where", [im.expand(kept, rows.shape, [0]), rows, neutral], rows.dtype, rows.shape)
+        ones = im.cast(kept, torch.int64)
+        count = im.emit("segment", "sum", [ones, begins, ends], torch.int64, (bags,))
+
+    found = im.full(0, torch.int64, (bags, width))
+    filled = im.expand(emit_row(im, "gt", (bags,), count, 0), (bags, width), [0])
+    types = [(rows.dtype, (bags, width)), (torch.int64, (bags, width))]
+    if mode == _MAX:
+        numbers = emit_row(im, "where", rows.shape, emit_row(im, "isnan", rows.shape, rows), -math.inf, rows)
+        total, position = im.emit_many("segment", "max_with_index", [numbers, begins, ends], types)
+        if length != 0:
+            # ATen begins with the first row and takes what is larger: a NaN counts in the first row only.
+            first = begins
+            if padding_idx >= 0:
+                beyond = torch.iinfo(torch.int64).max
+                kept_at = emit_row(im, "where", (length,), kept, im.iota((length,), 0), beyond)
+                first = im.emit("segment", "amin", [kept_at, begins, ends], torch.int64, (bags,))
+            first = im.expand(first, (bags, width), [0])
+            first = im.pointwise_node("where", [filled, first, found], torch.int64, (bags, width))
+            of_first = im.emit("gather", "", [rows, first], rows.dtype, (bags, width), map=[-1, 1])
+            larger = emit_row(im, "gt", (bags, width), total, of_first)
+            total = im.pointwise_node("where", [larger, total, of_first], rows.dtype, (bags, width))
+            position = im.pointwise_node("where", [larger, position, first], torch.int64, (bags, width))
+            of_position = im.emit("gather", "", [index, position], torch.int64, (bags, width), map=[-1])
+            found = im.pointwise_node("where", [filled, of_position, found], torch.int64, (bags, width))
+        total = im.pointwise_node("where", [filled, total, im.scalar(0, rows.dtype)], rows.dtype, (bags, width))
+    else:
+        total = im.emit("segment", "sum", [rows, begins, ends], rows.dtype, (bags, width))
+        if mode == _MEAN:
+            divisor = im.cast(emit_row(im, "clamp_min", (bags,), count, 1), rows.dtype)
+            divisor = im.expand(divisor, (bags, width), [0])
+            total = im.pointwise_node("div", [total, divisor], rows.dtype, (bags, width))
+    bag = im.full(0, torch.int64, (0,)) if im.symbols.dims(bag_of.shape) == (0,) else _bag_of_each(im, begins, length)
+    if mode == _SUM:  # its gradient reads no sizes, and ATen leaves them zero
+        count = im.full(0, torch.int64, (bags,))
+    last = found if mode == _MAX else count
+    return [
+        im.cast(total, output.dtype),
+        im.cast(bag, bag_of.dtype),
+        im.cast(count, sizes.dtype),
+        im.cast(last, largest.dtype),
+    ]
+
+
+@rule("_embedding_bag_backward")
+def _embedding_bag_backward(
+    im: GraphWriter,
+    node: Any,
+    gradient: Ref,
+    indices: Ref,
+    offsets: Ref,
+    bag_of: Ref,
+    bag_sizes: Ref,
+    largest: Ref,
+    rows: Any,
+    scale_grad_by_freq: bool,
+    mode: int,
+    sparse: bool,
+    per_sample_weights: Ref | None,
+    padding_idx: int = -1,
+) -> Ref:
+    """[bags, width] gives [rows, width]: each index adds its bag's gradient to its row."""
+    if sparse:
+        raise Unsupported("a sparse gradient")
+    if scale_grad_by_freq:
+        raise Unsupported("ATen scales by the counts of other rows (`counts[indices[i]]`)")
+    shape = im.symbols.dims(node.meta["val"].shape)
+    (bags, width), length, wide = gradient.shape, indices.shape[0], opmath(gradient.dtype)
+    if mode == _MAX:
+        filled = emit_row(im, "gt", (bags,), im.slice_dim(bag_sizes, 0, 0, bags), 0)
+        filled = im.expand(filled, (bags, width), [0])
+        added = im.pointwise_node("where", [filled, im.cast(gradient, wide), im.scalar(0, wide)], wide, (bags, width))
+        return _sum_of_rows(im, shape, im.slice_dim(largest, 0, 0, bags), added, gradient.dtype)
+    bag = _bag_of_each(im, as_index(im, offsets), length)
+    at = im.expand(bag, (length, width), [0])
+    added = im.cast(im.emit("gather", "", [gradient, at], gradient.dtype, at.shape, map=[-1, 1]), wide)
+    if mode == _MEAN:
+        size = im.emit("gather", "", [bag_sizes, bag], bag_sizes.dtype, (length,), map=[-1])
+        added = im.pointwise_node("div", [added, im.expand(im.cast(size, wide), at.shape, [0])], wide, at.shape)
+    if per_sample_weights is not None:
+        scale = im.expand(im.cast(per_sample_weights, wide), at.shape, [0])
+        added = im.pointwise_node("mul", [added, scale], wide, at.shape)
+    index = as_index(im, indices)
+    if padding_idx >= 0:
+        kept = im.expand(emit_row(im, "ne", (length,), index, padding_idx), at.shape, [0])
+        added = im.pointwise_node("where", [kept, added, im.scalar(0, wide)], wide, at.shape)
+    return _sum_of_rows(im, shape, im.expand(index, at.shape, [0]), added, gradient.dtype)
+
+
+@rule("_embedding_bag_per_sample_weights_backward")
+def _weights_backward(
+    im: GraphWriter, node: Any, gradient: Ref, table: Ref, indices: Ref, offsets: Ref, bag_of: Ref, mode: int,
+    padding_idx: int = -1,
+) -> Ref:  # fmt: skip
+    """Of sums only: each weight's gradient is its row times its bag's gradient, [length]."""
+    (length,), width, wide = indices.shape, gradient.shape[1], opmath(gradient.dtype)
+    index, bag = as_index(im, indices), _bag_of_each(im, as_index(im, offsets), length)
+    factors = []
+    for source, row in ((gradient, bag), (table, index)):
+        at = im.expand(row, (length, width), [0])
+        factors.append(
+            im.cast(im.emit("gather", "", [source, at], source.dtype, at.shape, map=[-1, 1], wrap=False), wide)
+        )
+    total = reduce_axes(im, "sum", im.pointwise_node("mul", factors, wide, (length, width)), [1])
+    if padding_idx >= 0:
+        kept = emit_row(im, "ne", (length,), index, padding_idx)
+        total = im.pointwise_node("where", [kept, total, im.scalar(0, wide)], wide, (length,))
+    return im.cast(total, gradient.dtype)
+
+
+def _bag_of_each(im: GraphWriter, begins: Ref, length: Dim) -> Ref:
+    """The last bag that begins at an index or before it; of bags that begin together only the last has any."""
+    following = search(im, begins, im.iota((length,), 0), torch.int64, right=True)
+    return emit_row(im, "sub", (length,), following, 1)
+
+
+def _sum_of_rows(im: GraphWriter, shape: tuple[Dim, ...], index: Ref, added: Ref, dtype: torch.dtype) -> Ref:
+    """A matrix of the rows of `added`, each added at its index."""
+    zeros = im.full(0, added.dtype, shape)
+    return im.cast(
+        im.emit("scatter", "", [zeros, index, added], added.dtype, shape, map=[-1, 1], combine="add", wrap=False), dtype
+    )
+
+
+def _checked_offsets(im: GraphWriter, node: Any, offsets: Ref, length: Dim) -> Ref:
+    """The first must be 0, the last at most `length`: they are taken as positions in dimensions that have no others."""
+    offsets = as_index(im, offsets)
+    (count,) = offsets.shape
+    if not torch_private.is_known(traced_shape(node.args[2])[0] > 0):
+        return offsets
+
+    first, last = (im.slice_dim(offsets, 0, at, 1) for at in (0, sub(count, 1)))
+    parts = [_only_within(im, im.full(0, torch.int64, (1,)), first, "first_offset")]
+    if count == 1:
+        return parts[0]
+    if count != 2:
+        parts.append(im.slice_dim(offsets, 0, 1, sub(count, 2)))
+    parts.append(_only_within(im, im.iota((add(length, 1),), 0), last, "last_offset"))
+    return im.emit("cat", "", parts, torch.int64, (count,), axis=0)
+
+
+def _bounds(im: GraphWriter, offsets: Ref, length: Dim, bags: Dim, include_last_offset: bool) -> tuple[Ref, Ref]:
+    """Where each bag begins and ends, which is not before it."""
+    if include_last_offset:
+        begins, ends = im.slice_dim(offsets, 0, 0, bags), im.slice_dim(offsets, 0, 1, bags)
+    else:
+        begins, ends = offsets, im.expand(im.size(length), (1,))
+        if bags == 1:
+            return begins, ends
+        following = im.slice_dim(offsets, 0, 1, sub(bags, 1))
+        ends = im.emit("cat", "", [following, ends], torch.int64, (bags,), axis=0)
+    lengths = emit_row(im, "sub", (bags,), ends, begins)
+    lengths = _only_within(im, im.iota((add(length, 1),), 0), lengths, "bag_length")
+    return begins, emit_row(im, "add", (bags,), begins, lengths)
+
+
+def _only_within(im: GraphWriter, positions: Ref, index: Ref, error: str) -> Ref:
+    """`index`, of which each is a position of the range `positions`."""
+    return im.emit("gather", "", [positions, index], torch.int64, index.shape, map=[-1], wrap=False, error=error)
+
+
+def _bags_of_one_length(
+    im: GraphWriter, node: Any, weight: Ref, indices: Ref, per_sample_weights: Ref | None, mode: int, step: Any
+) -> list[Ref]:
+    output, bag_of, sizes, last = node.meta["val"]
+    bags, length = im.symbols.dims(node.args[1].args[0].meta["val"].shape)
+    width = weight.shape[1]
+    shape = (bags, length, width)
+    at = im.expand(im.reshape(as_index(im, indices), (bags, length)), shape, [0, 1])
+    rows = im.emit("gather", "", [weight, at], weight.dtype, shape, map=[-1, 2], wrap=False, error="bag")
+    if per_sample_weights is not None:
+        scale = im.expand(im.reshape(per_sample_weights, (bags, length)), shape, [0, 1])
+        rows = im.pointwise_node("mul", [im.cast(rows, opmath(rows.dtype)), im.cast(scale, opmath(rows.dtype))],
+                                 opmath(rows.dtype), shape)  # fmt: skip
+    total = reduce_axes(im, "mean" if mode == _MEAN else "sum", rows, [1])
+    # ATen leaves the bag of each index out where its own backward can do without.
+    known = im.symbols.dims(bag_of.shape) != (0,)
+    counted = step if mode == _MEAN else 0  # as above
+    bag = im.reshape(im.iota((bags, length), 0), indices.shape) if known else im.full(0, torch.int64, (0,))
+    return [
+        im.cast(im.reshape(total, im.symbols.dims(output.shape)), output.dtype),
+        im.cast(bag, bag_of.dtype),
+        im.full(counted, sizes.dtype, im.symbols.dims(sizes.shape)),
+        im.full(counted, last.dtype, im.symbols.dims(last.shape)),
+    ]
+
+
+def _bag_length(node: Any) -> int | torch.SymInt | None:
+    """The common length of bags given as the rows of a matrix: indices its flat view, offsets a range over it."""
+    indices, offsets = node.args[1:3]
+    if indices.target is not torch.ops.aten.view.default or offsets.target is not torch.ops.aten.arange.start_step:
+        return None
+    matrix = indices.args[0].meta["val"]
+    if matrix.dim() != 2 or offsets.args[0] != 0:
+        return None
+    # A step of 1 is left out.
+    end, step = (a.meta["val"] if isinstance(a, torch.fx.Node) else a for a in (*offsets.args, 1)[1:3])
+    rows_begin_bags = torch_private.same_count((step,), (matrix.shape[1],)) and torch_private.same_count(
+        (end,), matrix.shape
+    )
+    return step if rows_begin_bags else None

@@ -1,0 +1,470 @@
+"""Import rules of what reads or writes at indices that are data: gather and scatter with explicit index operands.
+
+A `map` names, for each dimension of the indexed tensor, where its coordinate comes from: k >= 0 is dimension k of the
+result (gather) or of the source (scatter), -(j + 1) is index operand j. `error` is the row of runtime/index_errors.def
+that says what eager raises for an index out of range.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from ... import torch_private
+from ...errors import Unsupported
+from ..graph_writer import GraphWriter
+from ..sizes import Dim, numel
+from ..values import Ref, opmath, traced_count, traced_shape
+from .registry import rule
+from .rows import emit_row
+
+_INDEX_TYPES = (torch.int64, torch.int32, torch.int16, torch.int8)
+
+
+def as_index(im: GraphWriter, x: Ref) -> Ref:
+    if x.dtype not in _INDEX_TYPES:
+        raise Unsupported(f"an index of {x.dtype}")
+    return im.cast(x, torch.int64)
+
+
+# ---- gather ----
+
+
+@rule("embedding")
+def _embedding(im: GraphWriter, node: Any, weight: Ref, indices: Ref, *options: Any, **more: Any) -> Ref:
+    shape = (*indices.shape, weight.shape[1])
+    rows = im.expand(as_index(im, indices), shape, range(len(indices.shape)))
+    map = [-1, len(shape) - 1]
+    return im.emit("gather", "", [weight, rows], weight.dtype, shape, map=map, wrap=False, error="select")
+
+
+@rule("index_select")
+def _index_select(im: GraphWriter, node: Any, x: Ref, dim: int, index: Ref) -> Ref:
+    index = im.reshape(as_index(im, index), (numel(index.shape),))
+    if not x.shape:
+        row = im.reshape(x, (1,))
+        result = im.emit("gather", "", [row, index], x.dtype, index.shape, map=[-1], wrap=False, error="select")
+        return im.reshape(result, ())
+    dim %= len(x.shape)
+    shape = x.shape[:dim] + index.shape + x.shape[dim + 1 :]
+    at = im.expand(index, shape, [dim])
+    # ATen has a kernel of its own for dimension 1.
+    error = "select_column" if dim == 1 else "select"
+    return im.emit("gather", "", [x, at], x.dtype, shape, map=along(x, dim), wrap=False, error=error)
+
+
+@rule("take")
+def _take(im: GraphWriter, node: Any, x: Ref, index: Ref) -> Ref:
+    """Elements of x as one row."""
+    flat = im.reshape(x, (numel(x.shape),))
+    return im.emit("gather", "", [flat, as_index(im, index)], x.dtype, index.shape, map=[-1], error="take")
+
+
+@rule("gather")
+def _gather(im: GraphWriter, node: Any, x: Ref, dim: int, index: Ref, sparse_grad: bool = False) -> Ref:
+    if not x.shape:
+        x, dim = im.reshape(x, (1,)), 0
+    index = im.reshape(as_index(im, index), index.shape or (1,))
+    dim %= len(x.shape)
+    result = im.emit("gather", "", [x, index], x.dtype, index.shape, map=along(x, dim), wrap=False, error="element")
+    return im.reshape(result, im.shape_of(node))
+
+
+def along(x: Ref, dim: int) -> list[int]:
+    """The map of a gather or scatter whose index is for one dimension."""
+    return [-1 if d == dim else d for d in range(len(x.shape))]
+
+
+@rule("index.Tensor", "_unsafe_index.Tensor")
+def _index_tensor(im: GraphWriter, node: Any, x: Ref, indices: list[Ref | None]) -> Ref:
+    operands, map, shape = _advanced_index(im, x, indices, node.args[1])
+    return im.emit("gather", "", [x, *operands], x.dtype, shape, map=map, **_counted_dims(indices, len(x.shape)))
+
+
+def _counted_dims(indices: list[Ref | None], rank: int) -> dict[str, list[int]]:
+    """Eager's errors count the dimensions that have an index."""
+    dims = list(range(rank))
+    for number, d in enumerate(d for d, index in enumerate(indices) if index is not None):
+        dims[d] = number
+    return {} if dims == list(range(rank)) else {"error_dims": dims}
+
+
+def _advanced_index(
+    im: GraphWriter, x: Ref, indices: list[Ref | None], sources: list[Any]
+) -> tuple[list[Ref], list[int], tuple[Dim, ...]]:
+    """NumPy's rule: the indices broadcast together and stand where they are, if adjacent, else in front. An index that
+    only counts (x[arange(n).view(n, 1), y]) is no operand: that dimension is taken as it comes."""
+    indices = [*indices, *[None] * (len(x.shape) - len(indices))]
+    positions = [d for d, i in enumerate(indices) if i is not None]
+    index_shape = _broadcast([indices[d].shape for d in positions])
+    adjacent = positions == list(range(positions[0], positions[-1] + 1))
+    lead = positions[0] if adjacent else 0
+    kept = [d for d in range(len(x.shape)) if d not in positions]
+    before, after = kept[:lead], kept[lead:]
+    shape = (*(x.shape[d] for d in before), *index_shape, *(x.shape[d] for d in after))
+    place = {d: i for i, d in enumerate(before)}
+    place |= {d: lead + len(index_shape) + i for i, d in enumerate(after)}
+    counted = {}
+    for d in positions:
+        along = _counts_along(im, sources[d], x.shape[d])
+        if along is not None:
+            counted[d] = lead + len(index_shape) - len(indices[d].shape) + along
+    if len(counted) == len(positions) or len(set(counted.values())) < len(counted):
+        counted = {}
+    place |= counted
+    operands, map = [], []
+    for d in range(len(x.shape)):
+        if d in place:
+            map.append(place[d])
+            continue
+        index = as_index(im, indices[d])
+        first = lead + len(index_shape) - len(index.shape)
+        operands.append(im.expand(index, shape, range(first, first + len(index.shape))))
+        map.append(-len(operands))
+    return operands, map, shape
+
+
+_SAME_ELEMENTS = ("view", "reshape", "_unsafe_view", "unsqueeze", "alias", "clone", "_to_copy", "convert_element_type")
+
+
+def _counts_along(im: GraphWriter, index: Any, size: Dim) -> int | None:
+    """The dimension of an index tensor along which it is 0, 1, .. size - 1, where it has no other."""
+    shape = im.shape_of(index)
+    dims = [d for d, s in enumerate(shape) if s != 1]
+    if len(dims) != 1 or shape[dims[0]] != size or index.meta["val"].dtype not in _INDEX_TYPES:
+        return None
+    while _base_name(index) in _SAME_ELEMENTS and index.target is not torch.ops.aten.view.dtype:
+        if not _holds_range(index.meta["val"].dtype, size):
+            return None
+        index = index.args[0]
+    if _base_name(index) == "arange":
+        start, step = (index.args[0] if len(index.args) > 1 else 0), (index.args[2] if len(index.args) > 2 else 1)
+    elif _base_name(index) == "iota":
+        start, step = index.kwargs["start"], index.kwargs["step"]
+    else:
+        return None
+    return dims[0] if (start, step) == (0, 1) and index.meta["val"].dtype is torch.int64 else None
+
+
+def _holds_range(dtype: torch.dtype, size: Dim) -> bool:
+    """Is each of 0, 1, .. size - 1 a value of the type?"""
+    if dtype is torch.int64 or not isinstance(size, int):
+        return dtype is torch.int64
+    if dtype is torch.bool:
+        return size <= 2
+    return size - 1 <= (2 / torch.finfo(dtype).eps if dtype.is_floating_point else torch.iinfo(dtype).max)
+
+
+def _base_name(node: Any) -> str:
+    return node.target._schema.name.partition("::")[2] if isinstance(node.target, torch_private.OpOverload) else ""
+
+
+def _broadcast(shapes: list[tuple[Dim, ...]]) -> tuple[Dim, ...]:
+    rank = max(len(s) for s in shapes)
+    result: list[Dim] = [1] * rank
+    for shape in shapes:
+        for i, size in enumerate(shape, rank - len(shape)):
+            if size != 1:
+                if result[i] not in (1, size):
+                    raise Unsupported(f"indices of shapes {shapes}")
+                result[i] = size
+    return tuple(result)
+
+
+# ---- scatter ----
+
+
+@rule("index_put", "_unsafe_index_put")
+def _index_put(
+    im: GraphWriter, node: Any, x: Ref, indices: list[Ref | None], values: Ref, accumulate: bool = False, *unsafe: Any
+) -> Ref:
+    given = [i for i in indices if i is not None]
+    if not given:
+        raise Unsupported("index_put without an index")
+    if len(given) == 1 and given[0].dtype is torch.bool:
+        return _masked_put(im, node, x, indices, given[0], values, accumulate)
+    operands, map, shape = _advanced_index(im, x, indices, node.args[1])
+    if any(size not in (wanted, 1) for size, wanted in zip(reversed(values.shape), reversed(shape), strict=False)):
+        _guard_broadcast(im, node, values, shape)
+    values = im.expand(im.cast(values, x.dtype), shape)
+    return _scatter(
+        im, x, operands, values, map, "add" if accumulate else "set", **_counted_dims(indices, len(x.shape))
+    )
+
+
+def _guard_broadcast(im: GraphWriter, node: Any, values: Ref, shape: tuple[Dim, ...]) -> None:
+    """Symbols among the sizes of values and places, which tracing does not compare."""
+    places = _traced_places(node)
+    traced = traced_shape(node.args[2])
+    pairs = zip(reversed(traced), reversed(places), reversed(values.shape), reversed(shape), strict=False)
+    for size, place, dim, wanted in pairs:
+        if dim not in (wanted, 1):
+            im.same_sizes([size], [place])
+    raise Unsupported(f"index_put of values of {list(values.shape)} at places of {list(shape)}")
+
+
+def _traced_places(node: Any) -> list[Any]:
+    """The shape of x[indices] as traced sizes: see _advanced_index."""
+    into = traced_shape(node.args[0])
+    indices = [*node.args[1], *[None] * (len(into) - len(node.args[1]))]
+    positions = [d for d, i in enumerate(indices) if i is not None]
+    shapes = [traced_shape(indices[d]) for d in positions]
+    rank = max(map(len, shapes))
+    places: list[Any] = [1] * rank
+    for shape in shapes:
+        for d, size in enumerate(shape, rank - len(shape)):
+            if torch_private.is_known(places[d] == 1):
+                places[d] = size
+    adjacent = positions == list(range(positions[0], positions[-1] + 1))
+    lead = positions[0] if adjacent else 0
+    kept = [size for size, index in zip(into, indices, strict=True) if index is None]
+    return [*kept[:lead], *places, *kept[lead:]]
+
+
+def _masked_put(im: GraphWriter, node: Any, x: Ref, indices: list, mask: Ref, values: Ref, accumulate: bool) -> Ref:
+    """x[mask] = number: a selection."""
+    source = node.args[1][0]
+    if accumulate or indices[0] is None or numel(values.shape) != 1:
+        raise Unsupported("index_put through a mask with several values")
+    rank = len(x.shape)
+    im.same_sizes(traced_shape(source), traced_shape(node.args[0])[: len(mask.shape)])
+    mask = im.expand(mask, x.shape, range(len(mask.shape)))
+    value = im.expand(im.reshape(im.cast(values, x.dtype), (1,) * rank), x.shape)
+    return im.pointwise_node("where", [mask, value, x], x.dtype, x.shape)
+
+
+def _scatter(
+    im: GraphWriter,
+    x: Ref,
+    indices: list[Ref],
+    src: Ref,
+    map: list[int],
+    combine: str,
+    *,
+    wrap: bool = True,
+    **error: Any,
+) -> Ref:
+    """Sums of halves accumulate in fp32, rounded once."""
+    wide = opmath(x.dtype) if combine in ("add", "mul") else x.dtype
+    operands = [im.cast(x, wide), *indices, im.cast(src, wide)]
+    result = im.emit("scatter", "", operands, wide, x.shape, map=map, combine=combine, wrap=wrap, **error)
+    return im.cast(result, x.dtype)
+
+
+@rule("scatter.src", "scatter.value", "scatter_add")
+def _scatter_set(im: GraphWriter, node: Any, x: Ref, dim: int, index: Ref, src: Any) -> Ref:
+    combine = "add" if node.target._schema.name == "aten::scatter_add" else "set"
+    return _scatter_along(im, x, dim, index, src, combine)
+
+
+@rule("scatter.reduce", "scatter.value_reduce")
+def _scatter_combine(im: GraphWriter, node: Any, x: Ref, dim: int, index: Ref, src: Any, *, reduce: str) -> Ref:
+    return _scatter_along(im, x, dim, index, src, {"add": "add", "multiply": "mul"}[reduce])
+
+
+@rule("scatter_reduce.two")
+def _scatter_reduce(
+    im: GraphWriter, node: Any, x: Ref, dim: int, index: Ref, src: Ref, reduce: str, include_self: bool = True
+) -> Ref:
+    if not x.shape:
+        vector, at, values = (im.reshape(r, (1,)) for r in (x, index, src))
+        return im.reshape(_scatter_reduce(im, node, vector, 0, at, values, reduce, include_self), ())
+    if not index.shape:
+        raise Unsupported("scatter at a 0-d index into a tensor of several dims")
+    src = im.slice(src, [0] * len(src.shape), [1] * len(src.shape), index.shape)
+    map = along(x, dim % len(x.shape))
+    return _reduce_into(im, x, as_index(im, index), src, map, reduce, include_self, "element")
+
+
+@rule("index_reduce")
+def _index_reduce(
+    im: GraphWriter, node: Any, x: Ref, dim: int, index: Ref, src: Ref, reduce: str, *, include_self: bool = True
+) -> Ref:
+    rows, at, src, map = _rows_at(im, node, x, dim, index, src)
+    return im.reshape(_reduce_into(im, rows, at, src, map, reduce, include_self, "select"), x.shape)
+
+
+@rule("index_add", "index_copy")
+def _index_add(im: GraphWriter, node: Any, x: Ref, dim: int, index: Ref, src: Ref, *, alpha: Any = 1) -> Ref:
+    """PyTorch's decompositions are index_put, which takes a negative index where these raise."""
+    rows, at, src, map = _rows_at(im, node, x, dim, index, src)
+    im.require_fit(alpha, x.dtype)
+    if not torch_private.is_known(alpha == 1):
+        src = emit_row(im, "mul", src.shape, src, alpha)
+    combine, error = "set", "copy"
+    if "add" in node.target._schema.name:
+        # ATen scatters into several dimensions, but not what it has to scale.
+        combine, error = "add", "element" if len(x.shape) > 1 and torch_private.is_known(alpha == 1) else "select"
+    return im.reshape(_scatter(im, rows, [at], src, map, combine, wrap=False, error=error), x.shape)
+
+
+@rule("index_fill")
+def _index_fill(im: GraphWriter, node: Any, x: Ref, dim: int, index: Ref, value: Any) -> Ref:
+    """A negative index counts from the end."""
+    rows = x if x.shape else im.reshape(x, (1,))
+    dim %= len(rows.shape)
+    shape = (*rows.shape[:dim], numel(index.shape), *rows.shape[dim + 1 :])
+    at = im.expand(im.reshape(as_index(im, index), (numel(index.shape),)), shape, [dim])
+    src = im.cast(value, x.dtype) if isinstance(value, Ref) else im.number(value, x.dtype)
+    return im.reshape(_scatter(im, rows, [at], im.expand(src, shape), along(rows, dim), "set"), x.shape)
+
+
+def _rows_at(im: GraphWriter, node: Any, x: Ref, dim: int, index: Ref, src: Ref) -> tuple[Ref, Ref, Ref, list[int]]:
+    """For index_add and its like: x, where each of src goes along dim, src, the map; a 0-d x is a vector of 1."""
+    if index.dtype not in (torch.int64, torch.int32):
+        raise Unsupported(f"an index of {index.dtype}, which ATen refuses")
+    count = (numel(index.shape),)
+    if not x.shape:
+        im.same_sizes([1], [traced_count(node.args[3])])
+        x, src, dim = im.reshape(x, (1,)), im.reshape(src, count), 0
+    else:
+        dim %= len(x.shape)
+        into, values = (traced_shape(node.args[i]) for i in (0, 3))
+        im.same_sizes([*into[:dim], traced_count(node.args[2]), *into[dim + 1 :]], values)
+    return x, im.expand(im.reshape(as_index(im, index), count), src.shape, [dim]), src, along(x, dim)
+
+
+def _reduce_into(
+    im: GraphWriter, x: Ref, index: Ref, src: Ref, map: list[int], reduce: str, include_self: bool, error: str
+) -> Ref:
+    """x with the reduction of what src brings to each element, and of the element itself if `include_self`."""
+    combine = {"sum": "add", "mean": "add", "prod": "mul", "amax": "max", "amin": "min"}[reduce]
+    indexed: dict[str, Any] = {"map": map, "wrap": False, "error": error}
+    wide = opmath(x.dtype) if combine in ("add", "mul") else x.dtype
+    dtype = x.dtype
+    start = x = im.cast(x, wide)
+    src = im.cast(im.cast(src, dtype), wide)
+    if not include_self:
+        neutral = im.full(_neutral(combine, wide), wide, index.shape)
+        start = im.emit("scatter", "", [x, index, neutral], wide, x.shape, combine="set", **indexed)
+    result = im.emit("scatter", "", [start, index, src], wide, x.shape, combine=combine, **indexed)
+    if reduce == "mean":
+        one = im.full(1, torch.int64, index.shape)
+        counts = im.full(int(include_self), torch.int64, x.shape)
+        counts = im.emit("scatter", "", [counts, index, one], torch.int64, x.shape, combine="add", **indexed)
+        counts = emit_row(im, "clamp_min", x.shape, counts, 1)
+        row = "div" if wide.is_floating_point else "div_floor"
+        result = im.pointwise_node(row, [result, im.cast(counts, wide)], wide, x.shape)
+    return im.cast(result, dtype)
+
+
+def _neutral(combine: str, dtype: torch.dtype) -> Any:
+    """What an element may be combined with unchanged."""
+    if combine in ("add", "mul"):
+        return int(combine == "mul")
+    if dtype is torch.bool:
+        return combine == "min"
+    if dtype.is_floating_point:
+        return -math.inf if combine == "max" else math.inf
+    limits = torch.iinfo(dtype)
+    return limits.min if combine == "max" else limits.max
+
+
+def _scatter_along(im: GraphWriter, x: Ref, dim: int, index: Ref, src: Any, combine: str) -> Ref:
+    if not x.shape:  # one element, addressed as a vector of one
+        source = im.reshape(src, (1,)) if isinstance(src, Ref) else src
+        return im.reshape(_scatter_along(im, im.reshape(x, (1,)), 0, im.reshape(index, (1,)), source, combine), ())
+    if not index.shape:
+        raise Unsupported("scatter at a 0-d index into a tensor of several dims")
+    dim %= len(x.shape)
+    index = as_index(im, index)
+    if isinstance(src, Ref):
+        src = im.cast(src, x.dtype)
+        src = im.slice(src, [0] * len(src.shape), [1] * len(src.shape), index.shape)
+    else:
+        src = im.expand(im.number(src, x.dtype), index.shape)
+    return _scatter(im, x, [index], src, along(x, dim), combine, wrap=False, error="element")
+
+
+@rule("embedding_dense_backward")
+def _embedding_dense_backward(
+    im: GraphWriter, node: Any, grad: Ref, indices: Ref, num_weights: Any, padding_idx: Any, scale_by_freq: bool
+) -> Ref:
+    im.same_sizes(traced_shape(node.args[0])[:-1], traced_shape(node.args[1]))
+    dtype = opmath(grad.dtype)
+    src = im.cast(grad, dtype)
+    index = as_index(im, indices)
+    if scale_by_freq:
+        src = _over_frequency(im, src, index, im.shape_of(node)[0])
+    if not torch_private.is_known(padding_idx < 0):
+        kept = emit_row(im, "ne", index.shape, index, padding_idx)
+        kept = im.expand(kept, grad.shape, range(len(index.shape)))
+        src = im.pointwise_node("where", [kept, src, im.scalar(0, dtype)], dtype, grad.shape)
+    rows = im.expand(index, grad.shape, range(len(index.shape)))
+    shape = im.shape_of(node)
+    zeros = im.full(0, dtype, shape)
+    map = [-1, len(grad.shape) - 1]
+    sums = im.emit("scatter", "", [zeros, rows, src], dtype, shape, map=map, combine="add", wrap=False)
+    return im.cast(sums, grad.dtype)
+
+
+def _over_frequency(im: GraphWriter, src: Ref, index: Ref, rows: Dim) -> Ref:
+    """src[i] / how often index[i] occurs."""
+    flat = im.reshape(index, (numel(index.shape),))
+    ones = im.full(1, torch.int64, flat.shape)
+    zeros = im.full(0, torch.int64, (rows,))
+    counts = im.emit("scatter", "", [zeros, flat, ones], torch.int64, (rows,), map=[-1], combine="add", wrap=False)
+    count = im.emit("gather", "", [counts, index], torch.int64, index.shape, map=[-1], wrap=False)
+    count = im.expand(im.cast(count, src.dtype), src.shape, range(len(index.shape)))
+    return im.pointwise_node("div", [src, count], src.dtype, src.shape)
+
+
+# ---- windows and diagonals ----
+
+
+@rule("unfold")
+def _unfold(im: GraphWriter, node: Any, x: Ref, dim: int, size: int, step: int) -> Ref:
+    """Windows along dim, their elements in a new last dimension: element dim * step + last of x."""
+    result = im.shape_of(node)
+    rows = x if x.shape else im.reshape(x, (1,))
+    shape = result if x.shape else (1, size)
+    dim %= len(rows.shape)
+    windows, elements = im.iota(shape, dim, 0, step), im.iota(shape, len(shape) - 1)
+    at = im.pointwise_node("add", [windows, elements], torch.int64, shape)
+    return im.reshape(im.emit("gather", "", [rows, at], x.dtype, shape, map=along(rows, dim)), result)
+
+
+@rule("diagonal_scatter")
+def _diagonal_scatter(
+    im: GraphWriter, node: Any, x: Ref, src: Ref, offset: int = 0, dim1: int = 0, dim2: int = 1
+) -> Ref:
+    """src's last dimension runs along the diagonal of dim1 and dim2."""
+    rank = len(x.shape)
+    dims = (dim1 % rank, dim2 % rank)
+    into, given = (traced_shape(n) for n in node.args[:2])
+    rows, columns = (into[d] for d in dims)
+    along = torch.sym_min(rows + min(offset, 0), columns - max(offset, 0))
+    im.same_sizes([*(s for d, s in enumerate(into) if d not in dims), torch_private.positive(along)], given)
+    last = len(src.shape) - 1
+    indices = [im.iota(src.shape, last, max(start, 0)) for start in (-offset, offset)]
+    others = iter(range(last))
+    map = [-1 - dims.index(d) if d in dims else next(others) for d in range(rank)]
+    return _scatter(im, x, indices, im.cast(src, x.dtype), map, "set")
+
+
+@rule("put")
+def _put(im: GraphWriter, node: Any, x: Ref, index: Ref, source: Ref, accumulate: bool = False) -> Ref:
+    """x as one row."""
+    im.same_sizes([traced_count(node.args[1])], [traced_count(node.args[2])])
+    count = (numel(index.shape),)
+    flat = im.reshape(x, (numel(x.shape),))
+    at, values = im.reshape(as_index(im, index), count), im.reshape(im.cast(source, x.dtype), count)
+    combine = "add" if accumulate else "set"
+    return im.reshape(_scatter(im, flat, [at], values, [-1], combine, error="take"), x.shape)
+
+
+@rule("replication_pad1d_backward", "replication_pad2d_backward", "replication_pad3d_backward")
+def _replication_pad_backward(im: GraphWriter, node: Any, grad: Ref, x: Ref, padding: Any) -> Ref:
+    """Each gradient goes to the element it was copied from: its position, clamped to x."""
+    sizes = node.meta["val"].shape
+    dtype = opmath(grad.dtype)
+    map, indices = list(range(len(x.shape))), []
+    for i, low in enumerate(padding[::2]):
+        d = len(x.shape) - 1 - i
+        at = im.iota(grad.shape, d, -low)
+        indices.append(emit_row(im, "clamp", grad.shape, at, 0, sizes[d] - 1))
+        map[d] = -len(indices)
+    sums = _scatter(im, im.full(0, dtype, x.shape), indices, im.cast(grad, dtype), map, "add")
+    return im.cast(sums, grad.dtype)

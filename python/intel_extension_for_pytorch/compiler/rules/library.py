@@ -1,0 +1,242 @@
+"""Import rules of matrix products, attention, convolutions and LSTM layers."""
+
+from __future__ import annotations
+
+import math
+from functools import partial, reduce
+from typing import Any
+
+import torch
+
+from ... import torch_private
+from ...errors import Unsupported
+from ..graph_writer import GraphWriter
+from ..values import Ref, opmath
+from .reductions import reduce_axes
+from .registry import rule
+from .rows import emit_row
+
+_MATMUL_TYPES = (torch.float32, torch.bfloat16, torch.float16)
+
+
+# ---- matrix products ----
+
+
+def _matmul(im: GraphWriter, a: Ref, b: Ref, bias: Ref | None = None, dtype: torch.dtype | None = None) -> Ref:
+    operands = [a, b] if bias is None else [a, b, bias]
+    if any(r.dtype is not a.dtype for r in operands) or a.dtype not in _MATMUL_TYPES:
+        raise Unsupported(f"a matrix product of {a.dtype} and {b.dtype}")
+    shape = (*a.shape[:-1], b.shape[-1])
+    if 0 in a.shape or 0 in b.shape:  # an empty sum: 0, or what is added to it
+        return im.copy(im.full(0, dtype or a.dtype, shape) if bias is None else im.expand(bias, shape))
+    return im.emit("matmul", "", operands, dtype or a.dtype, shape, bias=bias is not None, post=[])
+
+
+@rule("mm.default", "bmm.default")
+def _mm(im: GraphWriter, node: Any, a: Ref, b: Ref) -> Ref:
+    return _matmul(im, a, b)
+
+
+@rule("addmm.default", "baddbmm.default")
+def _addmm(im: GraphWriter, node: Any, bias: Ref, a: Ref, b: Ref, *, beta: Any = 1, alpha: Any = 1) -> Ref:
+    if torch_private.is_known(beta == 1) and torch_private.is_known(alpha == 1):
+        return _matmul(im, a, b, bias)
+    wide = opmath(a.dtype)
+    product = _scaled(im, _matmul(im, a, b, None, wide), alpha, _is_left_out(im, a, b))
+    if not torch_private.is_known(beta == 0):
+        bias = _scaled(im, im.cast(bias, wide), beta, left_out=True)
+        product = im.pointwise_node("add", [product, bias], wide, product.shape)
+    return im.cast(product, a.dtype)
+
+
+def _scaled(im: GraphWriter, value: Ref, factor: Any, left_out: bool | Ref) -> Ref:
+    """`value` times a number; where it is left out, a factor of 0 makes zeros of infinities and NaN too."""
+    if torch_private.is_known(factor == 1):
+        return value
+    if left_out is True and torch_private.is_known(factor == 0):
+        return im.full(0, value.dtype, value.shape)
+    number = im.scalar(factor, value.dtype)
+    scaled = im.pointwise_node("mul", [value, number], value.dtype, value.shape)
+    if left_out is False or torch_private.is_known(factor != 0):
+        return scaled
+    is_zero = emit_row(im, "eq", (), number, 0)
+    if left_out is not True:
+        is_zero = emit_row(im, "logical_and", (), is_zero, left_out)
+    return emit_row(im, "where", value.shape, is_zero, 0.0, scaled)
+
+
+# Of so many multiplications and more a batch's products are the library's, of fewer they are loops of ATen.
+_LEAST_IN_LIBRARY = 400
+
+
+def _is_left_out(im: GraphWriter, a: Ref, b: Ref) -> bool | Ref:
+    """Whether the library that eager calls for a product of f32 leaves it out where alpha is 0."""
+    if a.dtype is not torch.float32 or len(a.shape) == 2:
+        return a.dtype is torch.float32
+    sizes = (*a.shape[1:], b.shape[-1])
+    if all(isinstance(size, int) for size in sizes):
+        return math.prod(sizes) >= _LEAST_IN_LIBRARY
+    multiplications = reduce(partial(emit_row, im, "mul", ()), map(im.size, sizes))
+    return emit_row(im, "ge", (), multiplications, _LEAST_IN_LIBRARY)
+
+
+# ---- attention ----
+
+
+def _attention_operands(im: GraphWriter, q: Ref, k: Ref, v: Ref, dropout: float, mask: Ref | None) -> list[Ref]:
+    """q, k, v and the mask as the graph takes them: [batch, heads, rows, columns]."""
+    if dropout != 0:
+        raise Unsupported("attention with dropout in one operator")
+    if not q.dtype.is_floating_point or any(r.dtype is not q.dtype for r in (k, v)):
+        raise Unsupported(f"attention of {q.dtype}, {k.dtype} and {v.dtype}")
+    if any(len(r.shape) != 4 or 0 in r.shape for r in (q, k, v)):
+        raise Unsupported("attention of tensors that are not 4-d, or without elements")
+    if not isinstance(q.shape[3], int) or any(not isinstance(r.shape[1], int) for r in (q, k, v)):
+        raise Unsupported("attention with heads or columns of a size known only when it runs")
+    if q.shape[1] % k.shape[1] or k.shape[1] != v.shape[1]:
+        raise Unsupported(f"attention of {q.shape[1]} heads to {k.shape[1]} and {v.shape[1]}")
+    if mask is None:
+        return [q, k, v]
+    if not mask.dtype.is_floating_point:
+        raise Unsupported(f"attention with a mask of {mask.dtype}")
+    return [q, k, v, im.expand(mask, (*q.shape[:3], k.shape[2]))]
+
+
+def _attention_scale(q: Ref, scale: float | None) -> float:
+    return q.shape[3] ** -0.5 if scale is None else float(scale)
+
+
+@rule("_scaled_dot_product_flash_attention_for_cpu.default")
+def _attention(
+    im: GraphWriter, node: Any, q: Ref, k: Ref, v: Ref, dropout_p: float = 0.0, is_causal: bool = False, *,
+    attn_mask: Ref | None = None, scale: float | None = None,
+) -> list[Ref | None]:  # fmt: skip
+    operands = _attention_operands(im, q, k, v, dropout_p, attn_mask)
+    types = [(q.dtype, q.shape)]
+    if any(user.args[1] == 1 and user.users for user in node.users):
+        types.append((opmath(q.dtype), q.shape[:3]))
+    attrs = {"causal": bool(is_causal), "scale": _attention_scale(q, scale)}
+    results = im.emit_many("attention", "", operands, types, **attrs)
+    return [*results, *[None] * (2 - len(results))]
+
+
+@rule("_scaled_dot_product_flash_attention_for_cpu_backward.default")
+def _attention_backward(
+    im: GraphWriter, node: Any, grad: Ref, q: Ref, k: Ref, v: Ref, out: Ref, logsumexp: Ref, dropout_p: float,
+    is_causal: bool, *, attn_mask: Ref | None = None, scale: float | None = None,
+) -> list[Ref]:  # fmt: skip
+    operands = _attention_operands(im, q, k, v, dropout_p, attn_mask)
+    if grad.dtype is not q.dtype or out.dtype is not q.dtype or logsumexp.dtype is not opmath(q.dtype):
+        raise Unsupported(f"the gradient of attention of {q.dtype} from {grad.dtype}, {out.dtype}, {logsumexp.dtype}")
+    operands = [grad, *operands[:3], out, logsumexp, *operands[3:]]
+    types = [(r.dtype, r.shape) for r in (q, k, v)]
+    attrs = {"causal": bool(is_causal), "scale": _attention_scale(q, scale)}
+    return im.emit_many("attention_backward", "", operands, types, **attrs)
+
+
+# ---- convolution ----
+
+
+def _conv_attrs(
+    stride: Any, padding: Any, dilation: Any, transposed: bool, output_padding: Any, groups: int, rank: int
+) -> dict[str, Any]:
+    return {
+        "stride": per_dim(stride, rank),
+        "padding": per_dim(padding, rank),
+        "dilation": per_dim(dilation, rank),
+        "output_padding": per_dim(output_padding, rank),
+        "transposed": bool(transposed),
+        "groups": int(groups),
+    }
+
+
+def per_dim(values: Any, rank: int) -> list[int]:
+    """Settings of windows; a symbol among them, which the library does not take, is refused by int()."""
+    values = [values] if isinstance(values, int) else [int(v) for v in values]
+    return values * rank if len(values) == 1 else values
+
+
+def _check_conv(x: Ref, *others: Ref) -> int:
+    """The number of spatial dimensions of a convolution that the library takes."""
+    rank = len(x.shape) - 2
+    if not 1 <= rank <= 3:
+        raise Unsupported(f"a convolution over {rank} dimensions")
+    if x.dtype not in _MATMUL_TYPES or any(o.dtype is not x.dtype for o in others):
+        raise Unsupported(f"a convolution of {x.dtype}")
+    if any(0 in r.shape for r in (x, *others)):
+        raise Unsupported("a convolution without elements")
+    return rank
+
+
+@rule("convolution.default")
+def _convolution(
+    im: GraphWriter, node: Any, x: Ref, w: Ref, bias: Ref | None, stride: Any, padding: Any, dilation: Any,
+    transposed: bool, output_padding: Any, groups: int,
+) -> Ref:  # fmt: skip
+    operands = [x, w] if bias is None else [x, w, bias]
+    rank = _check_conv(*operands)
+    attrs = _conv_attrs(stride, padding, dilation, transposed, output_padding, groups, rank)
+    return im.emit("conv", "", operands, x.dtype, im.shape_of(node), bias=bias is not None, post=[], **attrs)
+
+
+def _check_shapes(im: GraphWriter, node: Any, *settings: Any) -> None:
+    """Autograd gives a convolution's backward a gradient of the result's shape; who calls it by hand may not."""
+    grad, x, w = (n.meta["val"] for n in node.args[:3])
+    transposed, groups = settings[3:5]
+    im.same_sizes(x.shape[1:2], [w.shape[0] if transposed else w.shape[1] * groups])
+    im.same_sizes(torch_private.convolution_shape(x, w, *settings), grad.shape)
+
+
+@rule("convolution_backward.default")
+def _convolution_backward(
+    im: GraphWriter, node: Any, grad: Ref, x: Ref, w: Ref, bias_sizes: Any, stride: Any, padding: Any, dilation: Any,
+    transposed: bool, output_padding: Any, groups: int, output_mask: list[bool],
+) -> list[Ref | None]:  # fmt: skip
+    rank = _check_conv(x, w, grad)
+    _check_shapes(im, node, stride, padding, dilation, transposed, groups, output_padding if transposed else None)
+    attrs = _conv_attrs(stride, padding, dilation, transposed, output_padding, groups, rank)
+    need_x, need_w, need_bias = output_mask
+    operands = [grad, x, w]
+    data = weights = bias = None
+    if need_x:
+        data = im.emit("conv_backward", "", operands, x.dtype, x.shape, which="data", **attrs)
+    if need_w:
+        weights = im.emit("conv_backward", "", operands, w.dtype, w.shape, which="weights", **attrs)
+    if need_bias:
+        bias = reduce_axes(im, "sum", grad, [0, *range(2, rank + 2)])
+    return [data, weights, bias]
+
+
+# ---- LSTM ----
+
+_LSTM = 2  # among the modes of ATen's recurrent layers
+
+
+@rule("mkldnn_rnn_layer.default")
+def _lstm_layer(
+    im: GraphWriter, node: Any, x: Ref, w_input: Ref, w_hidden: Ref, b_input: Ref, b_hidden: Ref, h: Ref, c: Ref,
+    reverse: bool, batch_sizes: list[int], mode: int, hidden_size: int, num_layers: int, has_biases: bool,
+    bidirectional: bool, batch_first: bool, train: bool,
+) -> list[Ref | None]:  # fmt: skip
+    """One layer in one direction, in f32 where autocast left operands of two types. Without has_biases, what comes as
+    biases means nothing."""
+    if mode != _LSTM or num_layers != 1 or batch_sizes or bidirectional or batch_first or train:
+        raise Unsupported("a recurrent layer that is no single LSTM layer in one direction, for inference")
+    if any(user.args[1] == 3 and user.users for user in node.users):
+        raise Unsupported("an LSTM layer that keeps its workspace for gradients")
+    if any(r.dtype not in _MATMUL_TYPES for r in (x, w_input, w_hidden, h, c)):
+        raise Unsupported(f"an LSTM layer of {x.dtype}")
+    if any(0 in r.shape for r in (x, h)):
+        raise Unsupported("an LSTM layer without elements")
+    dtypes = {r.dtype for r in (x, w_input, w_hidden, h)}
+    dtype = x.dtype if len(dtypes) == 1 else torch.float32
+    state = (x.shape[1], hidden_size)
+    operands = [im.cast(r, dtype) for r in (x, w_input, w_hidden, im.reshape(h, state))]
+    operands.append(im.cast(im.reshape(c, state), torch.float32))
+    if has_biases:
+        wide = [im.cast(b, torch.float32) for b in (b_input, b_hidden)]
+        operands.append(im.pointwise_node("add", wide, torch.float32, b_input.shape))
+    types = [(dtype, (*x.shape[:2], hidden_size)), (dtype, state), (torch.float32, state)]
+    y, h_last, c_last = im.emit_many("lstm", "", operands, types, reverse=bool(reverse), bias=has_biases)
+    states = [im.cast(im.reshape(last, r.shape), r.dtype) for last, r in ((h_last, h), (c_last, c))]
+    return [im.cast(y, x.dtype), *states, None]

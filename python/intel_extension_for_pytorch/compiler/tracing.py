@@ -1,0 +1,91 @@
+"""What PyTorch's tracing makes of some ops is not what eager computes. Inside `as_eager()` it is.
+
+Functionalization makes of a random op that writes in place one whose result has memory of its own. Eager draws in the
+order of the memory that is written, and for contiguous memory in another way than for memory with gaps. A draw that
+nobody reads counts too: what is drawn after it depends on it.
+
+Some ops are taken apart before autograd sees them: their gradients are then not those of eager's backward ops, where a
+slope changes and at NaN.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from .. import _C, torch_private  # noqa: F401  (the first defines the ops of our own)
+from .formulas.norms import has_wide_parameters
+
+aten, ipex = torch.ops.aten, torch.ops.ipex
+
+_WITH_BACKWARD_OPS = (
+    aten.hardshrink.default, aten.multi_margin_loss.default, aten.multilabel_margin_loss_forward.default,
+    aten.softshrink.default,
+)  # fmt: skip
+
+
+@torch.library.register_fake("ipex::bernoulli")
+def _mask(size: list[int], stride: list[int], p: float) -> torch.Tensor:
+    return torch.empty_strided(size, stride, dtype=torch.bool)
+
+
+@torch.library.register_fake("ipex::normal")
+def _normal(size: list[int], stride: list[int], dtype: torch.dtype, mean: float, std: float) -> torch.Tensor:
+    return torch.empty(size, dtype=dtype)
+
+
+def _bernoulli_(
+    usual: Callable, x: torch.Tensor, p: float = 0.5, *, generator: torch.Generator | None = None
+) -> torch.Tensor:
+    if generator is not None:
+        return usual(x, p, generator=generator)
+    memory = torch.empty_like(x)  # without gaps, in the same order
+    return x.copy_(ipex.bernoulli(memory.shape, memory.stride(), p))
+
+
+def _normal_(
+    usual: Callable, x: torch.Tensor, mean: float = 0, std: float = 1, *, generator: torch.Generator | None = None
+) -> torch.Tensor:
+    if generator is not None or x.is_complex() or torch_private.memory_order(x) is not None:
+        return usual(x, mean, std, generator=generator)
+    return x.copy_(ipex.normal(x.shape, x.stride(), x.dtype, mean, std))
+
+
+def _group_norm(usual: Callable, x: torch.Tensor, weight: Any, bias: Any, *settings: Any) -> tuple:
+    """Of halves with parameters of f32: those of formulas.py come too late for statistics that have gradients."""
+    if not has_wide_parameters(x, weight, bias):
+        return usual(x, weight, bias, *settings)
+    y, mean, scale = aten.native_group_norm.default(x.float(), weight, bias, *settings)
+    return y.to(x.dtype), mean, scale
+
+
+def _recurrent_layers(
+    usual: Callable, x: torch.Tensor, hidden: Any, params: Any, has_biases: bool, layers: int, dropout: float,
+    train: bool, bidirectional: bool, batch_first: bool, layer: Callable,
+) -> tuple:  # fmt: skip
+    """One call a layer, and dropout between them: PyTorch's way of taking a recurrent network apart leaves it out."""
+    if not (train and dropout and layers > 1):
+        return usual(x, hidden, params, has_biases, layers, dropout, train, bidirectional, batch_first, layer)
+    x, final, step = x.transpose(0, 1) if batch_first else x, [], 2 if bidirectional else 1
+    for i in range(layers):
+        part = slice(i * step, (i + 1) * step)
+        x, last = usual(x, hidden[part], params[part], has_biases, 1, 0.0, train, bidirectional, False, layer)
+        final += last
+        x = torch.dropout(x, dropout, True) if i + 1 < layers else x
+    return x.transpose(0, 1) if batch_first else x, final
+
+
+@contextlib.contextmanager
+def as_eager() -> Iterator[None]:
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(torch_private.with_unused_draws())
+        stack.enter_context(torch_private.recurrent_layers(_recurrent_layers))
+        stack.enter_context(torch_private.functionalized(aten.bernoulli_.float, _bernoulli_))
+        stack.enter_context(torch_private.functionalized(aten.normal_.default, _normal_))
+        stack.enter_context(torch_private.differentiated(aten.native_group_norm.default, _group_norm))
+        for op in _WITH_BACKWARD_OPS:
+            stack.enter_context(torch_private.differentiated(op))
+        yield

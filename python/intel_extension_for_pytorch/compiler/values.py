@@ -1,0 +1,90 @@
+"""Values of a Graph under construction, and what tracing says of them."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from typing import Any
+
+import torch
+from torch import fx
+
+from .. import torch_private
+from ..errors import GraphFallback
+from .sizes import Dim
+
+DTYPE_NAMES = {
+    torch.bool: "b1", torch.uint8: "u8", torch.int8: "i8", torch.int16: "i16", torch.int32: "i32",
+    torch.int64: "i64", torch.float16: "f16", torch.bfloat16: "bf16", torch.float32: "f32", torch.float64: "f64",
+}  # fmt: skip
+
+
+# What Dynamo puts before the path of a module: L['self'].layer.0, L['fn'].0
+MODULE_ROOT = re.compile(r"^L\['\w+'\]\.?")
+
+
+_PYTORCH = os.path.dirname(torch.__file__)
+
+
+HALF = (torch.float16, torch.bfloat16)
+
+
+def traced_shape(node: Any) -> torch.Size:
+    return node.meta["val"].shape
+
+
+def traced_count(node: Any) -> int | torch.SymInt:
+    """How many elements a traced tensor has. (torch.Size.numel() specialises symbols.)"""
+    return math.prod(traced_shape(node))
+
+
+def opmath(dtype: torch.dtype) -> torch.dtype:
+    """The type that arithmetic on `dtype` is done in."""
+    return torch.float32 if dtype in HALF else dtype
+
+
+class Ref:
+    """A value of the Graph under construction.
+
+    `id` is the C++ handle. `owned` is false for a value that shares memory with another one only because a copy was
+    left out (aten.clone): if the user gets to see it, the copy is made then.
+    """
+
+    __slots__ = ("dtype", "id", "owned", "shape")
+
+    def __init__(self, id: int, dtype: torch.dtype, shape: tuple[Dim, ...], owned: bool = True) -> None:
+        self.id = id
+        self.dtype = dtype
+        self.shape = shape
+        self.owned = owned
+
+
+def require_plain(node: fx.Node, value: Any) -> None:
+    """Raises GraphFallback unless the Graph's types can hold `value`."""
+    if not isinstance(value, torch.Tensor):
+        raise GraphFallback(f"{node.target} gives a {type(value).__name__}")
+    if value.dtype in DTYPE_NAMES and torch_private.is_plain_tensor(value):
+        return
+    what = f"{value.dtype}" if value.dtype not in DTYPE_NAMES else f"{type(value).__name__} {value.layout}"
+    raise GraphFallback(f"{node.target} ({node.name}) has a value of type {what} on {value.device}")
+
+
+def node_source(node: fx.Node) -> str:
+    """ "file.py:12 linear": the line of the model that the op comes from, not of PyTorch where that calls it; within
+    PyTorch's own modules, which Dynamo traces without lines, "encoder.0 (Linear) linear": the module."""
+    name = node.target._opname if isinstance(node.target, torch_private.OpOverload) else node.name
+    trace = node.meta.get("stack_trace")
+    if not trace:
+        modules = node.meta.get("nn_module_stack") or node.meta.get("fwd_nn_module_stack")
+        if not modules:
+            return name
+        path, kind = next(reversed(modules.values()))
+        return f"{MODULE_ROOT.sub('', path)} ({getattr(kind, '__name__', kind)}) {name}"
+    at = innermost = trace.rfind('File "')
+    while at >= 0 and trace.startswith(_PYTORCH, at + 6):
+        at = trace.rfind('File "', 0, at)
+    at = at if at >= 0 else innermost
+    end = trace.find("\n", at)
+    file, _, rest = trace[at + 6 : end].partition('", line ')
+    return f"{file.rpartition('/')[2]}:{rest.partition(',')[0]} {name}"

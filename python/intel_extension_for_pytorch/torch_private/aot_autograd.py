@@ -1,0 +1,206 @@
+"""The one place that touches PyTorch's private modules.
+
+When a PyTorch release moves something, only this file changes. Each function says what it stands for; callers see
+plain data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+from unittest import mock
+
+import torch
+from torch.utils.checkpoint import CheckpointPolicy
+
+
+def aot_backend(**kwargs: Any) -> Callable:
+    """A Dynamo backend out of forward, backward and inference compilers."""
+    from torch._dynamo.backends.common import aot_autograd
+
+    return aot_autograd(**kwargs)
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Which values of a graph of both passes the minimal cut between them saves, and what it knows of a node."""
+
+    saved: list[torch.fx.Node]
+    in_forward: Callable[[torch.fx.Node], bool]  # whether the forward pass computes it
+    is_static: Callable[[torch.fx.Node], bool]  # a parameter or buffer
+    written: frozenset[torch.fx.Node]  # arguments that the graph changes: the backward pass finds them changed
+
+    def must_save(self, node: torch.fx.Node) -> bool:
+        """Whether the user said so (torch.utils.checkpoint's policies)."""
+        return node.meta.get("recompute") in (CheckpointPolicy.MUST_SAVE, CheckpointPolicy.PREFER_SAVE)
+
+
+def _written_arguments(graph: torch.fx.Graph) -> frozenset[torch.fx.Node]:
+    """Placeholders that a graph of both passes writes to, itself or by returning what AOTAutograd copies into them."""
+    from torch._functorch._aot_autograd.descriptors import InputMutationAOTOutput
+
+    (output,) = graph.find_nodes(op="output")
+    copied = [d.mutated_input for d in output.meta.get("desc", ()) if isinstance(d, InputMutationAOTOutput)]
+    written = {node for node in graph.find_nodes(op="placeholder") if node.meta.get("desc") in copied}
+    for node in filter(writes, graph.nodes):
+        written.update(argument for argument in node.all_input_nodes if argument.op == "placeholder")
+    return frozenset(written)
+
+
+def writes(node: torch.fx.Node) -> bool:
+    """Whether the op changes one of its arguments."""
+    return isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
+
+
+def min_cut_partition(review: Callable[[torch.fx.Graph, Cut], list[torch.fx.Node]]) -> Callable:
+    """The partitioner that recomputes cheap values in the backward pass instead of saving them. `review` gets what it
+    would save, may change the graph, and returns what to save."""
+    from torch._functorch import compile_utils, partitioners
+
+    choose = partitioners.choose_saved_values_set
+
+    def reviewed(graph: torch.fx.Graph, info: Any, **budget: Any) -> list[torch.fx.Node]:
+        saved, statics = choose(graph, info, **budget), info.static_lifetime_input_nodes
+        return review(graph, Cut(saved, info.is_required_fw, statics.__contains__, _written_arguments(graph)))
+
+    def partition(joint: torch.fx.GraphModule, *args: Any, **kwargs: Any) -> tuple:
+        with (
+            mock.patch.object(partitioners, "choose_saved_values_set", reviewed),
+            mock.patch.object(compile_utils, "rand_ops", random_ops(joint.graph)),
+        ):
+            return partitioners.min_cut_rematerialization_partition(joint, *args, **kwargs)
+
+    def random_ops(graph: torch.fx.Graph) -> set[Any]:
+        """What is never one op for two: PyTorch's list lacks most of them."""
+        targets = [n.target for n in graph.nodes if isinstance(n.target, torch._ops.OpOverload)]
+        return {t.overloadpacket for t in targets if torch.Tag.nondeterministic_seeded in t.tags}
+
+    return partition
+
+
+def bytes_of(node: torch.fx.Node) -> int:
+    """Of a traced tensor; a symbolic size counts as it was in the example."""
+    from torch._functorch import partitioners
+
+    return partitioners._size_of(node)
+
+
+def forward_metadata() -> Any:
+    """AOTAutograd's description of the forward graph being compiled; None outside of a compilation."""
+    from torch._guards import TracingContext
+
+    context = TracingContext.try_get()
+    return context.fw_metadata if context is not None else None
+
+
+def donate_nothing() -> None:
+    """Says of the forward graph being compiled that its backward reuses no saved tensor: where nobody has said so, a
+    backward that retains its graph is refused."""
+    metadata = forward_metadata()
+    if metadata is not None:
+        metadata.bw_donated_idxs = []
+
+
+def static_input_positions() -> list[int]:
+    """Positions among the forward graph's inputs of parameters and buffers."""
+    metadata = forward_metadata()
+    return list(metadata.static_input_indices or ()) if metadata is not None else []
+
+
+def _effect_tokens() -> int:
+    """Leading inputs, and as many leading outputs, of the forward graph that only order its side effects; nobody beyond
+    the graph counts them."""
+    metadata = forward_metadata()
+    return len(metadata.tokens) if metadata is not None else 0
+
+
+def calls_need_no_wrapper() -> bool:
+    """Whether what AOTAutograd puts around a call of the inference graph being compiled only passes arguments and
+    results on: none is changed, an alias, a subclass, a token, or marked as dynamic, and no global state changes."""
+    metadata = forward_metadata()
+    if metadata is None:
+        return False
+    kinds = (*metadata.subclass_inp_meta, *metadata.subclass_fw_graph_out_meta)
+    plain = all(type(kind).__name__ == "PlainTensorMeta" for kind in kinds)
+    return plain and not (
+        any(info.mutates_data or info.mutates_metadata for info in metadata.input_info)
+        or metadata.num_outputs_aliased
+        or metadata.num_intermediate_bases
+        or metadata.dynamic_outputs
+        or metadata.tokens
+        or metadata.is_rng_op_functionalized
+        or metadata.grad_enabled_mutation is not None
+    )
+
+
+def user_output_count(default: int) -> int:
+    """How many leading outputs of the forward graph the user sees; the rest is saved for the backward."""
+    metadata = forward_metadata()
+    return _effect_tokens() + metadata.num_forward_returns if metadata is not None else default
+
+
+def views_of_inputs() -> dict[int, int]:
+    """Outputs of the forward graph that AOTAutograd makes again from an input, with the input's position: views of it,
+    and the input itself where it changes, in data or only in geometry. Of what the graph returns it looks at sizes,
+    strides and offset only."""
+    metadata = forward_metadata()
+    if metadata is None:
+        return {}
+    returned = enumerate(metadata.mutated_inp_runtime_indices)
+    views = {k: i for k, i in returned if not metadata.input_info[i].mutates_data}
+    for i in metadata.aliased_out_indices:
+        info = metadata.output_info[i]
+        kind = info.output_type.name
+        if kind == "alias_of_input" or (kind == "is_input" and metadata.input_info[info.base_idx].mutates_data):
+            views[metadata.num_mutated_inp_runtime_indices + i] = info.base_idx
+    tokens = _effect_tokens()
+    return {tokens + k: tokens + i for k, i in views.items()}
+
+
+def changed_in_data_and_geometry() -> list[int]:
+    """Outputs of the forward graph that are inputs it writes to and also views otherwise: AOTAutograd gives the input
+    the sizes, strides and offset of such an output, then copies it."""
+    metadata = forward_metadata()
+    if metadata is None:
+        return []
+    infos = [metadata.input_info[i] for i in metadata.mutated_inp_runtime_indices]
+    return [k for k, info in enumerate(infos, _effect_tokens()) if info.mutates_data and info.mutates_metadata]
+
+
+def report_output_strides(strides: Iterable[tuple[int, ...] | None]) -> None:
+    """Tells AOTAutograd the strides that the forward's outputs really have (None: as traced)."""
+    from torch._guards import TracingContext
+
+    context = TracingContext.try_get()
+    if context is not None and context.output_strides is not None and not context.output_strides:
+        context.output_strides.extend(list(strides)[_effect_tokens() :])
+
+
+def numbers_passed_as_tensors(module: torch.fx.GraphModule) -> set[int]:
+    """Placeholders of a Dynamo graph for numbers that become tensors at each call: Python's own random numbers, whose
+    floats are traced in the default type and passed as float64, and numpy's."""
+    arguments = [node.meta.get("grapharg") for node in module.graph.find_nodes(op="placeholder")]
+    return {i for i, argument in enumerate(arguments) if getattr(argument, "pass_arg_as_tensor", False)}
+
+
+def differentiates_forward() -> bool:
+    """Whether a level of forward-mode differentiation is open: tensors may have tangents. Guards it, which Dynamo does
+    only for programs that open levels themselves."""
+    from torch._dynamo.guards import GuardBuilder
+    from torch._dynamo.source import GlobalStateSource
+    from torch._guards import TracingContext
+
+    context = TracingContext.try_get()
+    if context is not None:
+        context.guards_context.dynamo_guards.add(GlobalStateSource().make_guard(GuardBuilder.DUAL_LEVEL))
+    return torch.autograd.forward_ad._current_level >= 0
+
+
+def disable_dynamo(function: Callable, reason: str) -> Callable:
+    return torch._dynamo.disable(function, reason=reason)
+
+
+def reset_dynamo() -> None:
+    """Forgets every compiled function."""
+    torch._dynamo.reset()

@@ -1,0 +1,131 @@
+"""AOTAutograd's on-disk cache."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import os
+import weakref
+from collections.abc import Callable, Iterator
+from unittest import mock
+
+import torch
+
+
+def output_code() -> type:
+    """The base class of compiled graphs that AOTAutograd can keep."""
+    from torch._inductor.output_code import OutputCode
+
+    return OutputCode
+
+
+def cacheable_compiler(output: type, function: Callable) -> Callable:
+    """A compiler for `aot_backend` whose results, instances of `output`, are kept on disk."""
+    from torch._functorch.aot_autograd import SerializableAOTDispatchCompiler
+
+    return SerializableAOTDispatchCompiler(output, function)
+
+
+def cache_bypass(reason: str) -> Exception:
+    """What a compiled graph raises when it cannot be kept."""
+    from torch._functorch._aot_autograd.autograd_cache import BypassAOTAutogradCache
+
+    return BypassAOTAutogradCache(reason)
+
+
+def specialized_float() -> str | None:
+    """A guard on the value of a Python float in the compilation under way, as text; None where there is none. A key of
+    the cache holds no floats that are arguments, and an entry's guards speak of integer arguments alone: code that was
+    made for one value of a float would be found, without a guard, for every other."""
+    from torch._guards import TracingContext
+    from torch.utils._sympy.symbol import SymT, symbol_is_type
+
+    context = TracingContext.try_get()
+    if context is None or context.fake_mode is None or context.fake_mode.shape_env is None:
+        return None
+    for guard in context.fake_mode.shape_env.guards:
+        if any(symbol_is_type(symbol, SymT.FLOAT) for symbol in guard.expr.free_symbols):
+            return str(guard.expr)
+    return None
+
+
+def autograd_cache_directories() -> tuple[str, str]:
+    """Where entries are read from: PyTorch's directory and AOTAutograd's in it."""
+    from torch._functorch._aot_autograd.autograd_cache import AOTAutogradCache
+    from torch._inductor.runtime.runtime_utils import cache_dir
+
+    return cache_dir(), AOTAutogradCache._get_tmp_dir()
+
+
+@contextlib.contextmanager
+def autograd_cache(tag: str) -> Iterator[None]:
+    """Looks entries up and saves them under keys that hold `tag`.
+
+    Donated buffers are switched off: nothing here reuses them, and an entry that was saved with them would refuse
+    `backward(retain_graph=True)`. Inductor's code generators, half a second of imports that the key would ask for
+    their settings, have no say in these graphs. PyTorch's own sources count by their files' times and sizes: reading
+    them all takes a quarter of a second in every process.
+    """
+    from torch._functorch import config
+    from torch._inductor import codecache
+    from torch.compiler import config as compiler_config
+
+    generators = {
+        "init_backend_registration": lambda: None,
+        "custom_backend_passes": {},
+        "custom_backend_codegen_configs": {},
+        "torch_key": _torch_identity,
+    }
+    with (
+        compiler_config.patch(cache_key_tag=f"{compiler_config.cache_key_tag} {tag}"),
+        config.patch(bundled_autograd_cache=True, donated_buffer=False),
+        mock.patch.multiple(codecache, **generators),
+    ):
+        yield
+
+
+@functools.cache
+def _torch_identity() -> bytes:
+    """A digest of PyTorch's version, and of the names, times and sizes of its Python files."""
+    digest = hashlib.sha256(f"{torch.__version__} {torch.version.git_version}".encode())
+    folders = [os.path.dirname(torch.__file__)]
+    while folders:
+        with os.scandir(folders.pop()) as entries:
+            for entry in sorted(entries, key=lambda e: e.name):
+                if entry.name.endswith(".py"):
+                    status = entry.stat()
+                    digest.update(f"{entry.path} {status.st_mtime_ns} {status.st_size}\n".encode())
+                elif entry.is_dir() and os.path.exists(os.path.join(entry.path, "__init__.py")):
+                    folders.append(entry.path)
+    return digest.digest()
+
+
+_bundled_compilations: weakref.WeakSet = weakref.WeakSet()
+
+
+@functools.cache
+def _recognize_bundled_compilations() -> None:
+    """Makes PyTorch's test for bundled entries ask also which compilation is going on in its thread."""
+    from torch._functorch._aot_autograd import autograd_cache, graph_compile
+    from torch._guards import CompileContext
+
+    configured = autograd_cache.should_bundle_autograd_cache
+
+    def should_bundle() -> bool:
+        return configured() or CompileContext.try_get() in _bundled_compilations
+
+    autograd_cache.should_bundle_autograd_cache = graph_compile.should_bundle_autograd_cache = should_bundle
+
+
+def cache_backward() -> None:
+    """Has the entry saved that waits for its backward graph. That is compiled at the first backward pass, by whatever
+    thread runs it, long after `autograd_cache` was left; what stays the same is the compilation it belongs to. (A
+    setting changed here would have no end to change it back: PyTorch's callbacks at the end of a compilation run once
+    for all threads that compile at the time.)"""
+    from torch._guards import CompileContext
+
+    _recognize_bundled_compilations()
+    context = CompileContext.try_get()
+    if context is not None:
+        _bundled_compilations.add(context)

@@ -1,0 +1,115 @@
+"""Tensors: what kind they are, whose memory they have, random numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from .symbols import is_known, size_hint
+
+
+def rng_state_wrappers() -> tuple[Any, Any]:
+    """What PyTorch's partitioner wraps random ops in that a backward pass repeats: (saves the state, takes it)."""
+    from torch._prims import rng_prims
+
+    return rng_prims.run_and_save_rng_state, rng_prims.run_with_rng_state
+
+
+def rng_state() -> torch.Tensor:
+    """The state of the CPU's generator, also while PyTorch traces."""
+    from torch._subclasses.fake_tensor import unset_fake_temporarily
+
+    with unset_fake_temporarily():
+        return torch.get_rng_state()
+
+
+def value_of_call(graph: torch.fx.Graph, node: torch.fx.Node) -> Any:
+    """What tracing would have seen of an op's results: meta["val"] of a node without one, from its arguments'."""
+    from torch._guards import detect_fake_mode
+
+    mode = detect_fake_mode([n.meta.get("val") for n in graph.nodes if n.op == "placeholder"])
+    args, kwargs = torch.fx.map_arg((node.args, dict(node.kwargs)), lambda n: n.meta["val"])
+    with mode:
+        return node.target(*args, **kwargs)
+
+
+def without_version_bump(tensors: Iterable[torch.Tensor]) -> Any:
+    """A context in which in-place writes to `tensors` leave their version counters alone."""
+    return torch.autograd._unsafe_preserve_version_counter(tuple(tensors))
+
+
+def is_plain_tensor(value: Any) -> bool:
+    """A dense, strided CPU tensor (or the fake of one): what a Graph value can stand for."""
+    from torch._subclasses.fake_tensor import FakeTensor
+
+    return (
+        type(value) in (torch.Tensor, FakeTensor, torch.nn.Parameter, torch.nn.Buffer)
+        and value.device.type == "cpu"
+        and value.layout is torch.strided
+        and not value.is_quantized
+    )
+
+
+@dataclass(frozen=True)
+class Batched:
+    """A tensor of vmap: at which nesting level, its values with the batch in front, and how results are made such."""
+
+    level: int
+    values: torch.Tensor
+    wrap: Callable[[torch.Tensor], torch.Tensor]
+
+    @staticmethod
+    def of(tensor: torch.Tensor) -> Batched | None:
+        functorch = torch._C._functorch
+        if functorch.is_legacy_batchedtensor(tensor):  # of the vmap that autograd runs a backward pass under
+            level = torch._C._vmapmode_increment_nesting() - 1
+            torch._C._vmapmode_decrement_nesting()
+            values = torch._remove_batch_dim(tensor, level, 1, 0)
+            return Batched(level, values, lambda result: torch._add_batch_dim(result, 0, level))
+        if functorch.is_batchedtensor(tensor):
+            level = functorch.maybe_get_level(tensor)
+            values = functorch.get_unwrapped(tensor).movedim(functorch.maybe_get_bdim(tensor), 0)
+            return Batched(level, values, lambda result: functorch._add_batch_dim(result, 0, level))
+        return None
+
+
+def memory_identity(tensor: torch.Tensor) -> int:
+    """Equal for tensors (or fakes) that share memory."""
+    return tensor.untyped_storage()._cdata
+
+
+def traced_object(value: Any) -> Any:
+    """What a traced stand-in of an object that is no tensor (a device mesh) stands for; None if `value` is none."""
+    from torch._library.fake_class_registry import FakeScriptObject
+
+    return value.real_obj if isinstance(value, FakeScriptObject) else None
+
+
+def memory_order(tensor: torch.Tensor) -> list[int] | None:
+    """Dims from outermost to innermost of a tensor whose elements fill their memory; None where that is not known.
+    Symbolic sizes are compared as expressions: no guard is added."""
+
+    def hint(size: int | torch.SymInt) -> int:
+        return size if isinstance(size, int) else size_hint(size, size.node.expr)
+
+    order = sorted(range(tensor.dim()), key=lambda d: (-hint(tensor.stride(d)), hint(tensor.size(d))))
+    step: int | torch.SymInt = 1
+    for d in reversed(order):
+        size, stride = tensor.size(d), tensor.stride(d)
+        if not is_known(size == 1) and not is_known(stride == step):
+            return None
+        step = step * size
+    return order
+
+
+def suggested_memory_format(tensor: torch.Tensor) -> torch.memory_format:
+    """That of ATen's results of the tensor."""
+    return torch._prims_common.suggest_memory_format(tensor)
+
+
+def without_modes() -> Any:
+    """A context in which no mode, of fake tensors for example, sees the calls."""
+    return torch.utils._python_dispatch._disable_current_modes()
