@@ -4,6 +4,8 @@ the sweep says so, and the nightly test fails until it is gone.
 Keys: op, dtype or "*", form or "*".
 """
 
+from conftest import CPU_FLAGS
+
 POLES = "of order 1 at negative integers, poles: we give infinity, eager what rounding leaves of 1 / sin(pi x)"
 CANCELS = "one sample of a few elements whose terms cancel: eager rounds each product too, and happens to come closer"
 
@@ -14,10 +16,11 @@ EXCEPTIONS = {
         "gradient",
     ): "one sample: oneDNN's order of summation, 2.07 times eager's distance to fp64 and 1.6e-6 from eager",
     (
-        "nn_functional_multi_head_attention_forward",
-        "fp32",
+        "nn_functional_hinge_embedding_loss",
+        "f16",
         "forward",
-    ): "two samples, logits of thousands: on AVX2 oneDNN's order is 2.13 times eager's distance to fp64",
+    ): "one sample of five elements: eager rounds the margin, "
+    "as we do, and each difference too, and happens to come closer",
     (
         "cdist",
         "fp32",
@@ -41,6 +44,10 @@ EXCEPTIONS = {
         for form in ("forward", "out")
     },
 }
+if "avx512f" not in CPU_FLAGS:
+    EXCEPTIONS["nn_functional_multi_head_attention_forward", "fp32", "forward"] = (
+        "two samples, logits of thousands: on AVX2 oneDNN's order is 2.13 times eager's distance to fp64"
+    )
 
 
 def covering(op, dtype, form):

@@ -366,6 +366,12 @@ def test_errors_of_aten_keep_their_type(compiled):
 # ---- what cannot be compiled ----
 
 
+def test_masked_fill_of_complex_numbers(compiled):
+    run = compiled(lambda x: torch.complex(x, x).masked_fill(x > 0, 0).real)
+    x = torch.linspace(-1, 1, 9)
+    assert torch.equal(run(x), torch.where(x > 0, 0, x))
+
+
 def test_complex_numbers_run_in_aten_between_compiled_parts(compiled, caplog, reports, monkeypatch):
     def function(x):
         return torch.view_as_real(torch.fft.fft(x.sin() + 1)) * 2

@@ -160,6 +160,76 @@ def test_a_draw_that_nobody_reads_counts(training, dynamic, compiled, strict):
         assert torch.equal(ours, eager)
 
 
+class DrawsInBackward(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * torch.rand(3)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        (x,) = ctx.saved_tensors
+        torch.rand(3)
+        return gradient * torch.rand(3) + torch.rand_like(gradient) * torch.dropout(x, 0.5, True)
+
+
+@pytest.mark.needs_ipex  # other tracing leaves out what nobody reads
+@pytest.mark.parametrize("recompute", [True, False])
+def test_each_pass_draws_its_own_numbers(recompute, compiled, strict):
+    """Those of the backward pass at each of its runs, also where gradients have no say in them; unread ones too."""
+
+    def function(x):
+        torch.dropout(x, 0.5, True)
+        return DrawsInBackward.apply(x)
+
+    def results(call):
+        torch.manual_seed(0)
+        x = torch.ones(3, requires_grad=True)
+        y = call(x)
+        between = torch.rand(2)
+        gradients = [torch.autograd.grad(y.sum(), x, retain_graph=again)[0] for again in (True, False)]
+        return y.detach(), between, *gradients, torch.rand(2)
+
+    torch.testing.assert_close(results(compiled(function, options={"recompute": recompute})), results(function))
+
+
+@pytest.mark.needs_ipex  # other tracing leaves out what nobody reads
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_unread_draws_in_a_checkpoint(reentrant, compiled, strict):
+    def body(x):
+        torch.rand(3)
+        torch.dropout(x, 0.3, True)
+        return torch.dropout(x.sin(), 0.5, True) * torch.rand_like(x)
+
+    def function(x):
+        return torch.utils.checkpoint.checkpoint(body, x, use_reentrant=reentrant) * torch.rand_like(x)
+
+    def results(call):
+        torch.manual_seed(0)
+        x = torch.linspace(-1, 1, 24).requires_grad_()
+        y = call(x)
+        y.sum().backward()
+        return y.detach(), x.grad, torch.rand(2)
+
+    torch.testing.assert_close(results(compiled(function)), results(function))
+
+
+@pytest.mark.needs_ipex  # other tracing draws
+def test_dropout_of_everything_draws_nothing(compiled, strict):
+    def function(x):
+        return torch.dropout(x, 1.0, True), torch.rand(2)
+
+    x = torch.tensor([1.0, -2.0, torch.nan, torch.inf])
+    torch.testing.assert_close(run_twice(compiled(function), x), run_twice(function, x), equal_nan=True)
+
+
+@pytest.mark.parametrize("p", [0.5, 1.0])
+def test_dropout_of_nothing(p, compiled, strict):
+    run = compiled(lambda x: torch.dropout(x * 2, p, True))
+    x = torch.ones(0, 4, requires_grad=True)
+    assert run(x).shape == (0, 4) and torch.autograd.grad(run(x).sum(), x)[0].shape == (0, 4)
+
+
 @pytest.mark.needs_ipex  # PyTorch's partitioner takes two equal calls for one
 @pytest.mark.parametrize("name", [*RANDOM, *IN_PLACE])
 def test_training_draws_each_time(name, compiled, strict):

@@ -42,8 +42,9 @@ def test_inference(compiled, strict, cell, layout):
 @pytest.mark.parametrize("layers", [{"num_layers": 3}, {"num_layers": 2, "batch_first": True, "bidirectional": True}])
 @pytest.mark.parametrize("cell", CELLS)
 @pytest.mark.parametrize("gradients", [False, True])
-def test_dropout_between_layers(compiled, strict, cell, layers, gradients):
-    module = CELLS[cell](6, 10, dropout=0.5, **layers)
+@pytest.mark.parametrize("dropout", [0.5, 1.0])
+def test_dropout_between_layers(compiled, strict, cell, layers, gradients, dropout):
+    module = CELLS[cell](6, 10, dropout=dropout, **layers)
     x = torch.randn(7, 3, 6).requires_grad_(gradients)
 
     def results(call):
@@ -55,6 +56,17 @@ def test_dropout_between_layers(compiled, strict, cell, layers, gradients):
 
     assert_close_to_eager(results(compiled(module)), results(module))
     assert not torch.equal(results(module.eval())[0], results(module.train())[0])
+
+
+@pytest.mark.needs_ipex  # other tracing takes oneDNN's layer, which keeps nothing for gradients
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_lstm_training_with_an_input_without_gradients(compiled, strict, layout):
+    module, x = layer("lstm", layout)
+
+    def gradients(call):
+        return torch.autograd.grad(call(x)[0].square().sum(), list(module.parameters()))
+
+    assert_close_to_eager(gradients(compiled(module)), gradients(module))
 
 
 def lstm(*sizes, **options):

@@ -186,6 +186,7 @@ DIFFERENTIATED = {
     "tanh": torch.tanh,
     "silu": F.silu,
     "mish": F.mish,
+    "logit": torch.logit,
     "clamp": lambda x: x.clamp(-1, 1),
     "clamp, crossed": lambda x: x.clamp(2, -2),
 }

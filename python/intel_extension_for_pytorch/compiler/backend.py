@@ -48,7 +48,7 @@ def ipex(
     if floats and _takes_doubles_alone(example_inputs, numbers):
         # As precise as eager, where what they meet is.
         example_inputs = [x.double() if i in floats else x for i, x in enumerate(example_inputs)]
-    partitioner = {"partition_fn": partition} if settings.recompute else {}
+    partitioner = partition if settings.recompute else torch_private.default_partition
     cached = warm_start.enabled()
     compiler = partial(torch_private.cacheable_compiler, CompiledCode) if cached else lambda function: function
     with native.compile_lock, _collections_of_new_objects(), tracing.as_eager():
@@ -58,7 +58,7 @@ def ipex(
             inference_compiler=compiler(partial(_compile, kind="inference", options=settings)),
             decompositions=Decompositions(),
             keep_inference_input_mutations=True,
-            **partitioner,
+            partition_fn=partitioner,
         )
         with torch_private.autograd_cache(warm_start.cache_tag(settings)) if cached else contextlib.nullcontext():
             warm_start.direct_codes.clear()

@@ -29,7 +29,11 @@ def overflow_error(dtype: torch.dtype) -> str:
 
 def fits(value: float, dtype: torch.dtype) -> bool:
     """May ATen convert the number to that type (c10::overflows)?"""
-    if dtype in (torch.bool, torch.float64) or (dtype.is_floating_point and not math.isfinite(value)):
+    if (
+        dtype in (torch.bool, torch.float64)
+        or dtype.is_complex
+        or (dtype.is_floating_point and not math.isfinite(value))
+    ):
         return True
     low, high = limits_of(dtype)
     if not dtype.is_floating_point and not isinstance(value, int):

@@ -62,6 +62,11 @@ def _group_norm(usual: Callable, x: torch.Tensor, weight: Any, bias: Any, *setti
     return y.to(x.dtype), mean, scale
 
 
+def _dropout(usual: Callable, x: torch.Tensor, p: float, train: bool | None) -> torch.Tensor:
+    """Of everything it draws nothing: eager multiplies by zero."""
+    return x * torch.zeros((), dtype=x.dtype) if train and p == 1 else usual(x, p, train)
+
+
 def _recurrent_layers(
     usual: Callable, x: torch.Tensor, hidden: Any, params: Any, has_biases: bool, layers: int, dropout: float,
     train: bool, bidirectional: bool, batch_first: bool, layer: Callable,
@@ -82,6 +87,7 @@ def _recurrent_layers(
 def as_eager() -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         stack.enter_context(torch_private.with_unused_draws())
+        stack.enter_context(torch_private.taken_apart(aten.dropout.default, _dropout))
         stack.enter_context(torch_private.recurrent_layers(_recurrent_layers))
         stack.enter_context(torch_private.functionalized(aten.bernoulli_.float, _bernoulli_))
         stack.enter_context(torch_private.functionalized(aten.normal_.default, _normal_))

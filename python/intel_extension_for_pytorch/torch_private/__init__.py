@@ -14,9 +14,11 @@ from .aot_autograd import (  # noqa: F401
     bytes_of,
     calls_need_no_wrapper,
     changed_in_data_and_geometry,
+    default_partition,
     differentiates_forward,
     disable_dynamo,
     donate_nothing,
+    draws,
     forward_metadata,
     min_cut_partition,
     numbers_passed_as_tensors,
@@ -81,6 +83,12 @@ from .tensors import (  # noqa: F401
     without_modes,
     without_version_bump,
 )
-from .tracing import differentiated, functionalized, recurrent_layers, with_unused_draws  # noqa: F401
+from .tracing import (  # noqa: F401
+    differentiated,
+    functionalized,
+    recurrent_layers,
+    taken_apart,
+    with_unused_draws,
+)
 
 OpOverload = torch._ops.OpOverload

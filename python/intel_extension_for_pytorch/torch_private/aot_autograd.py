@@ -58,6 +58,7 @@ def min_cut_partition(review: Callable[[torch.fx.Graph, Cut], list[torch.fx.Node
     would save, may change the graph, and returns what to save."""
     from torch._functorch import compile_utils, partitioners
 
+    # What is never one op for two: PyTorch's list of random ops lacks most.
     choose = partitioners.choose_saved_values_set
 
     def reviewed(graph: torch.fx.Graph, info: Any, **budget: Any) -> list[torch.fx.Node]:
@@ -67,16 +68,49 @@ def min_cut_partition(review: Callable[[torch.fx.Graph, Cut], list[torch.fx.Node
     def partition(joint: torch.fx.GraphModule, *args: Any, **kwargs: Any) -> tuple:
         with (
             mock.patch.object(partitioners, "choose_saved_values_set", reviewed),
-            mock.patch.object(compile_utils, "rand_ops", random_ops(joint.graph)),
+            mock.patch.object(
+                compile_utils, "rand_ops", {n.target.overloadpacket for n in filter(draws, joint.graph.nodes)}
+            ),
+            _with_draws_where_they_are(joint.graph),
         ):
             return partitioners.min_cut_rematerialization_partition(joint, *args, **kwargs)
 
-    def random_ops(graph: torch.fx.Graph) -> set[Any]:
-        """What is never one op for two: PyTorch's list lacks most of them."""
-        targets = [n.target for n in graph.nodes if isinstance(n.target, torch._ops.OpOverload)]
-        return {t.overloadpacket for t in targets if torch.Tag.nondeterministic_seeded in t.tags}
-
     return partition
+
+
+def default_partition(joint: torch.fx.GraphModule, *args: Any, **kwargs: Any) -> tuple:
+    """The partitioner that saves whatever the backward pass needs."""
+    from torch._functorch import partitioners
+
+    with _with_draws_where_they_are(joint.graph):
+        return partitioners.default_partition(joint, *args, **kwargs)
+
+
+def draws(node: torch.fx.Node) -> bool:
+    """Whether the op draws random numbers."""
+    return isinstance(node.target, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded in node.target.tags
+
+
+def _with_draws_where_they_are(graph: torch.fx.Graph) -> Any:
+    """Inside, each pass draws its own random numbers, also those that no gradient decides or nobody reads; what
+    checkpoints draw again is left to the partitioner. Of unread draws PyTorch's reordering of the backward graph knows
+    nothing."""
+    from torch._functorch import partitioners
+
+    reorder = partitioners.reordering_to_mimic_autograd_engine
+    for node in filter(draws, graph.nodes):
+        if not node.users:
+            node.meta.pop("recompute", None)  # a checkpoint leaves the generator as the forward pass does
+            node.meta.setdefault("tensor_meta", None)  # the default partitioner asks for it: nothing is to be saved
+        if "recompute" not in node.meta and not str(node.meta.get("partitioner_tag")).startswith("must_be"):
+            forward = node.meta.get("partitioner_tag") == "is_forward"
+            node.meta["partitioner_tag"] = "must_be_in_forward" if forward else "must_be_in_backward"
+
+    def reordered(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
+        unread = any(draws(node) and not node.users for node in module.graph.nodes)
+        return module if unread else reorder(module)
+
+    return mock.patch.object(partitioners, "reordering_to_mimic_autograd_engine", reordered)
 
 
 def bytes_of(node: torch.fx.Node) -> int:

@@ -39,6 +39,12 @@ def differentiated(op: Any, function: Callable | None = None) -> Iterator[None]:
                 return op(*args)
 
         kernels[autograd] = functools.partial(function, whole)
+    with _python_kernels(op, kernels):
+        yield
+
+
+@contextlib.contextmanager
+def _python_kernels(op: Any, kernels: dict[Any, Callable]) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         stack.callback(op._dispatch_cache.clear)
         stack.enter_context(mock.patch.object(op, "py_kernels", kernels))
@@ -62,6 +68,25 @@ def recurrent_layers(function: Callable) -> Iterator[None]:
     function, then the network's arguments and the function that runs a layer."""
     from torch._decomp import decompositions
 
-    usual = decompositions._rnn_helper
-    with mock.patch.object(decompositions, "_rnn_helper", functools.partial(function, usual)):
+    usual, choose = decompositions._rnn_helper, decompositions.select_one_layer_lstm_function
+
+    def lstm_layer(x: torch.Tensor, hidden: Any, params: Any) -> Callable:
+        """oneDNN's layer is not for gradients, of which PyTorch looks at the input's alone."""
+        tensors = [*hidden, *(p for layer in params for p in layer)]
+        trains = torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
+        return decompositions.one_layer_lstm if trains else choose(x, hidden, params)
+
+    patches = {"_rnn_helper": functools.partial(function, usual), "select_one_layer_lstm_function": lstm_layer}
+    with mock.patch.multiple(decompositions, **patches):
+        yield
+
+
+@contextlib.contextmanager
+def taken_apart(op: Any, function: Callable) -> Iterator[None]:
+    """Inside, `function` takes a composite op apart. It gets PyTorch's own way as a function, then the op's
+    arguments."""
+    keys = torch._C.DispatchKey.Autograd, torch._C.DispatchKey.CompositeImplicitAutograd
+    kernels = dict(op.py_kernels)
+    kernels.update({key: functools.partial(function, kernels[key]) for key in keys if key in kernels})
+    with _python_kernels(op, kernels):
         yield

@@ -122,9 +122,9 @@ def _functional_assert_async(im: GraphWriter, node: Any, condition: Ref, *rest: 
 
 @rule("native_dropout.default")
 def _native_dropout(im: GraphWriter, node: Any, x: Ref, p: Any, train: bool | None) -> list[Ref]:
-    if 0 in x.shape or not isinstance(p, (int, float)) or not x.dtype.is_floating_point:
-        raise Unsupported("dropout of nothing, of integers, or with a probability from data")
-    if train is False:
+    if not isinstance(p, (int, float)) or not x.dtype.is_floating_point:
+        raise Unsupported("dropout of integers, or with a probability from data")
+    if train is False or 0 in x.shape:
         return [im.copy(x), im.full(True, torch.bool, x.shape)]
     mask = extern.random_mask(im, node, node.meta["val"][1], 1.0 - p)
     wide = opmath(x.dtype)
