@@ -635,7 +635,7 @@ class Importer:
             (m, n) for m, n in pairs if not compat.is_known(m == n) and self.symbols.dim(m) != self.symbols.dim(n)
         ]
         if len(a) != len(b) or not all(compat.guard_equal(m, n) for m, n in unknown):
-            raise Unsupported(f"sizes {list(a)} and {list(b)} must agree, which is not known before the call")
+            raise Unsupported(f"sizes {list(a)} and {list(b)} must agree, which only a call knows")
         for m, n in unknown:
             if not compat.is_known(m == n) and not self.symbols.merge(m, n):
                 raise Unsupported(f"sizes {m} and {n} agree, but neither can be spelled as the other")

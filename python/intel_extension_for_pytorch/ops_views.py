@@ -115,7 +115,7 @@ def _place(at: Any, size: Any) -> Any:
         if not compat.is_known(at >= 0):
             at = compat.positive(at)
     elif not compat.is_known(at >= 0):
-        raise Unsupported("a slice of which only a run knows whether it counts from the beginning or the end")
+        raise Unsupported("whether the slice counts from the beginning or the end only a call knows")
     return at if compat.is_known(at <= size) else torch.sym_min(at, size)
 
 
