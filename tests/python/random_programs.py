@@ -435,6 +435,8 @@ def mismatch(program, count=lambda nodes: None):
     except Exception as error:
         if "does not support symbolic shapes" in str(error):  # PyTorch's own shape function, while it traces
             return None
+        if "only a call knows" in str(error) and not program.outside:  # ATen's to decide, but its result is compared
+            return mismatch(replace(program, outside=True), count)
         return Mismatch(binding, 0, f"{type(error).__name__}: {error}")
     finally:
         torch.set_num_threads(threads)

@@ -165,7 +165,7 @@ class GraphWriter:
             if not torch_private.is_known(m == n) and self.symbols.dim(m) != self.symbols.dim(n)
         ]
         if len(a) != len(b) or not all(torch_private.guard_equal(m, n) for m, n in unknown):
-            raise Unsupported(f"sizes {list(a)} and {list(b)} must agree, which is not known before the call")
+            raise Unsupported(f"sizes {list(a)} and {list(b)} must agree, which only a call knows")
         for m, n in unknown:
             if not torch_private.is_known(m == n) and not self.symbols.merge(m, n):
                 raise Unsupported(f"sizes {m} and {n} agree, but neither can be spelled as the other")

@@ -117,7 +117,7 @@ def _place(at: Any, size: Any) -> Any:
         if not torch_private.is_known(at >= 0):
             at = torch_private.positive(at)
     elif not torch_private.is_known(at >= 0):
-        raise Unsupported("a slice of which only a run knows whether it counts from the beginning or the end")
+        raise Unsupported("whether the slice counts from the beginning or the end only a call knows")
     return at if torch_private.is_known(at <= size) else torch.sym_min(at, size)
 
 
