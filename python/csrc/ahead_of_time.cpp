@@ -1,4 +1,4 @@
-// See ahead_of_time.h and aot.py.
+// See ahead_of_time.h and aot/compilation.py.
 #include "python/csrc/ahead_of_time.h"
 
 #include <ATen/ops/from_blob.h>
@@ -26,7 +26,7 @@ namespace py = pybind11;
 using namespace py::literals;
 using Result = Interface::Result;
 
-// What the importer does not know: names, weights, ranges (aot.py).
+// What the importer does not know: names, weights, ranges (aot/compilation.py).
 struct Names {
   std::vector<std::tuple<std::string, std::string, bool>> inputs;  // of the graph: as in Interface::Input
   std::vector<std::string> results;

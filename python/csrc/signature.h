@@ -1,4 +1,4 @@
-// How a call's arguments and results map to a graph: what the importer (importer.py, class Imported) tells.
+// How a call's arguments and results map to a graph: what the importer (compiler/importer.py, class Imported) tells.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -11,7 +11,7 @@
 
 namespace ipex::python {
 
-// What the importer knows of the call beside the graph (importer.py, class Imported).
+// What the importer knows of the call beside the graph (compiler/importer.py, class Imported).
 struct Signature {
   enum class Argument : uint8_t { kTensor, kInteger, kIgnored };
   struct SymbolSource {

@@ -105,7 +105,7 @@ def test_gradients(info, strict):
     assert_all(calls, functools.partial(difference, strides=True, scale=10.0), gradients=True)
 
 
-# What formulas.py takes apart.
+# What formulas/ takes apart.
 FORMULAS = {"addbmm", "cdist", "narrow_copy", "nn.functional.bilinear", "nn.functional.pdist"}
 
 

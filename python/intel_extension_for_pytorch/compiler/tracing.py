@@ -55,7 +55,7 @@ def _normal_(
 
 
 def _group_norm(usual: Callable, x: torch.Tensor, weight: Any, bias: Any, *settings: Any) -> tuple:
-    """Of halves with parameters of f32: those of formulas.py come too late for statistics that have gradients."""
+    """Of halves with parameters of f32: those of formulas/ come too late for statistics that have gradients."""
     if not has_wide_parameters(x, weight, bias):
         return usual(x, weight, bias, *settings)
     y, mean, scale = aten.native_group_norm.default(x.float(), weight, bias, *settings)
