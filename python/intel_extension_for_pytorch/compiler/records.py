@@ -10,8 +10,6 @@ from torch import fx
 
 # of reports, and of their graphs
 _listeners: list[tuple[list[dict[str, Any]], list[Any]]] = []
-
-
 _OF_LOADING = ("times", "kernels", "cache_hits", "loop_passes_ms", "llvm_ms", "link_ms")
 
 

@@ -18,15 +18,9 @@ DTYPE_NAMES = {
     torch.bool: "b1", torch.uint8: "u8", torch.int8: "i8", torch.int16: "i16", torch.int32: "i32",
     torch.int64: "i64", torch.float16: "f16", torch.bfloat16: "bf16", torch.float32: "f32", torch.float64: "f64",
 }  # fmt: skip
-
-
 # What Dynamo puts before the path of a module: L['self'].layer.0, L['fn'].0
 MODULE_ROOT = re.compile(r"^L\['\w+'\]\.?")
-
-
 _PYTORCH = os.path.dirname(torch.__file__)
-
-
 HALF = (torch.float16, torch.bfloat16)
 
 

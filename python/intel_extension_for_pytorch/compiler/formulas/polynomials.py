@@ -10,8 +10,6 @@ import torch
 from .registry import Tensor, aten, formula
 
 _Recurrence = Callable[[Tensor, int, Tensor, Tensor], Tensor]
-
-
 _MOST_STEPS = 6  # beyond it ATen takes Chebyshev polynomials from cosines
 
 

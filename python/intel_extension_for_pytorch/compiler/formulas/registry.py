@@ -10,14 +10,8 @@ import torch
 from ...errors import InternalError
 
 aten = torch.ops.aten
-
-
 Tensor = torch.Tensor
-
-
 FORMULAS: dict[Any, Callable] = {}
-
-
 NONE, MEAN = 0, 1  # among ATen's reductions of a loss
 
 

@@ -8,8 +8,6 @@ from typing import Any
 from ...errors import InternalError
 
 Rule = Callable[..., Any]
-
-
 RULES: dict[str, Rule] = {}
 
 

@@ -106,8 +106,6 @@ _CONVERTED = {
     "threshold": ((1, 2), False), "addcmul": ((3,), True), "addcdiv": ((3,), True), "leaky_relu": ((1,), True),
     "elu": ((1, 2, 3), True), "softplus": ((1, 2), True), "lerp": ((2,), True),
 }  # fmt: skip
-
-
 # Rows by which eager multiplies or divides halves with a 0-d tensor as it is, not rounded to their type first.
 _UNROUNDED_FACTOR = ("mul", "div", "div_trunc", "div_floor")
 
