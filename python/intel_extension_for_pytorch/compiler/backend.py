@@ -142,39 +142,26 @@ def _compile_native(
     random_state.expand(module)
     if kind != "backward":
         _refuse_moved_inputs(module)
-    if segments.needs_cut(module):
-        return _compile_cut(module, kind, options, static, user_outputs, {})
-    views = None
-    if kind != "backward":
-        views = torch_private.views_of_inputs()
-    direct = kind == "inference" and torch_private.calls_need_no_wrapper()
-    try:
-        code, strides = _import_and_compile(
-            module, example_inputs, kind, options, static, user_outputs, views, direct=direct
-        )
-    except CutNeeded as found:
-        return _compile_cut(module, kind, options, static, user_outputs, found.ops)
-    if kind != "backward":
-        torch_private.report_output_strides(strides)
-    elif warm_start.enabled():
-        torch_private.cache_backward()
-    return code
-
-
-def _compile_cut(
-    module: fx.GraphModule,
-    kind: str,
-    options: Options,
-    static: frozenset[int],
-    user_outputs: int | None,
-    refused: dict[fx.Node, str],
-) -> EagerCode:
-    """A graph with ops that no Graph can hold."""
     views = torch_private.views_of_inputs() if kind != "backward" else {}
-    code = _compile_parts(module, kind, options, static, user_outputs, refused, views)
+    refused: dict[fx.Node, str] = {}  # ops that no Graph can hold
+    if not segments.needs_cut(module):
+        direct = kind == "inference" and torch_private.calls_need_no_wrapper()
+        try:
+            code, strides = _import_and_compile(
+                module, example_inputs, kind, options, static, user_outputs, views, direct=direct
+            )
+        except CutNeeded as found:
+            refused = found.ops
+        else:
+            if kind != "backward":
+                torch_private.report_output_strides(strides)
+            elif warm_start.enabled():
+                torch_private.cache_backward()
+            return code
+    parts = _compile_parts(module, kind, options, static, user_outputs, refused, views)
     if kind != "backward":
         torch_private.report_output_strides(_traced_strides(module))
-    return code
+    return parts
 
 
 def _compile_parts(
