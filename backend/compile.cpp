@@ -105,7 +105,7 @@ void Compiler::find_static() {
   for (size_t n = 0; n < g_.nodes.size(); ++n) {
     const Node& node = g_.nodes[n];
     const int32_t id = static_cast<int32_t>(n);
-    bool is_static = options_.hoist && node.op != Op::kExtern && node.op != Op::kRandom;
+    bool is_static = options_.hoist && node.op != Op::kExtern;
     if (node.op == Op::kInput)
       is_static = options_.hoist && node.attr_or<bool>("static", false) && !mutated_.count(id);
     // A symbol may change from call to call without any input changing.
@@ -298,10 +298,6 @@ void Compiler::emit(int32_t n) {
     case Op::kSort:
     case Op::kSearch:
       return add_library(n, {make_sort_step(node, g_.symbols, specs_of(node.operands), read_results(n))});
-    case Op::kRandom:
-    case Op::kPrepacked:
-    case Op::kCopyInto:
-      throw Unsupported(std::string(info(node.op).name) + " has no lowering; import it as an extern call");
     default:
       return emit_kernel(n, body_of(g_, n));
   }

@@ -200,7 +200,7 @@ class LibraryFuser {
   bool is_parameter(Value v) {
     if (auto known = is_parameter_.find(v.node); known != is_parameter_.end()) return known->second;
     const Node& node = new_.node(v);
-    bool fixed = node.op != Op::kExtern && node.op != Op::kRandom;
+    bool fixed = node.op != Op::kExtern;
     if (node.op == Op::kInput) fixed = node.attr_or("static", false);
     for (Value operand : node.operands) fixed = fixed && is_parameter(operand);
     return is_parameter_[v.node] = fixed;
