@@ -76,8 +76,8 @@ void Compiler::place_outputs() {
   auto set_layout = [&](Value v, const Strides& strides) {
     Node& node = g_.nodes[v.node];
     const Shape& shape = node.types[v.result].shape;
-    if (node.op != Op::kGroup && node.op != Op::kMatMul && node.op != Op::kExtern && node.op != Op::kSort &&
-        node.op != Op::kSearch && !is_attention(node.op))
+    if (node.op() != Op::kGroup && node.op() != Op::kMatMul && node.op() != Op::kExtern &&
+        node.op() != Op::kSort && node.op() != Op::kSearch && !is_attention(node.op()))
       return;
     if (!laid_out_.insert(v).second || !is_dense(shape, strides)) return;
     node.layouts.resize(node.types.size());
@@ -105,27 +105,25 @@ void Compiler::find_static() {
   for (size_t n = 0; n < g_.nodes.size(); ++n) {
     const Node& node = g_.nodes[n];
     const int32_t id = static_cast<int32_t>(n);
-    bool is_static = options_.hoist && node.op != Op::kExtern;
-    if (node.op == Op::kInput)
-      is_static = options_.hoist && node.attr_or<bool>("static", false) && !mutated_.count(id);
+    bool is_static = options_.hoist && node.op() != Op::kExtern;
+    if (node.op() == Op::kInput)
+      is_static = options_.hoist && node.get<Input>().is_static && !mutated_.count(id);
     // A symbol may change from call to call without any input changing.
     is_static = is_static && names_no_symbol(node);
     for (Value v : node.operands) is_static = is_static && static_only_[v.node];
     static_only_[n] = is_static;
   }
   for (const Node& node : g_.nodes)
-    if (node.op == Op::kMatMul && is_static_operand(node, 1))
+    if (node.op() == Op::kMatMul && is_static_operand(node, 1))
       weight_bytes_ += bytes_hint(g_, node.operands[1]);
 }
 
 bool Compiler::names_no_symbol(const Node& node) {
   for (const Type& type : node.types)
     if (!is_static(type.shape)) return false;
-  for (const auto& [key, attr] : node.attrs) {
-    if (const Dim* dim = std::get_if<Dim>(&attr); dim && !loop::as_const_int(*dim)) return false;
-    if (const auto* dims = std::get_if<std::vector<Dim>>(&attr); dims && !is_static(*dims)) return false;
-  }
-  return !node.body || std::all_of(node.body->nodes.begin(), node.body->nodes.end(), names_no_symbol);
+  if (!is_static(dims_in(node.operation))) return false;
+  const auto* group = node.get_if<Group>();
+  return !group || std::ranges::all_of(group->body->nodes, names_no_symbol);
 }
 
 int Compiler::add_buffer(BufferKind kind, int index, SizeExpr bytes) {
@@ -139,7 +137,7 @@ void Compiler::make_inputs() {
     const Value v{g_.inputs[k], 0};
     buffers_[v] = add_buffer(BufferKind::kInput, static_cast<int>(k), 0);
     parts_.inputs.push_back(spec_of(v));
-    if (g_.node(v).attr_or<bool>("static", false) && !mutated_.count(v.node))
+    if (g_.node(v).get<Input>().is_static && !mutated_.count(v.node))
       parts_.static_inputs.push_back(static_cast<int>(k));
   }
 }
@@ -153,7 +151,7 @@ void Compiler::claim_outputs() {
     const Shape& shape = g_.type(output.value).shape;
     const View view = resolve_view(g_, output.value);
     const bool strides_fit = output.strides.empty() || same_strides(shape, view.strides, output.strides);
-    const Op op = g_.node(view.root).op;
+    const Op op = g_.node(view.root).op();
     if (options_.alias_outputs && op == Op::kInput && strides_fit && !mutated_.count(view.root.node)) {
       parts_.outputs[k] = {spec_of(output.value), parts_.buffers[buffers_.at(view.root)].index};
       continue;
@@ -177,7 +175,7 @@ void Compiler::find_needed() {
   for (const InputMutation& m : g_.mutations) need(m.value);
   last_reader_.assign(g_.nodes.size(), -1);
   for (int32_t n = static_cast<int32_t>(g_.nodes.size()) - 1; n >= 0; --n) {
-    if (g_.nodes[n].op == Op::kExtern) needed_[n] = true;  // it may have effects
+    if (g_.nodes[n].op() == Op::kExtern) needed_[n] = true;  // it may have effects
     if (!needed_[n]) continue;
     for (Value v : g_.nodes[n].operands) {
       need(v);
@@ -204,8 +202,8 @@ int Compiler::buffer_of(Value root) {
   const Type& type = g_.type(root);
   const Dim bytes = span(type.shape, g_.layout(root)) * index_const(itemsize(type.dtype));
   BufferKind kind = static_only_[root.node] ? BufferKind::kHoisted : BufferKind::kTemporary;
-  if (node.op == Op::kExtern) kind = BufferKind::kProvided;
-  if (node.op == Op::kConstant) kind = BufferKind::kConstant;
+  if (node.op() == Op::kExtern) kind = BufferKind::kProvided;
+  if (node.op() == Op::kConstant) kind = BufferKind::kConstant;
   const int buffer = add_buffer(kind, -1, size(bytes));
   if (kind == BufferKind::kConstant) parts_.buffers[buffer].constant = constant_data(root.node);
   return buffers_[root] = buffer;
@@ -213,9 +211,9 @@ int Compiler::buffer_of(Value root) {
 
 std::shared_ptr<const void> Compiler::constant_data(int32_t n) const {
   const Node& node = g_.nodes[n];
-  const HostTensor bytes = node.constant
-                               ? node.constant->bytes
-                               : eval(body_of(g_, n), {}, std::vector<int64_t>(g_.symbols.size()))[0];
+  const auto& data = node.get<Constant>().data;
+  const HostTensor bytes =
+      data ? data->bytes : eval(body_of(g_, n), {}, std::vector<int64_t>(g_.symbols.size()))[0];
   return aligned_copy(bytes);
 }
 
@@ -271,10 +269,10 @@ void Compiler::add_step(std::unique_ptr<Step> step, bool hoisted) {
 
 void Compiler::emit(int32_t n) {
   const Node& node = g_.nodes[n];
-  if (!needed_[n] || node.op == Op::kInput || node.op == Op::kConstant || is_empty(n)) return;
-  switch (node.op) {
+  if (!needed_[n] || node.op() == Op::kInput || node.op() == Op::kConstant || is_empty(n)) return;
+  switch (node.op()) {
     case Op::kGroup:
-      return node.has_attr("batch") ? emit_batch(n) : emit_kernel(n, *node.body);
+      return node.get<Group>().batch ? emit_batch(n) : emit_kernel(n, *node.get<Group>().body);
     case Op::kMatMul:
     case Op::kConv:
     case Op::kConvBackward: {
@@ -305,7 +303,7 @@ void Compiler::emit(int32_t n) {
 
 bool Compiler::is_empty(int32_t n) const {
   const Node& node = g_.nodes[n];
-  return node.op != Op::kExtern && std::all_of(node.types.begin(), node.types.end(), [](const Type& type) {
+  return node.op() != Op::kExtern && std::all_of(node.types.begin(), node.types.end(), [](const Type& type) {
            return std::any_of(type.shape.begin(), type.shape.end(),
                               [](const Dim& dim) { return loop::as_const_int(dim) == 0; });
          });

@@ -15,20 +15,21 @@ namespace ipex::graph {
 using loop::index_const;
 
 void Compiler::emit_batch(int32_t n) {
-  const int64_t number = g_.nodes[n].attr<int64_t>("batch");
+  const int64_t number = *g_.nodes[n].get<Group>().batch;
   auto is_member = [&](int32_t m) {
-    return g_.nodes[m].op == Op::kGroup && g_.nodes[m].attr_or<int64_t>("batch", -1) == number;
+    const auto* group = g_.nodes[m].get_if<Group>();
+    return group && group->batch == number;
   };
   if (!emitted_batches_.insert(number).second) return;
   std::vector<int32_t> members, others;  // others: kernels of their own behind the step
   for (int32_t m = n; m < static_cast<int32_t>(g_.nodes.size()) && is_member(m); ++m)
     if (needed_[m] && !is_empty(m)) (is_run_of_elements(m) ? members : others).push_back(m);
   if (!members.empty()) emit_batch_step(members, others);
-  for (int32_t m : others) emit_kernel(m, *g_.nodes[m].body);
+  for (int32_t m : others) emit_kernel(m, *g_.nodes[m].get<Group>().body);
 }
 
 void Compiler::emit_batch_step(const std::vector<int32_t>& members, const std::vector<int32_t>& others) {
-  const Graph body = *flat_body(*g_.nodes[members[0]].body);
+  const Graph body = *flat_body(*g_.nodes[members[0]].get<Group>().body);
   auto layouts = [&](size_t count, auto type_of) {
     std::vector<OperandLayout> result;
     for (size_t k = 0; k < count; ++k) {

@@ -16,11 +16,7 @@ void Compiler::add_copy(Value v, const OperandLayout& to, int buffer) {
                   [](const Dim& d) { return loop::as_const_int(d) == 0; }))
     return;
   Graph body = g_.without_nodes();
-  Node input;
-  input.op = Op::kInput;
-  input.name = "x";
-  input.types = {type};
-  const Value x = body.add(std::move(input));
+  const Value x = body.add({Input{"x", false}, {}, {type}});
   body.inputs = {x.node};
   body.outputs = {{x, {}}};
   const int from = buffer_of(resolve_view(g_, v).root);
@@ -85,11 +81,7 @@ void Compiler::copy_mutations() {
     Value from = update.value;
     if (update.staged >= 0) {
       // A contiguous value of its own, known to nobody else.
-      Node staged;
-      staged.op = Op::kReorder;
-      staged.types = {g_.type(update.value)};
-      staged.operands = {update.value};
-      from = g_.add(std::move(staged));
+      from = g_.add({Reorder{}, {update.value}, {g_.type(update.value)}});
       static_only_.push_back(false);
       buffers_[from] = update.staged;
     }

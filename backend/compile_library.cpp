@@ -22,28 +22,36 @@ bool Compiler::is_static_operand(const Node& node, int k) const {
   return static_only_[resolve_view(g_, node.operands[k]).root.node];
 }
 
+namespace {
+
+void set_window(auto& desc, const Node& node) {
+  const ConvWindow window = conv_window(node);
+  desc.stride = window.stride;
+  desc.padding = window.padding;
+  desc.dilation = window.dilation;
+  desc.output_padding = window.output_padding;
+  desc.groups = window.groups;
+  desc.transposed = window.transposed;
+}
+
+}  // namespace
+
 void Compiler::emit_library(int32_t n) {
   const Node& node = g_.nodes[n];
-  using Ints = std::vector<int64_t>;
-  if (node.op == Op::kConvBackward) {
+  if (node.op() == Op::kConvBackward) {
     kernels::ConvBackwardDesc desc{spec_of(node.operands[0]), spec_of(node.operands[1]),
                                    spec_of(node.operands[2]), spec_of({n, 0})};
-    desc.weights = node.attr<std::string>("which") == "weights";
-    desc.stride = node.attr<Ints>("stride");
-    desc.padding = node.attr<Ints>("padding");
-    desc.dilation = node.attr<Ints>("dilation");
-    desc.output_padding = node.attr_or<Ints>("output_padding", {});
-    desc.groups = node.attr_or<int64_t>("groups", 1);
-    desc.transposed = node.attr_or<bool>("transposed", false);
+    desc.weights = node.get<ConvBackward>().which == GradientOf::kWeights;
+    set_window(desc, node);
     desc.planning = planning(node);
     return add_library(n, {kernels::make_conv_backward(desc), nullptr, 0});
   }
-  if (node.op == Op::kLstm) return emit_lstm(n);
+  if (node.op() == Op::kLstm) return emit_lstm(n);
   size_t next = 2;
   std::optional<TensorSpec> bias;
-  if (node.attr_or<bool>("bias", false)) bias = spec_of(node.operands[next++]);
+  if (has_bias(node)) bias = spec_of(node.operands[next++]);
   std::vector<kernels::PostOp> post;
-  for (const std::string& text : node.attr_or<std::vector<std::string>>("post", {})) {
+  for (const std::string& text : post_ops(node)) {
     kernels::PostOp op = kernels::parse_post_op(text);
     const auto rows = kernels::post_op_rows();
     const auto row = std::find_if(rows.begin(), rows.end(), [&](const auto& r) { return r.name == op.name; });
@@ -53,17 +61,12 @@ void Compiler::emit_library(int32_t n) {
   const bool pack = is_static_operand(node, 1);
   const TensorSpec a = spec_of(node.operands[0]), b = spec_of(node.operands[1]), dst = spec_of({n, 0});
   const int packed_buffer = add_buffer(BufferKind::kHoisted, -1, 0);
-  if (node.op == Op::kMatMul) {
+  if (node.op() == Op::kMatMul) {
     const kernels::MatMulDesc desc{a, b, dst, bias, std::move(post), pack, planning(node)};
     return add_library(n, kernels::make_matmul(desc, packed_buffer), packed_buffer);
   }
   kernels::ConvDesc desc{a, b, dst, bias};
-  desc.stride = node.attr<Ints>("stride");
-  desc.padding = node.attr<Ints>("padding");
-  desc.dilation = node.attr<Ints>("dilation");
-  desc.output_padding = node.attr_or<Ints>("output_padding", {});
-  desc.groups = node.attr_or<int64_t>("groups", 1);
-  desc.transposed = node.attr_or<bool>("transposed", false);
+  set_window(desc, node);
   desc.post = std::move(post);
   desc.pack_w = pack;
   desc.planning = planning(node);
@@ -74,11 +77,11 @@ void Compiler::emit_lstm(int32_t n) {
   const Node& node = g_.nodes[n];
   const auto operand = [&](int k) { return spec_of(node.operands[k]); };
   kernels::LstmDesc desc{operand(0), operand(3), operand(4), operand(1), operand(2)};
-  if (node.attr<bool>("bias")) desc.bias = operand(5);
+  if (node.get<Lstm>().bias) desc.bias = operand(5);
   desc.dst = spec_of({n, 0});
   desc.h_last = spec_of({n, 1});
   desc.c_last = spec_of({n, 2});
-  desc.reverse = node.attr<bool>("reverse");
+  desc.reverse = node.get<Lstm>().reverse;
   desc.pack = is_static_operand(node, 1) && is_static_operand(node, 2);
   desc.planning = planning(node);
   const int packed_buffer = add_buffer(BufferKind::kHoisted, -1, 0);
@@ -98,16 +101,17 @@ void Compiler::add_library(int32_t n, kernels::LibrarySteps steps, int packed_bu
 
 void Compiler::emit_extern(int32_t n) {
   const Node& node = g_.nodes[n];
-  if (node.name == kernels::kCheck) {
-    const std::string message = kernels::check_message(node.attr<std::string>("args"));
+  const Extern& call = node.get<Extern>();
+  if (call.overload == kernels::kCheck) {
+    const std::string message = kernels::check_message(call.args);
     return add_library(n, {kernels::make_check({spec_of(node.operands[0]), message})});
   }
   if (!options_.make_extern)
-    throw Unsupported(node.name + ": an ATen call in a graph compiled without libtorch");
+    throw Unsupported(call.overload + ": an ATen call in a graph compiled without libtorch");
   std::unique_ptr<Step> step = options_.make_extern(node, specs_of(node.operands), read_results(n));
   describe(*step, g_, n);
   ++report_.extern_steps;
-  report_.extern_ops.push_back(node.name + (step->info.detail.empty() ? "" : ": " + step->info.detail));
+  report_.extern_ops.push_back(call.overload + (step->info.detail.empty() ? "" : ": " + step->info.detail));
   add_step(std::move(step), false);
 }
 

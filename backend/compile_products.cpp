@@ -23,8 +23,8 @@ std::string product_text(const Graph& g, const Node& node) {
     for (size_t d = 0; d < type.shape.size(); ++d) text << (d ? "x" : "") << known(type.shape[d]);
     text << " " << name(type.dtype);
   }
-  if (node.attr_or<bool>("bias", false)) text << " +bias";
-  for (const std::string& post : node.attr_or<std::vector<std::string>>("post", {})) text << " +" << post;
+  if (has_bias(node)) text << " +bias";
+  for (const std::string& post : post_ops(node)) text << " +" << post;
   return text.str();
 }
 
@@ -37,7 +37,7 @@ bool Compiler::multiplies_pairs(int32_t n) const {
   constexpr int64_t kLeastRows = 96, kLeastColumns = 64, kLeastTerms = 64;
   const Node& node = g_.nodes[n];
   const loop::Target& target = options_.target;
-  if (node.op != Op::kMatMul || !target.native_bf16 || target.matrix_tiles || !options_.jit) return false;
+  if (node.op() != Op::kMatMul || !target.native_bf16 || target.matrix_tiles || !options_.jit) return false;
   for (int k : {0, 1}) {
     const Type& type = g_.type(node.operands[k]);
     if (type.dtype != Dtype::kBF16 || type.shape.size() != 2) return false;
@@ -105,7 +105,7 @@ bool Compiler::multiplies_best(int32_t n) const {
   constexpr int64_t kWidth = 32, kMostRows = 512, kCached = 64 << 20;
   const Node& node = g_.nodes[n];
   if (multiplies_pairs(n)) return true;
-  if (node.op != Op::kMatMul) return false;
+  if (node.op() != Op::kMatMul) return false;
   const Dtype dtype = g_.type({n, 0}).dtype;
   const auto same = [&](Value v) { return g_.type(v).dtype == dtype; };
   if (!std::all_of(node.operands.begin(), node.operands.end(), same)) return false;
@@ -131,7 +131,7 @@ bool Compiler::kernel_multiplies(int32_t n) {
   // Of few rows or columns, or of a type that no library has: widen_library has left them.
   if (!kernels::runs_on(options_.target.isa, g_.type(g_.nodes[n].operands[0]).dtype)) return true;
   if (options_.products == Multiplier::kLibrary) return false;
-  if (options_.products == Multiplier::kKernel) return g_.nodes[n].op == Op::kMatMul;
+  if (options_.products == Multiplier::kKernel) return g_.nodes[n].op() == Op::kMatMul;
   if (options_.products == Multiplier::kMeasured)
     if (const auto measured = measured_best(n)) return *measured;
   return multiplies_best(n);
@@ -144,7 +144,7 @@ std::optional<bool> Compiler::measured_best(int32_t n) {
   const auto is_known = [&](Value v) {
     return is_static(g_.type(v).shape) && is_static(layout_of(v).strides);
   };
-  if (node.op != Op::kMatMul || !options_.jit || !names_no_symbol(node) ||
+  if (node.op() != Op::kMatMul || !options_.jit || !names_no_symbol(node) ||
       !std::ranges::all_of(node.operands, is_known) || product_flops(g_, node) < kLeastFlops)
     return std::nullopt;
   const bool streams = is_static_operand(node, 1) && weight_bytes_ > options_.target.l3_bytes;
@@ -169,7 +169,7 @@ Graph Compiler::product_of(int32_t n) const {
   for (size_t k = 0; k < product.inputs.size(); ++k) {
     Node& input = product.nodes[product.inputs[k]];
     input.layouts = {layout_of(g_.nodes[n].operands[k]).strides};
-    if (is_static_operand(g_.nodes[n], static_cast<int>(k))) input.attrs["static"] = true;
+    if (is_static_operand(g_.nodes[n], static_cast<int>(k))) input.get<Input>().is_static = true;
   }
   product.outputs[0].strides = g_.layout({n, 0});
   return product;

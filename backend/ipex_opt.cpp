@@ -203,7 +203,8 @@ CompileOptions options_of(const Settings& settings) {
   if (settings.multiply) options.products = Multiplier::kKernel;
   options.make_extern = [](const graph::Node& node, std::vector<TensorSpec>,
                            std::vector<TensorSpec>) -> std::unique_ptr<Step> {
-    throw UserError("extern op " + node.name + ": ipex-opt has no ATen; run the graph from Python");
+    throw UserError("extern op " + node.get<graph::Extern>().overload +
+                    ": ipex-opt has no ATen; run the graph from Python");
   };
   return options;
 }

@@ -1,7 +1,6 @@
 // From nodes to descriptions that kernels/sort understands.
 #include "backend/sort_steps.h"
 
-#include "backend/lower/index.h"
 #include "backend/plan_memory.h"
 #include "kernels/sort.h"
 
@@ -10,20 +9,21 @@ namespace ipex::graph {
 std::unique_ptr<Step> make_sort_step(const Node& node, const std::vector<std::string>& symbols,
                                      const std::vector<TensorSpec>& operands,
                                      const std::vector<TensorSpec>& results) {
-  if (node.op == Op::kSearch) {
-    kernels::SearchDesc desc{operands[0], operands[1], std::nullopt, results[0], node.attr<bool>("right")};
+  if (node.op() == Op::kSearch) {
+    kernels::SearchDesc desc{operands[0], operands[1], std::nullopt, results[0], node.get<Search>().right};
     if (operands.size() > 2) desc.sorter = operands[2];
     return kernels::make_search(desc);
   }
   kernels::SortDesc desc;
-  desc.kind = *kernels::find_sort_kind(node.name);
+  const Sort& sort = node.get<Sort>();
+  desc.kind = sort.kind;
   desc.x = operands[0];
   desc.values = results[0];
   desc.indices = results[1];
-  desc.axis = static_cast<int>(node.attr<int64_t>("axis"));
-  desc.descending = node.attr<bool>("descending");
-  desc.ordered = node.attr<bool>("ordered");
-  if (node.has_attr("k")) desc.k = to_size_expr(dim_attr(node, "k"), symbols);
+  desc.axis = static_cast<int>(sort.axis);
+  desc.descending = sort.descending;
+  desc.ordered = sort.ordered;
+  if (sort.k) desc.k = to_size_expr(*sort.k, symbols);
   return kernels::make_sort(desc);
 }
 

@@ -19,12 +19,11 @@ void add_source(Step& step, const Node& node) {
 
 // Every output element of the forward convolution meets every weight of its channel.
 int64_t conv_flops(const Graph& g, const Node& node) {
-  const bool forward = node.op == Op::kConv;
-  const bool transposed = node.attr_or<bool>("transposed", false);
+  const bool forward = node.op() == Op::kConv;
   const Shape& x = g.type(node.operands[forward ? 0 : 1]).shape;
   const Shape& y = forward ? node.types[0].shape : g.type(node.operands[0]).shape;
   const Shape& w = g.type(node.operands[forward ? 1 : 2]).shape;
-  const Shape& positions = transposed ? x : y;
+  const Shape& positions = conv_window(node).transposed ? x : y;
   return 2 * elements(g, positions) * elements(g, w) / std::max<int64_t>(1, hint(w[0], g));
 }
 
@@ -36,7 +35,7 @@ int64_t winograd_flops(const Graph& g, const Shape& x, const Shape& y) {
 
 int64_t weight_gradient_flops(const Graph& g, const Node& node) {
   const Shape &grad = g.type(node.operands[0]).shape, &w = node.types[0].shape;
-  if (node.attr<bool>("winograd")) return winograd_flops(g, g.type(node.operands[1]).shape, grad);
+  if (node.get<WeightGradient>().winograd) return winograd_flops(g, g.type(node.operands[1]).shape, grad);
   return 2 * elements(g, grad) * elements(g, w) / hint(w[0], g);
 }
 
@@ -49,26 +48,26 @@ int64_t lstm_flops(const Graph& g, const Node& node) {
 }
 
 // Queries meet keys, and what comes of it meets values: two products forwards, five backwards.
-int64_t attention_flops(const Graph& g, const Node& node, int q, int products) {
+int64_t attention_flops(const Graph& g, const Node& node, bool causal, int q, int products) {
   const int64_t keys = hint(g.type(node.operands[q + 1]).shape[2], g);
-  return 2 * products * elements(g, g.type(node.operands[q]).shape) * keys /
-         (node.attr<bool>("causal") ? 2 : 1);
+  return 2 * products * elements(g, g.type(node.operands[q]).shape) * keys / (causal ? 2 : 1);
 }
 
 // What a node reads of an operand: all of it, or, where a kernel only picks elements, what it picks.
 int64_t read_bytes(const Graph& g, const Node& node, size_t operand) {
   const int64_t whole = bytes_hint(g, node.operands[operand]);
-  if (node.op == Op::kConvBackward) {
-    const size_t only_shape = node.attr<std::string>("which") == "weights" ? 2 : 1;
+  if (const auto* gradient = node.get_if<ConvBackward>()) {
+    const size_t only_shape = gradient->which == GradientOf::kWeights ? 2 : 1;
     return operand == only_shape ? 0 : whole;
   }
-  if (!node.body) return whole;
-  const Value input{node.body->inputs[operand], 0};
+  const auto* group = node.get_if<Group>();
+  if (!group) return whole;
+  const Value input{group->body->inputs[operand], 0};
   int64_t picked = 0;
-  for (const Node& inner : node.body->nodes)
+  for (const Node& inner : group->body->nodes)
     for (size_t k = 0; k < inner.operands.size(); ++k) {
       if (inner.operands[k] != input) continue;
-      if (inner.op != Op::kSlice && (inner.op != Op::kGather || k > 0)) return whole;
+      if (inner.op() != Op::kSlice && (inner.op() != Op::kGather || k > 0)) return whole;
       picked += elements(g, inner.types[0].shape) * itemsize(inner.types[0].dtype);
     }
   return std::min(picked, whole);
@@ -87,24 +86,28 @@ int64_t product_flops(const Graph& g, const Node& node) {
 void describe(Step& step, const Graph& g, int32_t n) {
   const Node& node = g.nodes[n];
   add_source(step, node);
-  if (node.body)
-    for (const Node& inner : node.body->nodes) {
+  const auto* group = node.get_if<Group>();
+  if (group)
+    for (const Node& inner : group->body->nodes) {
       add_source(step, inner);
-      if (inner.op == Op::kPointwise) step.info.flops += elements(g, inner.types[0].shape);
-      if (inner.op == Op::kReduce) step.info.flops += elements(g, node.body->type(inner.operands[0]).shape);
+      if (inner.op() == Op::kPointwise) step.info.flops += elements(g, inner.types[0].shape);
+      if (inner.op() == Op::kReduce)
+        step.info.flops += elements(g, group->body->type(inner.operands[0]).shape);
     }
   for (size_t k = 0; k < node.operands.size(); ++k) step.info.bytes += read_bytes(g, node, k);
   for (size_t r = 0; r < node.types.size(); ++r)
     step.info.bytes += bytes_hint(g, {n, static_cast<int32_t>(r)});
-  if (node.op == Op::kMatMul) step.info.flops = product_flops(g, node);
-  if (node.op == Op::kConv || node.op == Op::kConvBackward) step.info.flops = conv_flops(g, node);
-  if (node.op == Op::kWinograd)
+  if (node.op() == Op::kMatMul) step.info.flops = product_flops(g, node);
+  if (node.op() == Op::kConv || node.op() == Op::kConvBackward) step.info.flops = conv_flops(g, node);
+  if (node.op() == Op::kWinograd)
     step.info.flops = winograd_flops(g, g.type(node.operands[0]).shape, node.types[0].shape);
-  if (node.op == Op::kWeightGradient) step.info.flops = weight_gradient_flops(g, node);
-  if (node.op == Op::kAttention) step.info.flops = attention_flops(g, node, 0, 2);
-  if (node.op == Op::kAttentionBackward) step.info.flops = attention_flops(g, node, 1, 5);
-  if (node.op == Op::kLstm) step.info.flops = lstm_flops(g, node);
-  if (!node.body && step.info.flops > 0) step.info.multiplies = g.type(node.operands[0]).dtype;
+  if (node.op() == Op::kWeightGradient) step.info.flops = weight_gradient_flops(g, node);
+  if (const auto* attention = node.get_if<Attention>())
+    step.info.flops = attention_flops(g, node, attention->causal, 0, 2);
+  if (const auto* attention = node.get_if<AttentionBackward>())
+    step.info.flops = attention_flops(g, node, attention->causal, 1, 5);
+  if (node.op() == Op::kLstm) step.info.flops = lstm_flops(g, node);
+  if (!group && step.info.flops > 0) step.info.multiplies = g.type(node.operands[0]).dtype;
 }
 
 std::string kernel_suffix(const Graph& body) {
@@ -112,11 +115,11 @@ std::string kernel_suffix(const Graph& body) {
   std::vector<std::string> ops;
   for (const Node& node : body.nodes) {
     std::string op;
-    if (node.op == Op::kPointwise || node.op == Op::kReduce || node.op == Op::kScan)
-      op = node.name;
-    else if (node.op != Op::kInput && node.op != Op::kConstant && node.op != Op::kPermute &&
-             node.op != Op::kExpand && node.op != Op::kReshape && node.op != Op::kFull)
-      op = info(node.op).name;
+    if (node.op() == Op::kPointwise || node.op() == Op::kReduce || node.op() == Op::kScan)
+      op = name_of(node.operation).substr(info(node.op()).name.size() + 1);
+    else if (node.op() != Op::kInput && node.op() != Op::kConstant && node.op() != Op::kPermute &&
+             node.op() != Op::kExpand && node.op() != Op::kReshape && node.op() != Op::kFull)
+      op = info(node.op()).name;
     if (!op.empty() && op != "cast" && op != "clone" && std::find(ops.begin(), ops.end(), op) == ops.end())
       ops.push_back(op);
   }

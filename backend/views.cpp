@@ -54,22 +54,18 @@ std::optional<Strides> reshape_strides(const Shape& shape, const Strides& stride
   return result;
 }
 
-bool moves_no_data(Op op) {
-  return op == Op::kPermute || op == Op::kExpand || op == Op::kSlice || op == Op::kReshape;
-}
-
 }  // namespace
 
 std::optional<Placement> apply_view(const Graph& graph, const Node& node, const Placement& operand) {
   const auto& [strides, offset] = operand;
-  switch (node.op) {
+  switch (node.op()) {
     case Op::kPermute: {
       Strides result;
-      for (int64_t d : node.attr<std::vector<int64_t>>("dims")) result.push_back(strides[d]);
+      for (int64_t d : node.get<Permute>().dims) result.push_back(strides[d]);
       return Placement{result, offset};
     }
     case Op::kExpand: {
-      const auto& dims = node.attr<std::vector<int64_t>>("dims");
+      const Ints& dims = node.get<Expand>().dims;
       const Shape& from = graph.type(node.operands[0]).shape;
       Strides result(node.types[0].shape.size(), index_const(0));
       for (size_t d = 0; d < dims.size(); ++d)
@@ -77,8 +73,7 @@ std::optional<Placement> apply_view(const Graph& graph, const Node& node, const 
       return Placement{result, offset};
     }
     case Op::kSlice: {
-      const auto& starts = node.attr<std::vector<Dim>>("starts");
-      const auto& steps = node.attr<std::vector<int64_t>>("steps");
+      const auto& [starts, steps] = node.get<Slice>();
       Strides result;
       Dim start = offset;
       for (size_t d = 0; d < strides.size(); ++d) {
@@ -100,7 +95,7 @@ std::optional<Placement> apply_view(const Graph& graph, const Node& node, const 
 
 View resolve_view(const Graph& graph, Value value) {
   const Node& node = graph.node(value);
-  if (moves_no_data(node.op)) {
+  if (is_view(node.op())) {
     const View base = resolve_view(graph, node.operands[0]);
     if (auto placed = apply_view(graph, node, {base.strides, base.offset}))
       return {base.root, placed->strides, placed->offset};
@@ -109,24 +104,24 @@ View resolve_view(const Graph& graph, Value value) {
 }
 
 std::optional<Strides> operand_strides(const Graph& graph, const Node& node, const Strides& result) {
-  if (node.op == Op::kReshape)
+  if (node.op() == Op::kReshape)
     return reshape_strides(node.types[0].shape, result, graph.type(node.operands[0]).shape);
-  if (node.op != Op::kPermute) return std::nullopt;
-  const auto& dims = node.attr<std::vector<int64_t>>("dims");
+  if (node.op() != Op::kPermute) return std::nullopt;
+  const Ints& dims = node.get<Permute>().dims;
   Strides operand(dims.size());
   for (size_t d = 0; d < dims.size(); ++d) operand[dims[d]] = result[d];
   return operand;
 }
 
 bool is_view(const Graph& graph, const Node& node) {
-  if (!moves_no_data(node.op)) return false;
+  if (!is_view(node.op())) return false;
   const View base = resolve_view(graph, node.operands[0]);
   return apply_view(graph, node, {base.strides, base.offset}).has_value();
 }
 
 bool is_of_input(const Graph& graph, Value value) {
-  while (moves_no_data(graph.node(value).op)) value = graph.node(value).operands[0];
-  return graph.node(value).op == Op::kInput;
+  while (is_view(graph.node(value).op())) value = graph.node(value).operands[0];
+  return graph.node(value).op() == Op::kInput;
 }
 
 }  // namespace ipex::graph

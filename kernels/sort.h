@@ -1,33 +1,16 @@
 // Sorting and searching along one axis, hand-written: the steps of Graph ops Sort and Search.
 #pragma once
 
-#include <array>
 #include <memory>
 #include <optional>
-#include <string_view>
 
+#include "kernels/sort_kind.h"
 #include "runtime/executable.h"
 #include "runtime/tensor.h"
 
 namespace ipex::kernels {
 
-// What is wanted of each row of x along `axis`: values and their positions. NaN is greatest.
-enum class SortKind {
-  kAll,        // everything
-  kTop,        // the first elements of the order, as many as the result has
-  kKth,        // the element that `k` others come before
-  kMedian,     // the lower of two; NaN if any is NaN, at its first position
-  kNanMedian,  // of what is not NaN
-  kMode,       // the most frequent, the smallest of several
-};
-inline constexpr std::array<std::string_view, 6> kSortKinds = {"all",    "top",       "kth",
-                                                               "median", "nanmedian", "mode"};
-constexpr std::optional<SortKind> find_sort_kind(std::string_view name) {
-  for (size_t i = 0; i < kSortKinds.size(); ++i)
-    if (kSortKinds[i] == name) return static_cast<SortKind>(i);
-  return std::nullopt;
-}
-
+// What is wanted of each row of x along `axis`: values and their positions.
 struct SortDesc {
   SortKind kind = SortKind::kAll;
   TensorSpec x, values, indices;  // results: x's shape but for the axis; buffer -1: not wanted. indices: i64

@@ -159,20 +159,12 @@ std::vector<std::byte> decode_base64(std::string_view text) {
 
 std::optional<Number> literal_value(const Graph& graph, Value value) {
   const Node* node = &graph.node(value);
-  while (node->op == Op::kExpand || node->op == Op::kReshape || node->op == Op::kPermute ||
-         node->op == Op::kSlice)
-    node = &graph.node(node->operands[0]);
-  if (node->op != Op::kConstant) return std::nullopt;
-  if (node->constant) {
-    const auto& bytes = node->constant->bytes;
-    if (static_cast<int64_t>(bytes.size()) != itemsize(node->types[0].dtype)) return std::nullopt;
-    return decode_number(bytes.data(), node->types[0].dtype);
-  }
-  const Attr& attr = node->attrs.find("value")->second;
-  if (const double* real = std::get_if<double>(&attr)) return *real;
-  if (const int64_t* integer = std::get_if<int64_t>(&attr)) return *integer;
-  if (const bool* truth = std::get_if<bool>(&attr)) return int64_t{*truth};
-  return std::nullopt;
+  while (is_view(node->op())) node = &graph.node(node->operands[0]);
+  const auto* constant = node->get_if<Constant>();
+  if (!constant || !constant->data) return constant ? constant->value : std::nullopt;
+  const auto& bytes = constant->data->bytes;
+  if (static_cast<int64_t>(bytes.size()) != itemsize(node->types[0].dtype)) return std::nullopt;
+  return decode_number(bytes.data(), node->types[0].dtype);
 }
 
 bool is_literal(const Graph& graph, Value value, int64_t number) {

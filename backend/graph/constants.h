@@ -4,14 +4,11 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <variant>
 #include <vector>
 
 #include "backend/graph/ir.h"
 
 namespace ipex::graph {
-
-using Number = std::variant<int64_t, double>;  // integers and bool; floats
 
 Number decode_number(const std::byte* bytes, Dtype dtype);
 // Appends the number in the dtype, rounded if a float; UserError when an integer type does not hold it.

@@ -2,24 +2,12 @@
 #include "backend/graph/ir.h"
 
 #include <algorithm>
-#include <array>
+#include <numeric>
 
 #include "codegen/loop/eval.h"
 #include "codegen/loop/simplify.h"
 
 namespace ipex::graph {
-namespace {
-
-constexpr OpInfo kOps[] = {
-#define OP(name, text, operands, attributes, summary) {text, operands, attributes, summary},
-#include "backend/ops/structural.def"
-#undef OP
-};
-
-}  // namespace
-
-const OpInfo& info(Op op) { return kOps[static_cast<size_t>(op)]; }
-
 bool equal(const Shape& a, const Shape& b) {
   if (a.size() != b.size()) return false;
   for (size_t i = 0; i < a.size(); ++i)
@@ -81,13 +69,6 @@ Dim numel(const Shape& shape) {
   return loop::simplify(product);
 }
 
-double correction_of(const Node& variance) {
-  const auto it = variance.attrs.find("correction");
-  if (it == variance.attrs.end()) return 1;
-  const auto* whole = std::get_if<int64_t>(&it->second);
-  return whole ? static_cast<double>(*whole) : variance.attr<double>("correction");
-}
-
 bool is_static(const Shape& shape) {
   for (const Dim& dim : shape)
     if (!loop::as_const_int(dim)) return false;
@@ -117,6 +98,42 @@ Strides Graph::layout(Value v) const {
   const size_t result = static_cast<size_t>(v.result);
   if (result < producer.layouts.size() && !producer.layouts[result].empty()) return producer.layouts[result];
   return contiguous_strides(type(v).shape);
+}
+
+bool has_bias(const Node& node) {
+  if (const auto* matmul = node.get_if<MatMul>()) return matmul->bias;
+  if (const auto* conv = node.get_if<Conv>()) return conv->bias;
+  const auto* winograd = node.get_if<Winograd>();
+  return winograd && winograd->bias;
+}
+
+const Strings& post_ops(const Node& node) {
+  static const Strings none;
+  if (const auto* matmul = node.get_if<MatMul>()) return matmul->post;
+  if (const auto* conv = node.get_if<Conv>()) return conv->post;
+  const auto* winograd = node.get_if<Winograd>();
+  return winograd ? *winograd->post : none;
+}
+
+ConvWindow conv_window(const Node& node) {
+  const auto of = [](const auto& conv) {
+    return ConvWindow{conv.stride,         conv.padding, conv.dilation,
+                      conv.output_padding, conv.groups,  conv.transposed};
+  };
+  const auto* conv = node.get_if<Conv>();
+  return conv ? of(*conv) : of(node.get<ConvBackward>());
+}
+
+Indexing indexing_of(const Node& node) {
+  const auto dims = [](const auto& indexed) {
+    Ints own(indexed.map.size());
+    std::iota(own.begin(), own.end(), 0);
+    return indexed.error_dims.value_or(own);
+  };
+  if (const auto* gather = node.get_if<Gather>())
+    return {gather->map, gather->wrap, gather->error, dims(*gather), gather->proved};
+  const auto& scatter = node.get<Scatter>();
+  return {scatter.map, scatter.wrap, scatter.error, dims(scatter), {}};
 }
 
 }  // namespace ipex::graph

@@ -12,15 +12,16 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
 
-#include "codegen/loop/ir.h"
+#include "backend/graph/attributes.h"
+#include "backend/graph/operations.h"
 #include "runtime/dtype.h"
 
 namespace ipex::graph {
 
-using Dim = loop::Expr;
 using Shape = std::vector<Dim>;
 using Strides = std::vector<Dim>;  // in elements
 
@@ -31,51 +32,41 @@ struct Type {
 bool equal(const Type& a, const Type& b);
 bool equal(const Shape& a, const Shape& b);
 
-// OP(enum, text, summary): the closed list, in backend/ops/structural.def.
-enum class Op : uint8_t {
-#define OP(name, text, operands, attributes, summary) k##name,
-#include "backend/ops/structural.def"
-#undef OP
-};
-struct OpInfo {
-  std::string_view name;
-  std::string_view operands, attributes, summary;
-};
-const OpInfo& info(Op op);
-inline bool is_attention(Op op) { return op == Op::kAttention || op == Op::kAttentionBackward; }
-
 struct Value {
   int32_t node = -1;
   int32_t result = 0;
   auto operator<=>(const Value&) const = default;
 };
 
-struct ConstantData {  // row-major payload of a Constant
-  std::vector<std::byte> bytes;
-};
-
-using Attr = std::variant<bool, int64_t, double, std::string, std::vector<int64_t>, std::vector<Dim>, Dim,
-                          Dtype, std::vector<std::string>>;
-using Attrs = std::map<std::string, Attr, std::less<>>;
-
 class Graph;
 
 struct Node {
-  Op op{};
-  std::string name;  // row of an op table (pointwise, reduce, scan), ATen overload (extern), input's name
-  std::vector<Value> operands;
-  std::vector<Type> types;  // one a result
-  Attrs attrs;
-  std::vector<Strides> layouts;  // per result; an empty entry (or vector): row-major contiguous
-  std::shared_ptr<const ConstantData> constant;  // Constant
-  std::shared_ptr<const Graph> body;             // Group: inputs match operands, outputs match results
-  std::string source;                            // "model.py:12 linear"
+  Operation operation;
+  std::vector<Value> operands{};
+  std::vector<Type> types{};       // one a result
+  std::vector<Strides> layouts{};  // per result; an empty entry (or vector): row-major contiguous
+  std::string source{};            // "model.py:12 linear"
 
+  Op op() const { return op_of(operation); }
+  // The attributes of an op that the node is; InternalError where it is another.
   template <class T>
-  const T& attr(std::string_view key) const;  // InternalError when absent or of another type
+  const T& get() const;
   template <class T>
-  T attr_or(std::string_view key, T fallback) const;
-  bool has_attr(std::string_view key) const { return attrs.find(key) != attrs.end(); }
+  T& get() {
+    return const_cast<T&>(std::as_const(*this).get<T>());
+  }
+  template <class T>
+  const T* get_if() const {
+    return std::get_if<T>(&operation);
+  }
+  bool is(PointwiseOp fn) const {
+    const auto* pointwise = get_if<Pointwise>();
+    return pointwise && pointwise->fn == fn;
+  }
+  bool is(ReductionOp fn) const {
+    const auto* reduce = get_if<Reduce>();
+    return reduce && reduce->fn == fn;
+  }
 };
 
 // Of a node that stands for several, "model.py:12 linear; model.py:13 gelu": each once.
@@ -122,8 +113,31 @@ Strides contiguous_strides(const Shape& shape);
 Dim numel(const Shape& shape);
 std::vector<int64_t> static_shape(const Shape& shape);  // InternalError when a dim is symbolic
 bool is_static(const Shape& shape);
-double correction_of(const Node& variance);        // what its count is lessened by: 1 when it does not say
 int64_t hint(const Dim& dim, const Graph& graph);  // value at the symbol hints
+
+// ---- what several ops have ----
+
+// Of a matmul, a convolution or its Winograd form: whether the operand behind the weights is a bias, and the
+// post-ops, whose operands follow. Other ops have none.
+bool has_bias(const Node& node);
+const Strings& post_ops(const Node& node);
+
+struct ConvWindow {
+  Ints stride, padding, dilation, output_padding;
+  int64_t groups = 1;
+  bool transposed = false;
+};
+ConvWindow conv_window(const Node& node);  // of a conv or conv_backward
+
+// Of a gather or scatter; a segment's positions are those of dim 0.
+struct Indexing {
+  const Ints& map;
+  bool wrap = true;
+  IndexFault error = IndexFault::index;
+  Ints error_dims;  // what errors call each dim
+  Ints proved;      // index operands that are never out of range
+};
+Indexing indexing_of(const Node& node);
 
 // ---- the text form ----
 //
@@ -144,18 +158,10 @@ Graph parse(std::string_view text);  // ParseError with line:column; verifies
 void verify(const Graph& graph);
 
 template <class T>
-const T& Node::attr(std::string_view key) const {
-  auto it = attrs.find(key);
-  if (it == attrs.end() || !std::holds_alternative<T>(it->second))
-    throw InternalError(std::string(info(op).name) + (name.empty() ? "" : "." + name) +
-                        " needs an attribute '" + std::string(key) + "', which is " +
-                        (it == attrs.end() ? "missing" : "of another type"));
-  return std::get<T>(it->second);
-}
-template <class T>
-T Node::attr_or(std::string_view key, T fallback) const {
-  auto it = attrs.find(key);
-  return it != attrs.end() && std::holds_alternative<T>(it->second) ? std::get<T>(it->second) : fallback;
+const T& Node::get() const {
+  const T* attributes = get_if<T>();
+  if (!attributes) throw InternalError(name_of(operation) + " is asked for the attributes of another op");
+  return *attributes;
 }
 
 }  // namespace ipex::graph

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <string>
-#include <vector>
 
 #include "backend/graph/ir.h"
 
@@ -12,8 +11,5 @@ std::string value_name(const Graph& graph, Value v);  // %3, %3.1, %input
 
 // The node without its result names and source: two nodes with equal expressions compute the same value.
 std::string node_expression(const Graph& graph, int32_t index);
-
-// What errors of a gather or scatter from x of that rank call each dim of x.
-std::vector<int64_t> named_dims(const Node& indexed, size_t rank);
 
 }  // namespace ipex::graph

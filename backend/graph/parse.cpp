@@ -181,11 +181,6 @@ class Parser {
       if (one.size() != 1) fail("dim(...) holds one expression");
       return one[0];
     }
-    if (accept("dtype(")) {
-      const Dtype value = dtype();
-      expect(")");
-      return value;
-    }
     if (accept("(")) return dims(')');
     if (!accept("[")) return number();
     skip_space();
@@ -236,15 +231,15 @@ class Parser {
     std::optional<std::vector<std::byte>> bytes;
   };
   void set_payload(Node& node, const Payload& payload) {
-    auto constant = std::make_shared<ConstantData>();
+    auto data = std::make_shared<ConstantData>();
     if (payload.bytes) {
-      constant->bytes = *payload.bytes;
+      data->bytes = *payload.bytes;
     } else {
       at(payload.at, [&] {
-        for (Number n : payload.numbers) encode_number(n, node.types[0].dtype, constant->bytes);
+        for (Number n : payload.numbers) encode_number(n, node.types[0].dtype, data->bytes);
       });
     }
-    node.constant = std::move(constant);
+    node.get<Constant>().data = std::move(data);
   }
 
   Value look_up(const Scope& scope) {
@@ -264,18 +259,9 @@ class Parser {
     while (accept(","));
     expect("=");
     Node node;
-    const std::string op = word();
-    bool known = false;
-    for (int i = 0; i <= static_cast<int>(Op::kExtern); ++i) {
-      if (info(static_cast<Op>(i)).name != op) continue;
-      node.op = static_cast<Op>(i);
-      known = true;
-    }
-    if (!known) fail("unknown op '" + op + "'");
-    if (peek() == '.') {
-      ++at_;
-      node.name = word(".:");
-    }
+    skip_space();
+    const size_t op_at = at_;
+    const std::string op = word(), name = peek() == '.' ? (++at_, word(".:")) : "";
     if (accept("(")) {
       while (!accept(")")) {
         node.operands.push_back(look_up(scope));
@@ -283,27 +269,31 @@ class Parser {
       }
     }
     std::optional<Payload> payload;
+    std::shared_ptr<const Graph> body;
+    Attrs attrs;
     skip_space();
     while (peek() != ':') {
       if (accept("graph")) {
         at_ -= 5;
-        node.body = std::make_shared<Graph>(parse_graph());
+        body = std::make_shared<Graph>(parse_graph());
       } else {
         const std::string key = word();
         expect("=");
         skip_space();
         const size_t begin = at_;
-        if (node.op == Op::kConstant && key == "data") {
+        if (op == "constant" && key == "data") {
           const std::string text = quoted();
           payload = Payload{begin, {}, at(begin, [&] { return decode_base64(text); })};
-        } else if (node.op == Op::kConstant && accept("[")) {
+        } else if (op == "constant" && accept("[")) {
           payload = Payload{begin, numbers(), std::nullopt};
         } else {
-          node.attrs[key] = attribute();
+          attrs[key] = attribute();
         }
       }
       skip_space();
     }
+    node.operation = at(op_at, [&] { return make_operation(op, name, std::move(attrs)); });
+    if (auto* group = std::get_if<Group>(&node.operation)) group->body = std::move(body);
     ++at_;
     for (size_t r = 0; r < results.size(); ++r) {
       if (r) expect(",");
@@ -334,14 +324,12 @@ class Parser {
     graph.name = word();
     expect("(");
     while (!accept(")")) {
-      Node input;
-      input.op = Op::kInput;
-      input.name = value_word();
+      const std::string name = value_word();
+      Node input{Input{name, false}};
       expect(":");
       input.types.push_back(type());
       if (Strides strides = optional_strides(); !strides.empty()) input.layouts.push_back(std::move(strides));
-      if (accept("static")) input.attrs["static"] = true;
-      const std::string name = input.name;
+      input.get<Input>().is_static = accept("static");
       const Value value = graph.add(std::move(input));
       graph.inputs.push_back(value.node);
       if (!scope.emplace(name, value).second) fail("%" + name + " again");

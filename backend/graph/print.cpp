@@ -1,7 +1,5 @@
 // Graph to text. Values are named by their node's position (%3, %3.1 for a second result); inputs keep their
 // names.
-#include <numeric>
-
 #include "backend/graph/constants.h"
 #include "backend/graph/ir.h"
 #include "backend/graph/names.h"
@@ -52,21 +50,22 @@ struct AttrPrinter {
   }
   std::string operator()(const std::vector<Dim>& value) const { return "(" + print_dims(value) + ")"; }
   std::string operator()(const Dim& value) const { return "dim(" + loop::print(value) + ")"; }
-  std::string operator()(Dtype value) const { return "dtype(" + std::string(name(value)) + ")"; }
   std::string operator()(const std::vector<std::string>& value) const { return list(value, quote); }
 };
 
 std::string print_graph(const Graph& graph, const std::string& indent);
 
 std::string print_expression(const Graph& graph, const Node& node, const std::string& indent) {
-  std::string text(info(node.op).name);
-  if (node.op != Op::kInput && !node.name.empty()) text += "." + node.name;
+  std::string text = name_of(node.operation);
   for (size_t i = 0; i < node.operands.size(); ++i)
     text += (i ? ", " : "(") + value_name(graph, node.operands[i]);
   if (!node.operands.empty()) text += ")";
-  for (const auto& [key, value] : node.attrs) text += " " + key + "=" + std::visit(AttrPrinter{}, value);
-  if (node.constant) text += print_payload(*node.constant, node.types[0].dtype);
-  if (node.body) text += " " + print_graph(*node.body, indent + "  ");
+  for (const auto& [key, value] : attributes_of(node.operation))
+    text += " " + key + "=" + std::visit(AttrPrinter{}, value);
+  if (const auto* constant = node.get_if<Constant>(); constant && constant->data)
+    text += print_payload(*constant->data, node.types[0].dtype);
+  if (const auto* group = node.get_if<Group>(); group && group->body)
+    text += " " + print_graph(*group->body, indent + "  ");
   text += " :";
   for (size_t r = 0; r < node.types.size(); ++r) {
     text += (r ? ", " : " ") + print_type(node.types[r]);
@@ -91,7 +90,7 @@ std::string print_graph(const Graph& graph, const std::string& indent) {
     const Node& input = graph.nodes[graph.inputs[i]];
     text += (i ? ", " : "") + value_name(graph, {graph.inputs[i], 0}) + ": " + print_type(input.types[0]);
     if (!input.layouts.empty() && !input.layouts[0].empty()) text += print_strides(input.layouts[0]);
-    if (input.attr_or("static", false)) text += " static";
+    if (input.get<Input>().is_static) text += " static";
   }
   text += ")";
   if (!graph.symbols.empty()) {
@@ -106,7 +105,7 @@ std::string print_graph(const Graph& graph, const std::string& indent) {
   }
   text += " {\n";
   for (size_t i = 0; i < graph.nodes.size(); ++i)
-    if (graph.nodes[i].op != Op::kInput) text += print_node(graph, static_cast<int32_t>(i), indent + "  ");
+    if (graph.nodes[i].op() != Op::kInput) text += print_node(graph, static_cast<int32_t>(i), indent + "  ");
   text += indent + "  return";
   for (size_t i = 0; i < graph.outputs.size(); ++i) {
     text += (i ? ", " : " ") + value_name(graph, graph.outputs[i].value);
@@ -121,15 +120,9 @@ std::string print_graph(const Graph& graph, const std::string& indent) {
 
 }  // namespace
 
-std::vector<int64_t> named_dims(const Node& indexed, size_t rank) {
-  std::vector<int64_t> own(rank);
-  std::iota(own.begin(), own.end(), 0);
-  return indexed.attr_or("error_dims", own);
-}
-
 std::string value_name(const Graph& graph, Value v) {
   const Node& node = graph.nodes[v.node];
-  if (node.op == Op::kInput && !node.name.empty()) return "%" + node.name;
+  if (const auto* input = node.get_if<Input>(); input && !input->name.empty()) return "%" + input->name;
   std::string text = "%" + std::to_string(v.node);
   return v.result ? text + "." + std::to_string(v.result) : text;
 }

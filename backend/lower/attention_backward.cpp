@@ -22,10 +22,10 @@ using loop::simplify;
 
 namespace {
 
-class AttentionBackward : AttentionBuilder {
+class AttentionBackwardLowering : AttentionBuilder {
  public:
-  AttentionBackward(const Graph& body, const std::vector<OperandLayout>& inputs,
-                    const std::vector<OperandLayout>& outputs, const loop::Target& target)
+  AttentionBackwardLowering(const Graph& body, const std::vector<OperandLayout>& inputs,
+                            const std::vector<OperandLayout>& outputs, const loop::Target& target)
       : AttentionBuilder(body, inputs, outputs, target, true),
         grad_(inputs_[0]),
         q_(inputs_[1]),
@@ -304,7 +304,7 @@ class AttentionBackward : AttentionBuilder {
 loop::Function lower_attention_backward(const Graph& body, const std::vector<OperandLayout>& inputs,
                                         const std::vector<OperandLayout>& outputs, const std::string& name,
                                         const loop::Target& target) {
-  return AttentionBackward(body, inputs, outputs, target).run(name);
+  return AttentionBackwardLowering(body, inputs, outputs, target).run(name);
 }
 
 }  // namespace ipex::graph

@@ -35,13 +35,13 @@ AttentionBuilder::AttentionBuilder(const Graph& body, const std::vector<OperandL
                                    const std::vector<OperandLayout>& outputs, const loop::Target& target,
                                    bool pairs)
     : NestBuilder(body, inputs, outputs, target) {
-  const size_t mask = node_.op == Op::kAttention ? 3 : 6;  // its place among the inputs
+  const size_t mask = node_.op() == Op::kAttention ? 3 : 6;  // its place among the inputs
   std::vector<Tensor*> matrices;
   for (size_t k = 0; k < inputs_.size(); ++k)
     if (inputs_[k].shape.size() == 4 && k != mask) matrices.push_back(&inputs_[k]);
   for (Tensor& x : outputs_)
     if (x.shape.size() == 4) matrices.push_back(&x);
-  const Expr scores = node_.types[0].shape[2] * inputs_[node_.op == Op::kAttention ? 1 : 2].shape[2];
+  const Expr scores = node_.types[0].shape[2] * inputs_[node_.op() == Op::kAttention ? 1 : 2].shape[2];
   pairs_ = pairs && target.native_bf16 && node_.types[0].dtype == Dtype::kBF16 &&
            hint(scores, body) >= kPairedScores;
   for (const Tensor* x : matrices) pairs_ = pairs_ && holds_pairs(x->layout, x->shape);
@@ -54,8 +54,11 @@ AttentionBuilder::AttentionBuilder(const Graph& body, const std::vector<OperandL
     halve(x->layout.offset);
     halve(x->layout.extent);
   }
-  causal_ = node_.attr<bool>("causal");
-  scale_ = node_.attr<double>("scale");
+  const auto set = [&](const auto& attention) {
+    causal_ = attention.causal;
+    scale_ = attention.scale;
+  };
+  node_.op() == Op::kAttention ? set(node_.get<Attention>()) : set(node_.get<AttentionBackward>());
 }
 
 // Columns side by side, everything else an even number of elements apart.

@@ -161,15 +161,14 @@ void Axes::refine(const std::vector<int>& a, const std::vector<int>& b) {
 void Axes::visit(const Graph& body, const Node& node, std::vector<int>& result) {
   auto operand = [&](size_t i) -> std::vector<int>& { return dims(node.operands[i]); };
   auto operand_shape = [&](size_t i) -> const Shape& { return body.type(node.operands[i]).shape; };
-  switch (node.op) {
+  switch (node.op()) {
     case Op::kPointwise:
     case Op::kScan:
     case Op::kReorder:
       for (size_t i = 0; i < node.operands.size(); ++i) unify_all(operand(i), result);
       break;
     case Op::kReduce: {
-      const auto& axes = node.attr<std::vector<int64_t>>("axes");
-      const bool keep = node.attr_or<bool>("keepdim", false);
+      const auto& [fn, axes, keep, correction] = node.get<Reduce>();
       size_t to = 0;
       for (size_t d = 0; d < operand(0).size(); ++d) {
         const bool reduced = std::find(axes.begin(), axes.end(), static_cast<int64_t>(d)) != axes.end();
@@ -179,12 +178,12 @@ void Axes::visit(const Graph& body, const Node& node, std::vector<int>& result) 
       break;
     }
     case Op::kPermute: {
-      const auto& order = node.attr<std::vector<int64_t>>("dims");
+      const Ints& order = node.get<Permute>().dims;
       for (size_t d = 0; d < order.size(); ++d) unify(operand(0)[order[d]], result[d]);
       break;
     }
     case Op::kExpand: {
-      const auto& to = node.attr<std::vector<int64_t>>("dims");
+      const Ints& to = node.get<Expand>().dims;
       for (size_t d = 0; d < to.size(); ++d) unify(operand(0)[d], result[to[d]]);
       break;
     }
@@ -199,31 +198,31 @@ void Axes::visit(const Graph& body, const Node& node, std::vector<int>& result) 
       break;
     }
     case Op::kSlice: {
-      const std::vector<Dim> starts = dims_attr(node, "starts"), steps = dims_attr(node, "steps");
+      const auto& [starts, steps] = node.get<Slice>();
       for (size_t d = 0; d < result.size(); ++d)
-        if (as_const_int(starts[d]) == 0 && as_const_int(steps[d]) == 1) unify(operand(0)[d], result[d]);
+        if (as_const_int(starts[d]) == 0 && steps[d] == 1) unify(operand(0)[d], result[d]);
       break;
     }
     case Op::kPad: {
-      const std::vector<Dim> low = dims_attr(node, "low");
+      const Ints& low = node.get<Pad>().low;
       for (size_t d = 0; d < result.size(); ++d)
-        if (as_const_int(low[d]) == 0) unify(operand(0)[d], result[d]);
+        if (low[d] == 0) unify(operand(0)[d], result[d]);
       break;
     }
     case Op::kCat:
       for (size_t i = 0; i < node.operands.size(); ++i)
         for (size_t d = 0; d < result.size(); ++d)
-          if (static_cast<int64_t>(d) != node.attr<int64_t>("axis")) unify(operand(i)[d], result[d]);
+          if (static_cast<int64_t>(d) != node.get<Cat>().axis) unify(operand(i)[d], result[d]);
       break;
     case Op::kGather: {
-      const auto& map = node.attr<std::vector<int64_t>>("map");
+      const Ints& map = node.get<Gather>().map;
       for (size_t d = 0; d < map.size(); ++d)
         if (map[d] >= 0) unify(operand(0)[d], result[map[d]]);
       for (size_t i = 1; i < node.operands.size(); ++i) unify_all(operand(i), result);
       break;
     }
     case Op::kScatter: {
-      const auto& map = node.attr<std::vector<int64_t>>("map");
+      const Ints& map = node.get<Scatter>().map;
       unify_all(operand(0), result);
       std::vector<int>& src = operand(node.operands.size() - 1);
       for (size_t d = 0; d < map.size(); ++d)
@@ -237,7 +236,7 @@ void Axes::visit(const Graph& body, const Node& node, std::vector<int>& result) 
       break;
     case Op::kPool:
       for (size_t k = 0; k < node.operands.size(); ++k)
-        for (size_t d = 0; d + node.attr<std::vector<int64_t>>("kernel").size() < result.size(); ++d)
+        for (size_t d = 0; d + node.get<Pool>().kernel.size() < result.size(); ++d)
           unify(operand(k)[d], result[d]);
       break;
     default:

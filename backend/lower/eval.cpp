@@ -29,7 +29,7 @@ class Evaluator {
       values_[n] = {inputs[k]};
     }
     for (size_t n = 0; n < graph_.nodes.size(); ++n)
-      if (graph_.nodes[n].op != Op::kInput) values_[n] = evaluate(static_cast<int32_t>(n));
+      if (graph_.nodes[n].op() != Op::kInput) values_[n] = evaluate(static_cast<int32_t>(n));
     std::vector<HostTensor> outputs;
     for (const GraphOutput& output : graph_.outputs) outputs.push_back(at(output.value));
     return outputs;
@@ -46,13 +46,15 @@ class Evaluator {
     const Node& node = graph_.nodes[n];
     std::vector<HostTensor> operands;
     for (Value v : node.operands) operands.push_back(at(v));
-    if (node.op == Op::kGroup) return eval(*node.body, operands, symbols_);
-    if (node.op == Op::kExtern && node.name == kernels::kCheck) return check(node, operands[0]);
-    if (node.op == Op::kExtern)
-      throw Unsupported("eval: " + node.name + " is an ATen call; it has no meaning in Graph IR");
-    if (node.op == Op::kLstm) throw Unsupported("eval: an lstm is computed by the library alone");
-    if (node.op == Op::kSort || node.op == Op::kSearch) return eval_sort(graph_, n, operands, symbols_);
-    if (node.op == Op::kConstant && node.constant) return {node.constant->bytes};
+    if (const auto* group = node.get_if<Group>()) return eval(*group->body, operands, symbols_);
+    if (const auto* call = node.get_if<Extern>()) {
+      if (call->overload == kernels::kCheck) return check(*call, operands[0]);
+      throw Unsupported("eval: " + call->overload + " is an ATen call; it has no meaning in Graph IR");
+    }
+    if (node.op() == Op::kLstm) throw Unsupported("eval: an lstm is computed by the library alone");
+    if (node.op() == Op::kSort || node.op() == Op::kSearch) return eval_sort(graph_, n, operands, symbols_);
+    if (const auto* constant = node.get_if<Constant>(); constant && constant->data)
+      return {constant->data->bytes};
     const Graph body = body_of(graph_, n);
     auto layouts = [&](const Type& type) {
       return OperandLayout{contiguous_strides(type.shape), loop::index_const(0), numel(type.shape)};
@@ -69,14 +71,13 @@ class Evaluator {
       results.emplace_back(bytes_of(type));
     }
     for (HostTensor& result : results) buffers.push_back(result.data());
-    const std::string name(info(node.op).name);
+    const std::string name(info(node.op()).name);
     loop::eval(lower(body, inputs, outputs, name, loop::target_for(Isa::kAvx2)), buffers, symbols_);
     return results;
   }
 
-  static std::vector<HostTensor> check(const Node& node, const HostTensor& condition) {
-    if (condition.at(0) == std::byte{0})
-      throw CheckError(kernels::check_message(node.attr<std::string>("args")));
+  static std::vector<HostTensor> check(const Extern& call, const HostTensor& condition) {
+    if (condition.at(0) == std::byte{0}) throw CheckError(kernels::check_message(call.args));
     return {};
   }
 
@@ -92,11 +93,7 @@ Graph body_of(const Graph& graph, int32_t node) {
   Graph body = graph.without_nodes();
   Node copy = graph.nodes[node];
   for (Value& operand : copy.operands) {
-    Node input;
-    input.op = Op::kInput;
-    input.name = "x" + std::to_string(body.inputs.size());
-    input.types = {graph.type(operand)};
-    operand = body.add(std::move(input));
+    operand = body.add({Input{"x" + std::to_string(body.inputs.size()), false}, {}, {graph.type(operand)}});
     body.inputs.push_back(operand.node);
   }
   const int results = static_cast<int>(copy.types.size());

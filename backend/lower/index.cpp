@@ -146,22 +146,4 @@ Index reshape_index(const Index& index, const Shape& from, const Shape& to, cons
   return out;
 }
 
-std::vector<Dim> dims_attr(const Node& node, std::string_view key) {
-  auto it = node.attrs.find(key);
-  if (it != node.attrs.end())
-    if (auto* ints = std::get_if<std::vector<int64_t>>(&it->second)) {
-      std::vector<Dim> dims;
-      for (int64_t v : *ints) dims.push_back(index_const(v));
-      return dims;
-    }
-  return node.attr<std::vector<Dim>>(key);
-}
-
-Dim dim_attr(const Node& node, std::string_view key) {
-  auto it = node.attrs.find(key);
-  if (it != node.attrs.end())
-    if (auto* value = std::get_if<int64_t>(&it->second)) return index_const(*value);
-  return node.attr<Dim>(key);
-}
-
 }  // namespace ipex::graph

@@ -35,7 +35,5 @@ loop::Expr both(const loop::Expr& a, const loop::Expr& b);
 bool is_one(const Dim& dim);
 bool same_extent(const Dim& a, const Dim& b);
 // An attribute that holds dims, whether written with symbols or as plain integers.
-std::vector<Dim> dims_attr(const Node& node, std::string_view key);
-Dim dim_attr(const Node& node, std::string_view key);
 
 }  // namespace ipex::graph

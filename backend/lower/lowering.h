@@ -43,7 +43,7 @@ class Lowering {
   // Element of x that `map` selects for u; *valid becomes false where an index operand is out of range, which
   // is reported.
   // Where `fault` holds the run ends with the IndexError of the node, for dim `dim` of x.
-  void report_index(const Node& node, size_t dim, const loop::Expr& given, const Dim& size,
+  void report_index(IndexFault error, int64_t dim, const loop::Expr& given, const Dim& size,
                     const loop::Expr& fault);
   Index mapped_index(const Node& node, const Shape& x, const Index& u, const loop::Expr& mask,
                      loop::Expr* valid);
@@ -149,6 +149,6 @@ class Lowering {
 };
 
 // Does the body of a row call anything dearer than a division?
-bool is_expensive(const ops::PointwiseRow& row);
+bool is_expensive(PointwiseOp fn);
 
 }  // namespace ipex::graph

@@ -39,7 +39,7 @@ loop::Function Lowering::run(const std::string& name) {
   for (size_t k = 0; k < body_.outputs.size(); ++k) {
     const Value v = body_.outputs[k].value;
     const std::string buffer = "out" + std::to_string(k);
-    const Op op = body_.node(v).op;
+    const Op op = body_.node(v).op();
     if ((op == Op::kScan || op == Op::kScatter) && !materialised_.count(v)) {
       materialised_[v] = {buffer, output_layouts_[k]};
     } else {
@@ -49,7 +49,7 @@ loop::Function Lowering::run(const std::string& name) {
   plan_scratch();
   // Whole tensors first, operands before users: what is not an output goes to scratch memory.
   for (int32_t n = 0; n < static_cast<int32_t>(body_.nodes.size()); ++n) {
-    const Op op = body_.nodes[n].op;
+    const Op op = body_.nodes[n].op();
     if (op != Op::kScan && op != Op::kScatter) continue;
     for (size_t r = 0; r < body_.nodes[n].types.size(); ++r) {
       const Value v{n, static_cast<int32_t>(r)};
@@ -88,8 +88,8 @@ void Lowering::add_jobs(Value v, const std::string& buffer, const OperandLayout&
   const Node& node = body_.node(v);
   for (const Dim& dim : body_.type(v).shape)
     if (loop::as_const_int(dim) == 0) return;
-  if (node.op == Op::kCat) {
-    const int64_t axis = node.attr<int64_t>("axis");
+  if (node.op() == Op::kCat) {
+    const int64_t axis = node.get<Cat>().axis;
     for (Value operand : node.operands) {
       add_jobs(operand, buffer, layout, offset);
       offset[axis] = offset[axis] + body_.type(operand).shape[axis];
@@ -166,7 +166,7 @@ void Lowering::run_jobs(const std::vector<Job*>& jobs, size_t level) {
     });
     if (level > 0) continue;
     for (const Job* job : group)
-      if (body_.node(job->value).op == Op::kPointwise && is_whole(*job))
+      if (body_.node(job->value).op() == Op::kPointwise && is_whole(*job))
         stored_.emplace(job->value, std::pair(job->buffer, job->layout));
   }
 }
@@ -211,7 +211,7 @@ bool Lowering::is_read(Value v) const {
 void Lowering::materialise(int32_t n) {
   for (const Dim& dim : body_.nodes[n].types[0].shape)
     if (loop::as_const_int(dim) == 0) return;
-  if (body_.nodes[n].op == Op::kScan) return scan(n);
+  if (body_.nodes[n].op() == Op::kScan) return scan(n);
   const auto& [buffer, layout] = materialised_.at({n, 0});
   scatter({n, 0}, buffer, layout);
 }
@@ -219,10 +219,9 @@ void Lowering::materialise(int32_t n) {
 // Sums of f32 and what is like them accumulate in f64, as eager's do.
 void Lowering::scan(int32_t n) {
   const Node& node = body_.nodes[n];
-  const ops::ReductionRow* row = ops::find_scan(node.name);
-  IPEX_CHECK(row, "scan." + node.name + " has no row");
+  const ops::ReductionRow& row = ops::row(node.get<Scan>().fn);
   const Dtype dtype = body_.type(node.operands[0]).dtype;
-  const bool widens = row->promotion == ops::Promotion::kDefault && dtype == Dtype::kF32;
+  const bool widens = row.promotion == ops::Promotion::kDefault && dtype == Dtype::kF32;
   const Dtype accumulates = widens ? Dtype::kF64 : opmath(dtype);
   struct Result {
     size_t number;
@@ -235,40 +234,48 @@ void Lowering::scan(int32_t n) {
       results.push_back({r, it->second.first, it->second.second});
   if (results.empty()) return;
 
-  const int axis = static_cast<int>(node.attr<int64_t>("axis"));
+  const int axis = static_cast<int>(node.get<Scan>().axis);
   std::vector<int> dims = dims_by_stride(results[0].layout.strides);
   std::erase(dims, axis);
   Index index(node.types[0].shape.size(), index_const(0));
   Emitter::ReductionSpec spec;
   spec.extents = {node.types[0].shape[axis]};
   const Dtype at = position_dtype(spec.extents, accumulates);
-  spec.states = row->states(accumulates, at);
+  spec.states = row.states(accumulates, at);
   for (loop::State& state : spec.states) state.name = "s" + std::to_string(n) + "_" + state.name.substr(1);
   spec.step = [&](const Exprs& vars, const Exprs& states) {
     index[axis] = vars[0];
     Expr x = loop::make_cast(accumulates, value(node.operands[0], index));
-    Exprs next = row->update(states, x, loop::make_cast(at, vars[0]));
+    Exprs next = row.update(states, x, loop::make_cast(at, vars[0]));
     for (Expr& state : next) state = emitter_.let("t" + std::to_string(n), state);
-    const Exprs so_far = row->finish(next, vars[0] + index_const(1), 0);
+    const Exprs so_far = row.finish(next, vars[0] + index_const(1), 0);
     for (const Result& result : results)
       emitter_.emit(loop::Store{result.buffer, position(result.layout, index),
                                 loop::make_cast(node.types[result.number].dtype, so_far[result.number]),
                                 nullptr});
     return next;
   };
-  spec.merge = [&](const Exprs& states, const Exprs& others) { return row->merge(states, others); };
+  spec.merge = [&](const Exprs& states, const Exprs& others) { return row.merge(states, others); };
   for_each({n, 0}, dims, 0, index, [&] { emitter_.reduce(spec, emitter_.depth()); });
 }
 
 namespace {
 
-ScalarOp combine_op(const std::string& combine, Dtype dtype) {
+ScalarOp combine_op(Combine combine, Dtype dtype) {
   const bool is_bool = dtype == Dtype::kBool;  // a sum is true where anything in it is
-  if (combine == "add") return is_bool ? ScalarOp::bitor_ : ScalarOp::add_;
-  if (combine == "mul") return is_bool ? ScalarOp::bitand_ : ScalarOp::mul_;
-  if (combine == "min") return is_bool ? ScalarOp::bitand_ : ScalarOp::min_;
-  IPEX_CHECK(combine == "max", "scatter combine '" + combine + "'");
-  return is_bool ? ScalarOp::bitor_ : ScalarOp::max_;
+  switch (combine) {
+    case Combine::kAdd:
+      return is_bool ? ScalarOp::bitor_ : ScalarOp::add_;
+    case Combine::kMul:
+      return is_bool ? ScalarOp::bitand_ : ScalarOp::mul_;
+    case Combine::kMin:
+      return is_bool ? ScalarOp::bitand_ : ScalarOp::min_;
+    case Combine::kMax:
+      return is_bool ? ScalarOp::bitor_ : ScalarOp::max_;
+    case Combine::kSet:
+      break;
+  }
+  throw InternalError("scatter: set combines nothing");
 }
 
 }  // namespace
@@ -276,14 +283,14 @@ ScalarOp combine_op(const std::string& combine, Dtype dtype) {
 // Does v have one value all along `dim`, as its graph shows?
 bool Lowering::repeats_along(Value v, int dim) const {
   const Node& node = body_.node(v);
-  switch (node.op) {
+  switch (node.op()) {
     case Op::kConstant:
     case Op::kFull:
       return true;
     case Op::kIota:
-      return node.attr<int64_t>("axis") != dim;
+      return node.get<Iota>().axis != dim;
     case Op::kExpand: {
-      const auto& dims = node.attr<std::vector<int64_t>>("dims");
+      const Ints& dims = node.get<Expand>().dims;
       const auto from = std::find(dims.begin(), dims.end(), dim);
       return from == dims.end() || repeats_along(node.operands[0], static_cast<int>(from - dims.begin()));
     }
@@ -301,7 +308,7 @@ bool Lowering::repeats_along(Value v, int dim) const {
 void Lowering::scatter(Value v, const std::string& buffer, const OperandLayout& layout) {
   const Node& node = body_.node(v);
   const Dtype dtype = node.types[0].dtype;
-  const std::string combine = node.attr<std::string>("combine");
+  const Combine combine = node.get<Scatter>().combine;
   Index index(node.types[0].shape.size());
   for_each(v, dims_by_stride(layout.strides), 0, index, [&] {
     const Expr x = as_stored(dtype, value(node.operands[0], index));
@@ -310,7 +317,7 @@ void Lowering::scatter(Value v, const std::string& buffer, const OperandLayout& 
 
   const Value src = node.operands.back();
   const int rank = static_cast<int>(body_.type(src).shape.size());
-  const auto& map = node.attr<std::vector<int64_t>>("map");
+  const Ints& map = node.get<Scatter>().map;
   auto is_direct = [&](int d) { return std::count(map.begin(), map.end(), d) != 0; };
   const bool in_rows = rank > 0 && is_direct(rank - 1) &&
                        std::all_of(node.operands.begin() + 1, node.operands.end() - 1,
@@ -337,7 +344,7 @@ void Lowering::scatter(Value v, const std::string& buffer, const OperandLayout& 
                               {make_apply(ScalarOp::max_, {at[d], index_const(0)}), size - index_const(1)}));
       }
     Expr x = loop::make_cast(opmath(dtype), value(src, u));
-    if (combine != "set") {
+    if (combine != Combine::kSet) {
       read_back_.insert(buffer);
       Expr old = load(buffer, dtype, layout, at, readable ? nullptr : valid);
       x = make_apply(combine_op(combine, dtype), {old, x});
@@ -354,7 +361,7 @@ loop::Function lower_group(const Graph& body, const std::vector<OperandLayout>& 
 loop::Function lower(const Graph& body, const std::vector<OperandLayout>& inputs,
                      const std::vector<OperandLayout>& outputs, const std::string& name,
                      const loop::Target& target) {
-  switch (body.nodes.back().op) {
+  switch (body.nodes.back().op()) {
     case Op::kAttention:
       return lower_attention(body, inputs, outputs, name, target);
     case Op::kAttentionBackward:

@@ -11,7 +11,7 @@ using loop::Expr;
 
 Expr with_post_ops(const Node& node, Expr x, size_t first, const std::function<Expr(size_t)>& operand,
                    const std::function<Expr(const Expr&)>& named) {
-  for (const std::string& text : node.attr_or<std::vector<std::string>>("post", {})) {
+  for (const std::string& text : post_ops(node)) {
     const kernels::PostOp post = kernels::parse_post_op(text);
     const auto rows = kernels::post_op_rows();
     const auto& row =
@@ -25,11 +25,12 @@ Expr with_post_ops(const Node& node, Expr x, size_t first, const std::function<E
       x = args[0] + args[1];
       continue;
     }
-    const ops::PointwiseRow* pointwise = ops::find_pointwise(row.pointwise);
+    const auto pointwise = find<PointwiseOp>(row.pointwise);
     IPEX_CHECK(pointwise, "post-op " + post.name + " names no row of pointwise.def");
-    while (static_cast<int>(args.size()) < pointwise->arity)
+    const ops::PointwiseRow& meaning = ops::row(*pointwise);
+    while (static_cast<int>(args.size()) < meaning.arity)
       args.push_back(loop::make_const(type, 1));  // elu's scales
-    x = pointwise->body(args);
+    x = meaning.body(args);
   }
   return x;
 }

@@ -16,7 +16,7 @@ namespace {
 constexpr int64_t kScratchBytes = 64 << 10;  // a row of scratch stays in the first two cache levels
 
 std::vector<int> reduced_dims(const Node& node) {
-  const auto& axes = node.attr<std::vector<int64_t>>("axes");
+  const Ints& axes = node.get<Reduce>().axes;
   std::vector<int> dims(axes.begin(), axes.end());
   std::sort(dims.begin(), dims.end());
   return dims;
@@ -24,12 +24,13 @@ std::vector<int> reduced_dims(const Node& node) {
 
 }  // namespace
 
-bool is_expensive(const ops::PointwiseRow& row) {
+bool is_expensive(PointwiseOp fn) {
+  const ops::PointwiseRow& row = ops::row(fn);
   if (!row.floats) return false;
   Exprs args;
   for (int i = 0; i < row.arity; ++i)
     args.push_back(
-        loop::make_var("x", row.name == "where" && i == 0 ? loop::kBool1 : loop::Type{Dtype::kF32}));
+        loop::make_var("x", fn == PointwiseOp::where_ && i == 0 ? loop::kBool1 : loop::Type{Dtype::kF32}));
   std::function<bool(const Expr&)> calls = [&](const Expr& e) {
     if (e->is(loop::ExprKind::kApply) && loop::is_function(e->op)) return true;
     return std::any_of(e->args.begin(), e->args.end(), calls);
@@ -43,7 +44,7 @@ void Lowering::analyse_reductions() {
     const Node& node = body_.nodes[n];
     for (Value operand : node.operands)
       needs_[n].insert(needs_[operand.node].begin(), needs_[operand.node].end());
-    if (node.op != Op::kReduce) continue;
+    if (node.op() != Op::kReduce) continue;
     ReduceInfo reduce;
     const std::vector<int> reduced = reduced_dims(node);
     const Value operand = node.operands[0];
@@ -74,7 +75,7 @@ bool Lowering::is_left_to_others(Value v) const {
     if (!any([&](Value operand) { return reads[operand.node]; })) continue;
     if (any([&](Value operand) { return !std::ranges::includes(needs_[v.node], needs_[operand.node]); }))
       return false;
-    if (node.op == Op::kReduce)
+    if (node.op() == Op::kReduce)
       reduced = true;
     else
       reads[n] = true;
@@ -103,11 +104,11 @@ void Lowering::plan_scratch() {
         regions[job.value.node].insert(stores);
     for (int32_t n = stores - 1; n >= 0; --n) {
       const Node& node = body_.nodes[n];
-      const bool is_view = node.op == Op::kPermute || node.op == Op::kExpand || node.op == Op::kReshape ||
-                           node.op == Op::kReorder;
-      if (regions[n].empty() || (node.op != Op::kPointwise && !is_view)) continue;
+      const bool is_view = node.op() == Op::kPermute || node.op() == Op::kExpand ||
+                           node.op() == Op::kReshape || node.op() == Op::kReorder;
+      if (regions[n].empty() || (node.op() != Op::kPointwise && !is_view)) continue;
       std::set<int> reached = regions[n];
-      if (node.op == Op::kPointwise && reached.size() > 1 && is_expensive(*ops::find_pointwise(node.name))) {
+      if (node.op() == Op::kPointwise && reached.size() > 1 && is_expensive(node.get<Pointwise>().fn)) {
         int64_t elements = 1;
         bool spans_columns = false;
         for (Axis axis : axes_.of({n, 0})) {
@@ -174,7 +175,7 @@ std::vector<Axis> Lowering::memory_order(Value v, std::vector<Axis> axes) const 
     stack.pop_back();
     if (!seen.insert(n).second) continue;
     for (Value operand : body_.nodes[n].operands) stack.push_back(operand.node);
-    if (body_.nodes[n].op != Op::kInput) continue;
+    if (body_.nodes[n].op() != Op::kInput) continue;
     const OperandLayout& layout = input_layouts_[input_position_.at(n)];
     std::map<Axis, int64_t> here;
     for (size_t d = 0; d < layout.strides.size(); ++d) {
@@ -222,7 +223,7 @@ Expr Lowering::reduce(Value v, const Index& index, const Expr& mask) {
 
 Index Lowering::reduced_operand_index(const Node& node, const Index& index, const Index& reduced) const {
   const std::vector<int> dims = reduced_dims(node);
-  const bool keep = node.attr_or<bool>("keepdim", false);
+  const bool keep = node.get<Reduce>().keepdim;
   Index out;
   size_t kept = 0, next = 0;
   for (size_t d = 0; d < body_.type(node.operands[0]).shape.size(); ++d) {
@@ -252,8 +253,7 @@ void Lowering::reduce_together(const std::vector<int32_t>& nodes, const Index& i
   std::vector<Part> parts;
   for (int32_t id : nodes) {
     const Node& node = body_.nodes[id];
-    const ops::ReductionRow* row = ops::find_reduction(node.name);
-    IPEX_CHECK(row, "reduce." + node.name + " has no row");
+    const ops::ReductionRow* row = &ops::row(node.get<Reduce>().fn);
     Part part{.node = &node,
               .row = row,
               .id = id,
@@ -323,8 +323,8 @@ void Lowering::reduce_together(const std::vector<int32_t>& nodes, const Index& i
   for (const Part& part : parts) {
     Expr count = index_const(1);
     for (int d : part.dims) count = count * body_.type(part.node->operands[0]).shape[d];
-    Exprs results =
-        part.row->finish({states.data() + part.first, part.count}, count, correction_of(*part.node));
+    Exprs results = part.row->finish({states.data() + part.first, part.count}, count,
+                                     part.node->get<Reduce>().correction.value_or(1));
     for (size_t r = 0; r < results.size(); ++r) {
       const Value v{part.id, static_cast<int32_t>(r)};
       Expr result = loop::make_cast(compute_dtype(v), results[r]);

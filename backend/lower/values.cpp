@@ -5,7 +5,6 @@
 #include <bit>
 #include <cstring>
 
-#include "backend/graph/names.h"
 #include "backend/lower/lowering.h"
 #include "backend/views.h"
 #include "codegen/loop/half.h"
@@ -98,9 +97,9 @@ Expr Lowering::value(Value v, const Index& index, const Expr& mask) {
     }
   const Node& node = body_.node(v);
   Expr result = compute(v, index, mask);
-  if (rounded_.count(v) && node.op == Op::kPointwise) result = round_through(node.types[0].dtype, result);
-  if (node.op == Op::kInput || node.op == Op::kPointwise || node.op == Op::kGather || node.op == Op::kCat ||
-      node.op == Op::kPad)
+  if (rounded_.count(v) && node.op() == Op::kPointwise) result = round_through(node.types[0].dtype, result);
+  if (node.op() == Op::kInput || node.op() == Op::kPointwise || node.op() == Op::kGather ||
+      node.op() == Op::kCat || node.op() == Op::kPad)
     result = named(v, result);
   remember(v, index, mask, result);
   if (kept) to_scratch(v, index, result);
@@ -127,7 +126,7 @@ void Lowering::remember(Value v, const Index& index, const Expr& mask, const Exp
 
 Expr Lowering::compute(Value v, const Index& index, const Expr& mask) {
   const Node& node = body_.node(v);
-  switch (node.op) {
+  switch (node.op()) {
     case Op::kInput: {
       const int position = input_position_.at(v.node);
       return load("in" + std::to_string(position), node.types[0].dtype, input_layouts_[position], index,
@@ -149,11 +148,12 @@ Expr Lowering::compute(Value v, const Index& index, const Expr& mask) {
       return pad(node, index, mask);
     case Op::kCat:
       return cat(node, index, mask);
-    case Op::kIota:
-      return make_cast(compute_dtype(v),
-                       dim_attr(node, "start") + dim_attr(node, "step") * index[node.attr<int64_t>("axis")]);
+    case Op::kIota: {
+      const Iota& iota = node.get<Iota>();
+      return make_cast(compute_dtype(v), iota.start + iota.step * index[iota.axis]);
+    }
     case Op::kFull:
-      return make_cast(compute_dtype(v), dim_attr(node, "value"));
+      return make_cast(compute_dtype(v), node.get<Full>().value);
     case Op::kGather:
       return gather(node, index, mask);
     case Op::kScan:
@@ -173,7 +173,7 @@ Expr Lowering::compute(Value v, const Index& index, const Expr& mask) {
     case Op::kConvBackward:
       return conv_backward(node, v.node, index, mask);
     default:
-      throw InternalError("lower_group: no lowering of '" + std::string(info(node.op).name) +
+      throw InternalError("lower_group: no lowering of '" + std::string(info(node.op()).name) +
                           "' inside a group; form_groups should have left it outside");
   }
 }
@@ -192,15 +192,13 @@ Expr Lowering::position(const OperandLayout& layout, const Index& index) const {
 // One element, or any number of equal ones; anything else has to arrive as an input.
 Expr Lowering::literal(const Node& node) const {
   const loop::Type type{opmath(node.types[0].dtype)};
-  if (!node.constant) {
-    const Attr& attr = node.attrs.find("value")->second;
-    if (auto* i = std::get_if<int64_t>(&attr)) return make_int(type, *i);
-    if (auto* b = std::get_if<bool>(&attr)) return make_int(type, *b);
+  const auto& [value, data] = node.get<Constant>();
+  if (!data) {
+    if (auto* i = std::get_if<int64_t>(&value.value())) return make_int(type, *i);
     // What a half rounds to, as where the number lies in memory.
-    if (auto* f = std::get_if<double>(&attr)) return loop::make_const(type, rounded(*f, node.types[0].dtype));
-    throw InternalError("constant with neither data nor a number as its value");
+    return loop::make_const(type, rounded(std::get<double>(*value), node.types[0].dtype));
   }
-  const std::vector<std::byte>& bytes = node.constant->bytes;
+  const std::vector<std::byte>& bytes = data->bytes;
   const size_t item = itemsize(node.types[0].dtype);
   for (size_t at = item; at < bytes.size(); at += item)
     if (std::memcmp(bytes.data(), bytes.data() + at, item) != 0)
@@ -235,22 +233,21 @@ Expr Lowering::literal(const Node& node) const {
 bool Lowering::rounds_late(Value v) const {
   const Node& node = body_.node(v);
   if (is_view(body_, node)) return rounds_late(node.operands[0]);
-  return is_half(node.types[v.result].dtype) && node.op != Op::kInput && node.op != Op::kConstant &&
-         node.name != "cast";
+  return is_half(node.types[v.result].dtype) && node.op() != Op::kInput && node.op() != Op::kConstant &&
+         !node.is(PointwiseOp::cast_);
 }
 
 // Intermediates of half type stay in f32 inside a kernel; only an explicit cast rounds, and one to integers
 // (places to read from, say) takes what its operand rounds to.
 Expr Lowering::pointwise(const Node& node, const Index& index, const Expr& mask) {
-  const ops::PointwiseRow* row = ops::find_pointwise(node.name);
-  IPEX_CHECK(row, "pointwise." + node.name + " has no row");
+  const PointwiseOp fn = node.get<Pointwise>().fn;
   Exprs args;
   for (Value operand : node.operands) args.push_back(value(operand, index, mask));
-  if (node.name == "cast" && !is_float(node.types[0].dtype) && rounds_late(node.operands[0]))
+  if (fn == PointwiseOp::cast_ && !is_float(node.types[0].dtype) && rounds_late(node.operands[0]))
     args[0] = round_through(body_.type(node.operands[0]).dtype, args[0]);
-  Expr x = row->body(args);
-  if (node.name == "cast") return round_through(node.types[0].dtype, x);
-  if (node.name == "reinterpret")
+  Expr x = ops::row(fn).body(args);
+  if (fn == PointwiseOp::cast_) return round_through(node.types[0].dtype, x);
+  if (fn == PointwiseOp::reinterpret_)
     return reinterpreted(body_.type(node.operands[0]).dtype, node.types[0].dtype, x);
   return make_cast(opmath(node.types[0].dtype), x);
 }
@@ -259,14 +256,14 @@ Index Lowering::operand_index(const Node& node, const Index& index) const {
   const Shape& shape = body_.type(node.operands[0]).shape;
   const Shape& result = node.types[0].shape;
   Index out(shape.size(), index_const(0));
-  switch (node.op) {
+  switch (node.op()) {
     case Op::kPermute: {
-      const auto& dims = node.attr<std::vector<int64_t>>("dims");
+      const Ints& dims = node.get<Permute>().dims;
       for (size_t d = 0; d < dims.size(); ++d) out[dims[d]] = index[d];
       return out;
     }
     case Op::kExpand: {
-      const auto& dims = node.attr<std::vector<int64_t>>("dims");
+      const Ints& dims = node.get<Expand>().dims;
       for (size_t d = 0; d < shape.size(); ++d)
         if (!is_one(shape[d])) out[d] = index[dims[d]];
       return out;
@@ -274,8 +271,8 @@ Index Lowering::operand_index(const Node& node, const Index& index) const {
     case Op::kReshape:
       return reshape_index(index, result, shape, emitter_.ranges());
     case Op::kSlice: {
-      const std::vector<Dim> starts = dims_attr(node, "starts"), steps = dims_attr(node, "steps");
-      for (size_t d = 0; d < shape.size(); ++d) out[d] = starts[d] + index[d] * steps[d];
+      const auto& [starts, steps] = node.get<Slice>();
+      for (size_t d = 0; d < shape.size(); ++d) out[d] = starts[d] + index[d] * index_const(steps[d]);
       return out;
     }
     default:
@@ -292,18 +289,14 @@ Index Lowering::short_index(Index index) {
 }
 
 Expr Lowering::pad(const Node& node, const Index& index, const Expr& mask) {
-  const std::vector<Dim> low = dims_attr(node, "low"), high = dims_attr(node, "high");
+  const auto& [low, high] = node.get<Pad>();
   const Shape& shape = body_.type(node.operands[0]).shape;
   Index at = index;
   Expr inside;
-  auto positive = [](const Dim& dim) {
-    auto n = as_const_int(dim);
-    return !n || *n > 0;
-  };
   for (size_t d = 0; d < shape.size(); ++d) {
-    at[d] = index[d] - low[d];
-    if (positive(low[d])) inside = both(inside, make_apply(ScalarOp::ge_, {at[d], index_const(0)}));
-    if (positive(high[d])) inside = both(inside, make_apply(ScalarOp::lt_, {at[d], shape[d]}));
+    at[d] = index[d] - index_const(low[d]);
+    if (low[d] > 0) inside = both(inside, make_apply(ScalarOp::ge_, {at[d], index_const(0)}));
+    if (high[d] > 0) inside = both(inside, make_apply(ScalarOp::lt_, {at[d], shape[d]}));
   }
   if (!inside) return value(node.operands[0], at, mask);
   inside = emitter_.let("inside", inside);
@@ -312,7 +305,7 @@ Expr Lowering::pad(const Node& node, const Index& index, const Expr& mask) {
 }
 
 Expr Lowering::cat(const Node& node, const Index& index, const Expr& mask) {
-  const int64_t axis = node.attr<int64_t>("axis");
+  const int64_t axis = node.get<Cat>().axis;
   std::vector<Expr> begins{index_const(0)};
   for (Value operand : node.operands) begins.push_back(begins.back() + body_.type(operand).shape[axis]);
   Expr result;
@@ -331,20 +324,18 @@ Expr Lowering::cat(const Node& node, const Index& index, const Expr& mask) {
   return result;
 }
 
-void Lowering::report_index(const Node& node, size_t dim, const Expr& given, const Dim& size,
+void Lowering::report_index(IndexFault error, int64_t dim, const Expr& given, const Dim& size,
                             const Expr& fault) {
-  const int64_t error =
-      *index_error_code(node.attr_or<std::string>("error", "index"), named_dims(node, dim + 1)[dim]);
+  const int64_t code = *index_error_code(text(error), dim);
   loop::If report;
   report.condition = fault;
-  report.then_body = loop::make_block({loop::Call{"ipex_report_index", {given, size, index_const(error)}}});
+  report.then_body = loop::make_block({loop::Call{"ipex_report_index", {given, size, index_const(code)}}});
   emitter_.emit(std::move(report), std::max(emitter_.depth_of(fault), emitter_.depth_of(given)));
 }
 
 Index Lowering::mapped_index(const Node& node, const Shape& x, const Index& u, const Expr& mask,
                              Expr* valid) {
-  const auto& map = node.attr<std::vector<int64_t>>("map");
-  const auto proved = node.attr_or<std::vector<int64_t>>("proved", {});
+  const auto [map, wrap, error, error_dims, proved] = indexing_of(node);
   Index at(x.size());
   for (size_t d = 0; d < x.size(); ++d) {
     if (map[d] >= 0) {
@@ -363,7 +354,7 @@ Index Lowering::mapped_index(const Node& node, const Shape& x, const Index& u, c
       continue;
     }
     Expr position = given;
-    if (node.attr_or("wrap", true)) {
+    if (wrap) {
       Expr negative = make_apply(ScalarOp::lt_, {given, index_const(0)});
       position = make_apply(ScalarOp::select_, {negative, given + x[d], given});
     }
@@ -371,7 +362,7 @@ Index Lowering::mapped_index(const Node& node, const Shape& x, const Index& u, c
     Expr in_range =
         emitter_.let("ok", make_apply(ScalarOp::bitand_, {make_apply(ScalarOp::ge_, {at[d], index_const(0)}),
                                                           make_apply(ScalarOp::lt_, {at[d], x[d]})}));
-    report_index(node, d, given, x[d], both(mask, make_apply(ScalarOp::bitnot_, {in_range})));
+    report_index(error, error_dims[d], given, x[d], both(mask, make_apply(ScalarOp::bitnot_, {in_range})));
     *valid = both(*valid, in_range);
   }
   return at;

@@ -32,10 +32,10 @@ using loop::Store;
 
 namespace {
 
-class WeightGradient : WinogradBuilder {
+class WeightGradientLowering : WinogradBuilder {
  public:
-  WeightGradient(const Graph& body, const std::vector<OperandLayout>& inputs,
-                 const std::vector<OperandLayout>& outputs, const loop::Target& target)
+  WeightGradientLowering(const Graph& body, const std::vector<OperandLayout>& inputs,
+                         const std::vector<OperandLayout>& outputs, const loop::Target& target)
       : WinogradBuilder(body, inputs, outputs, target), grad_(inputs_[0]), x_(inputs_[1]), w_(outputs_[0]) {}
 
   loop::Function run(const std::string& name) {
@@ -65,7 +65,7 @@ class WeightGradient : WinogradBuilder {
   };
 
   WeightGradientParts set_sizes() {
-    winograd_ = node_.attr<bool>("winograd");
+    winograd_ = node_.get<WeightGradient>().winograd;
     const WinogradShape shape = set_shape(x_, grad_);
     IPEX_CHECK(terms_ > 0 && columns_ > 0 && terms_ % panel() == 0 && columns_ % lanes() == 0,
                "weight_gradient: x has channels that fill panels, the gradient such that fill vectors");
@@ -174,8 +174,7 @@ class WeightGradient : WinogradBuilder {
 
   void lay_out_position(Body& out, const Expr& t, const Expr& at, const Groups& of_terms,
                         const std::string& parts, const std::string& grads) {
-    const auto& stride = node_.attr<std::vector<int64_t>>("stride");
-    const auto& padding = node_.attr<std::vector<int64_t>>("padding");
+    const auto& [stride, padding, _] = node_.get<WeightGradient>();
     const Expr columns = grad_.shape[3],
                of_image = index_const(*as_const_int(columns) * *as_const_int(grad_.shape[2]));
     const Expr which = let(out, "number", at), in_image = let(out, "in_image", floormod(which, of_image));
@@ -326,7 +325,7 @@ class WeightGradient : WinogradBuilder {
 loop::Function lower_weight_gradient(const Graph& body, const std::vector<OperandLayout>& inputs,
                                      const std::vector<OperandLayout>& outputs, const std::string& name,
                                      const loop::Target& target) {
-  return WeightGradient(body, inputs, outputs, target).run(name);
+  return WeightGradientLowering(body, inputs, outputs, target).run(name);
 }
 
 }  // namespace ipex::graph

@@ -17,8 +17,6 @@ using loop::ScalarOp;
 
 namespace {
 
-using Ints = std::vector<int64_t>;
-
 // Where a window's tap falls along each spatial dim; inside: null when it always does.
 struct Tap {
   Index position;
@@ -109,32 +107,21 @@ struct PoolDim {
   }
 };
 
-enum class PoolWindow { kSliding, kAdaptive, kCovering };
-
-PoolWindow pool_window(const Node& node) {
-  const auto name = node.attr_or<std::string>("window", "sliding");
-  return name == "adaptive"   ? PoolWindow::kAdaptive
-         : name == "covering" ? PoolWindow::kCovering
-                              : PoolWindow::kSliding;
-}
-
 }  // namespace
 
 Expr Lowering::pool(Value v, const Index& index, const Expr& mask) {
   const Node& node = body_.node(v);
   const Shape& x_shape = body_.type(node.operands[0]).shape;
   const Shape& result = node.types[0].shape;
-  const Ints kernel = node.attr<Ints>("kernel"), stride = node.attr<Ints>("stride"),
-             padding = node.attr<Ints>("padding");
-  const Ints dilation = node.attr_or<Ints>("dilation", Ints(kernel.size(), 1));
+  const Pool& pool = node.get<Pool>();
+  const Ints &kernel = pool.kernel, &stride = pool.stride, &padding = pool.padding;
+  const Ints dilation = pool.dilation.value_or(Ints(kernel.size(), 1));
   const size_t lead = x_shape.size() - kernel.size();
   std::vector<PoolDim> dims;
   for (size_t d = 0; d < kernel.size(); ++d)
     dims.push_back({kernel[d], stride[d], padding[d], dilation[d], x_shape[lead + d], result[lead + d]});
-  const PoolWindow window = pool_window(node);
-  const bool is_max = node.attr<std::string>("kind") == "max";
-  const bool include_pad = node.attr_or<bool>("count_include_pad", true);
-  const int64_t divisor = node.attr_or<int64_t>("divisor", 0);
+  const PoolWindow window = pool.window;
+  const bool is_max = pool.kind == PoolKind::kMax;
   // Indices cost a compare and a select an element: only where somebody reads them.
   bool wants_index = false;
   auto is_index = [&](Value u) { return u.node == v.node && u.result == 1; };
@@ -142,9 +129,9 @@ Expr Lowering::pool(Value v, const Index& index, const Expr& mask) {
     wants_index |= std::any_of(n.operands.begin(), n.operands.end(), is_index);
   for (const GraphOutput& out : body_.outputs) wants_index |= is_index(out.value);
 
-  const ops::ReductionRow* row = ops::find_reduction(!is_max       ? "sum"
-                                                     : wants_index ? "max_of_window"
-                                                                   : "amax");
+  const ops::ReductionRow& row = ops::row(!is_max       ? ReductionOp::sum_
+                                          : wants_index ? ReductionOp::max_of_window_
+                                                        : ReductionOp::amax_);
   const Dtype type = compute_dtype(node.operands[0]);
   Emitter::ReductionSpec spec;
   for (const PoolDim& dim : dims)
@@ -153,7 +140,7 @@ Expr Lowering::pool(Value v, const Index& index, const Expr& mask) {
                                                              : index_const(dim.kernel));
   const Shape plane(x_shape.begin() + static_cast<int64_t>(lead), x_shape.end());
   const Dtype flat = position_dtype(plane, type);
-  spec.states = row->states(type, flat);
+  spec.states = row.states(type, flat);
   for (loop::State& s : spec.states)
     s.name = "s" + std::to_string(v.node) + (s.name == "s0" ? "" : "_" + s.name.substr(1));
   spec.step = [&](const Exprs& taps, const Exprs& states) {
@@ -178,26 +165,26 @@ Expr Lowering::pool(Value v, const Index& index, const Expr& mask) {
       const Shape image(result.begin() + static_cast<int64_t>(lead), result.end());
       counts = emitter_.let("counts", both(counts, make_apply(ScalarOp::eq_, {from, flatten(own, image)})));
     }
-    Exprs next = row->update(states, x, loop::make_cast(flat, flatten(tap.position, plane)));
+    Exprs next = row.update(states, x, loop::make_cast(flat, flatten(tap.position, plane)));
     if (counts)
       for (size_t k = 0; k < next.size(); ++k)
         next[k] = make_apply(ScalarOp::select_, {counts, next[k], states[k]});
     return next;
   };
-  spec.merge = [&](const Exprs& a, const Exprs& b) { return row->merge(a, b); };
+  spec.merge = [&](const Exprs& a, const Exprs& b) { return row.merge(a, b); };
   const Exprs states = emitter_.reduce(spec, emitter_.depth_of(index, mask));
   if (is_max) {
     if (wants_index) remember({v.node, 1}, index, mask, loop::make_cast(Dtype::kI64, states[1]));
     remember({v.node, 0}, index, mask, states[0]);
     return value(v, index, mask);  // remembered now
   }
-  Expr count = index_const(divisor);
-  if (divisor == 0) {
+  Expr count = index_const(pool.divisor);
+  if (pool.divisor == 0) {
     Exprs lengths;
     for (size_t d = 0; d < dims.size(); ++d) {
       const Expr& p = index[lead + d];
       lengths.push_back(window == PoolWindow::kAdaptive ? dims[d].adaptive_end(p) - dims[d].adaptive_begin(p)
-                                                        : dims[d].length(p, include_pad));
+                                                        : dims[d].length(p, pool.count_include_pad));
     }
     count = product(lengths);
   }
@@ -209,11 +196,11 @@ Expr Lowering::pool(Value v, const Index& index, const Expr& mask) {
 Expr Lowering::segment(Value v, const Index& index, const Expr& mask) {
   const Node& node = body_.node(v);
   const Value x = node.operands[0];
-  const ops::ReductionRow* row = ops::find_reduction(node.name);
+  const ops::ReductionRow& row = ops::row(node.get<Segment>().fn);
   auto position = [&](Value at) {
     const Dim& size = body_.type(x).shape[0];
     const Expr given = value(at, {index[0]}, mask);
-    report_index(node, 0, given, size + index_const(1),
+    report_index(IndexFault::index, 0, given, size + index_const(1),
                  both(mask, make_apply(ScalarOp::bitor_, {make_apply(ScalarOp::lt_, {given, index_const(0)}),
                                                           make_apply(ScalarOp::gt_, {given, size})})));
     Expr within = make_apply(ScalarOp::max_, {given, index_const(0)});
@@ -223,18 +210,18 @@ Expr Lowering::segment(Value v, const Index& index, const Expr& mask) {
   const Expr count = emitter_.let("count", make_apply(ScalarOp::max_, {end - begin, index_const(0)}));
   Emitter::ReductionSpec spec;
   spec.extents = {count};
-  spec.states = row->states(compute_dtype(x), Dtype::kI64);
+  spec.states = row.states(compute_dtype(x), Dtype::kI64);
   for (loop::State& s : spec.states)
     s.name = "s" + std::to_string(v.node) + (s.name == "s0" ? "" : "_" + s.name.substr(1));
   spec.step = [&](const Exprs& vars, const Exprs& states) {
     Index at = index;
     at[0] = begin + vars[0];
     Expr element = value(x, at, mask);
-    return row->update(states, element, at[0]);
+    return row.update(states, element, at[0]);
   };
-  spec.merge = [&](const Exprs& a, const Exprs& b) { return row->merge(a, b); };
+  spec.merge = [&](const Exprs& a, const Exprs& b) { return row.merge(a, b); };
   const Exprs states = emitter_.reduce(spec, emitter_.depth_of(index, mask));
-  const Exprs results = row->finish(states, count, 1);
+  const Exprs results = row.finish(states, count, 1);
   for (size_t r = 0; r < results.size(); ++r) {
     const Value result{v.node, static_cast<int32_t>(r)};
     remember(result, index, mask,
@@ -246,15 +233,15 @@ Expr Lowering::segment(Value v, const Index& index, const Expr& mask) {
 
 Expr Lowering::contract(int32_t id, Dtype dtype, const std::vector<Dim>& extents, const Index& index,
                         const Expr& mask, const std::function<Expr(const Exprs& vars)>& term) {
-  const ops::ReductionRow* row = ops::find_reduction("sum");
+  const ops::ReductionRow& row = ops::row(ReductionOp::sum_);
   Emitter::ReductionSpec spec;
   spec.extents = extents;
-  spec.states = row->states(dtype, Dtype::kI64);
+  spec.states = row.states(dtype, Dtype::kI64);
   spec.states[0].name = "s" + std::to_string(id);
   spec.step = [&](const Exprs& vars, const Exprs& states) {
     return Exprs{states[0] + loop::make_cast(dtype, term(vars))};
   };
-  spec.merge = [&](const Exprs& a, const Exprs& b) { return row->merge(a, b); };
+  spec.merge = [&](const Exprs& a, const Exprs& b) { return row.merge(a, b); };
   return emitter_.reduce(spec, emitter_.depth_of(index, mask))[0];
 }
 
@@ -268,10 +255,10 @@ Expr Lowering::epilogue(const Node& node, Expr x, size_t operand, const Index& i
       at.push_back(is_one(shape[d]) ? index_const(0) : index[index.size() - shape.size() + d]);
     return loop::make_cast(x->type.dtype, value(v, at, mask));
   };
-  if (node.attr_or<bool>("bias", false)) {
+  if (has_bias(node)) {
     const Value bias = node.operands[operand++];
-    x = x + (node.op == Op::kConv ? loop::make_cast(x->type.dtype, value(bias, {index[1]}, mask))
-                                  : broadcast(bias));
+    x = x + (node.op() == Op::kConv ? loop::make_cast(x->type.dtype, value(bias, {index[1]}, mask))
+                                    : broadcast(bias));
   }
   return with_post_ops(
       node, x, operand, [&](size_t k) { return broadcast(node.operands[k]); },
@@ -290,24 +277,10 @@ Expr Lowering::matmul(const Node& node, int32_t id, const Index& index, const Ex
   return epilogue(node, sum, 2, index, mask);
 }
 
-namespace {
-
-struct Window {
-  Ints stride, padding, dilation;
-  int64_t groups;
-};
-
-Window window_of(const Node& node) {
-  return {node.attr<Ints>("stride"), node.attr<Ints>("padding"), node.attr<Ints>("dilation"),
-          node.attr_or<int64_t>("groups", 1)};
-}
-
-}  // namespace
-
 // A convolution, its gradient by data, and both of their transposed forms are two sums: over windows that
 // slide forwards (w is [out, in / groups, k...]) and backwards (w is [in, out / groups, k...]).
 Expr Lowering::conv_sum(int32_t id, Value x, Value w, bool backwards, const Index& index, const Expr& mask) {
-  const Window window = window_of(body_.nodes[id]);
+  const ConvWindow window = conv_window(body_.nodes[id]);
   const Shape &xs = body_.type(x).shape, &ws = body_.type(w).shape, &result = body_.nodes[id].types[0].shape;
   const size_t spatial = xs.size() - 2;
   const Dim groups = index_const(window.groups);
@@ -339,19 +312,19 @@ Expr Lowering::conv_sum(int32_t id, Value x, Value w, bool backwards, const Inde
 }
 
 Expr Lowering::conv(const Node& node, int32_t id, const Index& index, const Expr& mask) {
-  Expr sum =
-      conv_sum(id, node.operands[0], node.operands[1], node.attr_or<bool>("transposed", false), index, mask);
+  Expr sum = conv_sum(id, node.operands[0], node.operands[1], node.get<Conv>().transposed, index, mask);
   return epilogue(node, sum, 2, index, mask);
 }
 
 Expr Lowering::conv_backward(const Node& node, int32_t id, const Index& index, const Expr& mask) {
   const Value grad = node.operands[0], x = node.operands[1], w = node.operands[2];
-  const bool transposed = node.attr_or<bool>("transposed", false);
-  if (node.attr<std::string>("which") == "data") return conv_sum(id, grad, w, !transposed, index, mask);
+  const ConvWindow window = conv_window(node);
+  const bool transposed = window.transposed;
+  if (node.get<ConvBackward>().which == GradientOf::kData)
+    return conv_sum(id, grad, w, !transposed, index, mask);
   // w[o, c, k]: what slides over `wide` is aligned with `fixed`, whose channels are w's first dim.
   const Value fixed = transposed ? x : grad, wide = transposed ? grad : x;
   const Shape &fs = body_.type(fixed).shape, &ws = body_.type(wide).shape;
-  const Window window = window_of(node);
   const Dim groups = index_const(window.groups);
   std::vector<Dim> extents{fs[0]};
   extents.insert(extents.end(), fs.begin() + 2, fs.end());

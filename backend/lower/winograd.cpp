@@ -19,15 +19,15 @@ using loop::Store;
 
 namespace {
 
-class Winograd : WinogradBuilder {
+class WinogradLowering : WinogradBuilder {
  public:
-  Winograd(const Graph& body, const std::vector<OperandLayout>& inputs,
-           const std::vector<OperandLayout>& outputs, const loop::Target& target)
+  WinogradLowering(const Graph& body, const std::vector<OperandLayout>& inputs,
+                   const std::vector<OperandLayout>& outputs, const loop::Target& target)
       : WinogradBuilder(body, inputs, outputs, target) {}
 
   loop::Function filter(const std::string& name) {
     const Tensor &w = inputs_[0], &u = outputs_[0];
-    const bool gradient = node_.attr<bool>("gradient");
+    const bool gradient = node_.get<WinogradFilter>().gradient;
     const Expr terms = u.shape[2], width = u.shape[3];
     Body body;
     parallel(body, u.shape[1] * terms, index_const(kPlanes * loop::kTileVectors * lanes()),
@@ -197,7 +197,7 @@ class Winograd : WinogradBuilder {
       return loop::make_cast(dtype_, make_load(x.buffer, x.dtype, position(x, at), mask));
     };
     size_t next = 2;
-    if (node_.attr_or<bool>("bias", false)) {
+    if (has_bias(node_)) {
       const Tensor& bias = inputs_[next++];
       sum = sum + make_load(bias.buffer, bias.dtype, position(bias, {index[1]}));
     }
@@ -214,13 +214,13 @@ class Winograd : WinogradBuilder {
 loop::Function lower_winograd_filter(const Graph& body, const std::vector<OperandLayout>& inputs,
                                      const std::vector<OperandLayout>& outputs, const std::string& name,
                                      const loop::Target& target) {
-  return Winograd(body, inputs, outputs, target).filter(name);
+  return WinogradLowering(body, inputs, outputs, target).filter(name);
 }
 
 loop::Function lower_winograd(const Graph& body, const std::vector<OperandLayout>& inputs,
                               const std::vector<OperandLayout>& outputs, const std::string& name,
                               const loop::Target& target) {
-  return Winograd(body, inputs, outputs, target).convolution(name);
+  return WinogradLowering(body, inputs, outputs, target).convolution(name);
 }
 
 }  // namespace ipex::graph

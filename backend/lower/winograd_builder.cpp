@@ -99,7 +99,8 @@ std::array<ExprRow<2>, 2> WinogradBuilder::existing(Body& out, const Place& at, 
 // Rows and columns beyond an edge, where some window has such, are not read but zeros.
 void WinogradBuilder::transform_input(Body& out, const Tensor& x, const Place& at, const Groups& groups,
                                       const std::string& parts, const Destination& to) {
-  const auto& padding = node_.attr<std::vector<int64_t>>("padding");
+  const auto* winograd = node_.get_if<Winograd>();
+  const Ints& padding = winograd ? winograd->padding : node_.get<WeightGradient>().padding;
   struct Side {  // of the window
     Expr first;
     ExprRow<kTile> inside;  // null: always

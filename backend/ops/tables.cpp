@@ -6,7 +6,6 @@
 #include <limits>
 #include <numbers>
 #include <string>
-#include <unordered_map>
 
 #include "backend/ops/body_language.h"
 #include "backend/ops/special_functions.h"
@@ -355,7 +354,7 @@ struct VarianceAndMean : Variance {
 constexpr unsigned B = 1, I = 2, F = 4;
 
 constexpr PointwiseRow kPointwise[] = {
-#define POINTWISE(name, aten, arity, promotion, domains, body, summary)                          \
+#define POINTWISE(name, aten, arity, promotion, domains, body, summary, ...)                     \
   {#name,                                                                                        \
    aten,                                                                                         \
    arity,                                                                                        \
@@ -369,7 +368,7 @@ constexpr PointwiseRow kPointwise[] = {
                                  v = operand(4);                                                 \
      return body;                                                                                \
    },                                                                                            \
-   summary},
+   summary __VA_OPT__(, ) __VA_ARGS__},
 #include "backend/ops/pointwise.def"
 #undef POINTWISE
 };
@@ -400,17 +399,6 @@ constexpr ReductionRow kScans[] = {
 #undef SCAN
 };
 #undef REDUCTION_ROW
-
-template <class Row, size_t n>
-const Row* find(const Row (&rows)[n], std::string_view name) {
-  static const auto by_name = [&] {
-    std::unordered_map<std::string_view, const Row*> map;
-    for (const Row& row : rows) map.emplace(row.name, &row);
-    return map;
-  }();
-  auto it = by_name.find(name);
-  return it == by_name.end() ? nullptr : it->second;
-}
 
 std::string_view text(Promotion p) {
   switch (p) {
@@ -450,11 +438,11 @@ std::string table_row(std::initializer_list<std::string_view> cells) {
 }  // namespace
 
 std::span<const PointwiseRow> pointwise_rows() { return kPointwise; }
-const PointwiseRow* find_pointwise(std::string_view name) { return find(kPointwise, name); }
+const PointwiseRow& row(PointwiseOp fn) { return kPointwise[static_cast<size_t>(fn)]; }
 std::span<const ReductionRow> reduction_rows() { return kReductions; }
-const ReductionRow* find_reduction(std::string_view name) { return find(kReductions, name); }
+const ReductionRow& row(ReductionOp fn) { return kReductions[static_cast<size_t>(fn)]; }
 std::span<const ReductionRow> scan_rows() { return kScans; }
-const ReductionRow* find_scan(std::string_view name) { return find(kScans, name); }
+const ReductionRow& row(ScanOp fn) { return kScans[static_cast<size_t>(fn)]; }
 
 std::string op_reference() {
   std::string out = "# Op reference\n\nGenerated from backend/ops/*.def.\n\n## Pointwise\n\n";

@@ -3,21 +3,49 @@
 // reference, the op matrix test and the fuzzer.
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "backend/ops/enum_text.h"
 #include "codegen/loop/ir.h"
 
 namespace ipex::ops {
 
 using loop::Expr;
 
+// The rows by number.
+enum class PointwiseOp : uint8_t {
+#define POINTWISE(name, ...) name##_,
+#include "backend/ops/pointwise.def"
+#undef POINTWISE
+};
+enum class ReductionOp : uint8_t {
+#define REDUCTION(name, ...) name##_,
+#include "backend/ops/reduction.def"
+#undef REDUCTION
+};
+enum class ScanOp : uint8_t {
+#define SCAN(name, ...) name##_,
+#include "backend/ops/scan.def"
+#undef SCAN
+};
+
 // How ATen derives the result dtype from the operands' promoted dtype P (and the type the body computes in):
 //   kDefault: P, computed in opmath(P)        kIntToFloat: P, ints and bool become f32; computed in opmath
 //   kAlwaysBool: b1, computed in opmath(P)    kNoOpmath: P; values only move or compare (exact in any type)
 enum class Promotion : uint8_t { kDefault, kIntToFloat, kAlwaysBool, kNoOpmath };
+
+// What passes ask of a pointwise op, beyond what its body says.
+enum Trait : unsigned {
+  kCommutes = 1,     // x op y == y op x
+  kOnPositions = 2,  // arithmetic that indices are made with: as near at hand as the position itself
+  kMonotone = 4,     // exact, and not smaller where an operand is larger: intervals go through it end by end
+  kSlow = 8,         // too slow to compute twice where a load would do
+  kAgain = 16,       // a backward pass computes it again rather than load it: bound by memory in kernels
+};
 
 struct PointwiseRow {
   std::string_view name;  // in text IR: pointwise.<name>
@@ -30,9 +58,11 @@ struct PointwiseRow {
   // compute dtype or b1.
   Expr (*body)(std::span<const Expr> args);
   std::string_view summary;
+  unsigned traits = 0;  // of Trait
+  bool has(Trait trait) const { return (traits & trait) != 0; }
 };
 std::span<const PointwiseRow> pointwise_rows();
-const PointwiseRow* find_pointwise(std::string_view name);
+const PointwiseRow& row(PointwiseOp fn);
 
 // In the graph, a pointwise node's operands all have one compute dtype: opmath(operand dtype) agrees (where's
 // condition is b1), so a bf16 tensor may meet an f32 constant; the body's value is cast to the node's result
@@ -56,11 +86,43 @@ struct ReductionRow {
   std::string_view summary;
 };
 std::span<const ReductionRow> reduction_rows();
-const ReductionRow* find_reduction(std::string_view name);
+const ReductionRow& row(ReductionOp fn);
 // Scans have the rows of reductions: finish gives the results so far, at every element along the axis.
 std::span<const ReductionRow> scan_rows();
-const ReductionRow* find_scan(std::string_view name);
+const ReductionRow& row(ScanOp fn);
 
 std::string op_reference();  // the tables as Markdown
 
 }  // namespace ipex::ops
+
+namespace ipex {
+
+template <>
+struct EnumText<ops::PointwiseOp> {
+  static constexpr std::string_view kAll[] = {
+#define POINTWISE(name, ...) #name,
+#include "backend/ops/pointwise.def"
+#undef POINTWISE
+  };
+  static constexpr std::string_view kWhat = "row of pointwise.def";
+};
+template <>
+struct EnumText<ops::ReductionOp> {
+  static constexpr std::string_view kAll[] = {
+#define REDUCTION(name, ...) #name,
+#include "backend/ops/reduction.def"
+#undef REDUCTION
+  };
+  static constexpr std::string_view kWhat = "row of reduction.def";
+};
+template <>
+struct EnumText<ops::ScanOp> {
+  static constexpr std::string_view kAll[] = {
+#define SCAN(name, ...) #name,
+#include "backend/ops/scan.def"
+#undef SCAN
+  };
+  static constexpr std::string_view kWhat = "row of scan.def";
+};
+
+}  // namespace ipex

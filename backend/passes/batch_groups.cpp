@@ -43,7 +43,7 @@ class Flattener {
     const bool whole_result = is_whole(node.types[0]);
     if (node.types.size() != 1 || !is_static(node.types[0].shape)) return false;
     if (!whole_result && loop::as_const_int(loop::simplify(numel(node.types[0].shape))) != 1) return false;
-    switch (node.op) {
+    switch (node.op()) {
       case Op::kConstant:
         if (!node.types[0].shape.empty()) return false;
         break;
@@ -63,7 +63,7 @@ class Flattener {
     }
     node.source.clear();
     node.layouts.clear();
-    const bool is_input = node.op == Op::kInput;
+    const bool is_input = node.op() == Op::kInput;
     map_[n] = flat_.add(std::move(node));
     if (is_input) flat_.inputs.push_back(map_[n].node);
     return true;
@@ -72,12 +72,7 @@ class Flattener {
   Value whole(Value v) {
     const Value value = map_.at(v.node);
     if (!flat_.type(value).shape.empty()) return value;
-    Node expand;
-    expand.op = Op::kExpand;
-    expand.operands = {value};
-    expand.types = {{flat_.type(value).dtype, {loop::parse_expr("n")}}};
-    expand.attrs["dims"] = std::vector<int64_t>{};
-    return flat_.add(std::move(expand));
+    return flat_.add({Expand{}, {value}, {{flat_.type(value).dtype, {loop::parse_expr("n")}}}});
   }
 
   const Graph& body_;
@@ -122,9 +117,10 @@ class Batcher {
     std::map<std::string, int> numbers;
     for (int32_t n = 0; n < node_count(); ++n) {
       const Node& node = graph_.nodes[n];
-      if (node.op != Op::kGroup || node.body->outputs.empty()) continue;
+      const auto* group = node.get_if<Group>();
+      if (!group || group->body->outputs.empty()) continue;
       if (read.count(n) && hint(numel(node.types[0].shape), graph_) > kTinyResult) continue;
-      const std::optional<Graph> flat = flat_body(*node.body);
+      const std::optional<Graph> flat = flat_body(*group->body);
       if (!flat) continue;
       const int number = numbers.try_emplace(print(*flat), static_cast<int>(numbers.size())).first->second;
       formula_[n] = number;
@@ -147,7 +143,7 @@ class Batcher {
   }
 
   bool is_light(int32_t n) const {
-    const Op op = graph_.nodes[n].op;
+    const Op op = graph_.nodes[n].op();
     return op == Op::kInput || op == Op::kConstant || is_view(graph_, graph_.nodes[n]);
   }
 
@@ -170,7 +166,7 @@ class Batcher {
       Node& node = result.nodes[i] = graph_.nodes[order_[i]];
       for (Value& v : node.operands) v.node = at[v.node];
       if (const auto number = batch_.find(order_[i]); number != batch_.end())
-        node.attrs["batch"] = number->second;
+        node.get<Group>().batch = number->second;
     }
     for (int32_t& input : result.inputs) input = at[input];
     for (GraphOutput& output : result.outputs) output.value.node = at[output.value.node];

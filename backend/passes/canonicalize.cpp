@@ -59,35 +59,29 @@ class Canonicalizer {
     for (const InputMutation& m : old_.mutations) live_[m.value.node] = true;
     for (size_t i = old_.nodes.size(); i-- > 0;) {
       const Node& node = old_.nodes[i];
-      if (node.op == Op::kInput || node.op == Op::kExtern) live_[i] = true;
+      if (node.op() == Op::kInput || node.op() == Op::kExtern) live_[i] = true;
       if (!live_[i]) continue;
       for (Value v : node.operands) {
         live_[v.node] = true;
-        if (is_view_op(node.op) && escapes_[i]) escapes_[v.node] = true;
+        if (is_view(node.op()) && escapes_[i]) escapes_[v.node] = true;
       }
     }
   }
 
-  static bool is_view_op(Op op) {
-    return op == Op::kPermute || op == Op::kExpand || op == Op::kReshape || op == Op::kSlice;
-  }
-
   // The caller gets memory of its own where the model computes something, if only x * 1.
   bool gives_away_input(Value v) const {
-    while (is_view_op(new_.node(v).op)) v = new_.node(v).operands[0];
-    return new_.node(v).op == Op::kInput;
+    while (is_view(new_.node(v).op())) v = new_.node(v).operands[0];
+    return new_.node(v).op() == Op::kInput;
   }
 
   Value add(Node node, bool escapes) {
-    const bool computes = !is_view_op(node.op);
+    const bool computes = !is_view(node.op());
     if (auto same = simplify_node(node)) {
       if (!computes || !escapes || !gives_away_input(*same)) return *same;
-      node.op = Op::kPointwise;
-      node.name = "clone";
+      node.operation = Pointwise{PointwiseOp::clone_};
       node.operands = {*same};
-      node.attrs.clear();
     }
-    if (node.op == Op::kInput || node.op == Op::kExtern) return new_.add(std::move(node));
+    if (node.op() == Op::kInput || node.op() == Op::kExtern) return new_.add(std::move(node));
     const std::string source = std::move(node.source);
     const Value value = new_.add(std::move(node));
     auto [it, fresh] = known_.try_emplace(node_expression(new_, value.node), value);
@@ -107,30 +101,29 @@ class Canonicalizer {
 
   // An existing value equal to the node, or the node in simpler form (changed in place).
   std::optional<Value> simplify_node(Node& node) {
-    switch (node.op) {
+    switch (node.op()) {
       case Op::kPermute: {
-        auto dims = node.attr<std::vector<int64_t>>("dims");
-        if (const Node& below = producer(node); below.op == Op::kPermute) {
-          const auto& inner = below.attr<std::vector<int64_t>>("dims");
-          for (int64_t& d : dims) d = inner[d];
+        Ints& dims = node.get<Permute>().dims;
+        const Node& below = producer(node);
+        if (const auto* inner = below.get_if<Permute>()) {
+          for (int64_t& d : dims) d = inner->dims[d];
           node.operands[0] = below.operands[0];
-          node.attrs["dims"] = dims;
         }
         for (size_t i = 0; i < dims.size(); ++i)
           if (dims[i] != static_cast<int64_t>(i)) return permute_as_reshape(node, dims);
         return node.operands[0];
       }
       case Op::kReshape:
-        while (producer(node).op == Op::kReshape) node.operands[0] = producer(node).operands[0];
+        while (producer(node).op() == Op::kReshape) node.operands[0] = producer(node).operands[0];
         if (keeps_shape(node)) return node.operands[0];
         return std::nullopt;
       case Op::kExpand: {
-        auto dims = node.attr<std::vector<int64_t>>("dims");
-        if (const Node& below = producer(node); below.op == Op::kExpand) {
-          auto inner = below.attr<std::vector<int64_t>>("dims");
-          for (int64_t& d : inner) d = dims[d];
+        const Node& below = producer(node);
+        if (const auto* inner = below.get_if<Expand>()) {
+          Ints dims = inner->dims;
+          for (int64_t& d : dims) d = node.get<Expand>().dims[d];
           node.operands[0] = below.operands[0];
-          node.attrs["dims"] = inner;
+          node.get<Expand>().dims = std::move(dims);
         }
         if (keeps_shape(node)) return node.operands[0];
         return std::nullopt;
@@ -138,7 +131,7 @@ class Canonicalizer {
       case Op::kSlice:
         return simplify_slice(node);
       case Op::kPointwise:
-        return node.name == "cast" ? simplify_cast(node) : unchanged_operand(node);
+        return node.is(PointwiseOp::cast_) ? simplify_cast(node) : unchanged_operand(node);
       case Op::kCat:
         if (node.operands.size() == 1) return node.operands[0];
         return std::nullopt;
@@ -151,32 +144,27 @@ class Canonicalizer {
   }
 
   // A permutation that only moves dims of extent 1 is a reshape.
-  std::optional<Value> permute_as_reshape(Node& node, const std::vector<int64_t>& dims) {
+  std::optional<Value> permute_as_reshape(Node& node, const Ints& dims) {
     int64_t last = -1;
     for (size_t i = 0; i < dims.size(); ++i) {
       if (as_const_int(node.types[0].shape[i]) == 1) continue;
       if (dims[i] < last) return std::nullopt;
       last = dims[i];
     }
-    node.op = Op::kReshape;
-    node.attrs.clear();
+    node.operation = Reshape{};
     return simplify_node(node);
   }
 
   // A slice of a slice is one: x[a + (b + i * t) * s].
   std::optional<Value> simplify_slice(Node& node) {
-    auto starts = node.attr<std::vector<Dim>>("starts");
-    auto steps = node.attr<std::vector<int64_t>>("steps");
-    if (const Node& below = producer(node); below.op == Op::kSlice) {
-      const auto& first = below.attr<std::vector<Dim>>("starts");
-      const auto& stride = below.attr<std::vector<int64_t>>("steps");
+    auto& [starts, steps] = node.get<Slice>();
+    const Node& below = producer(node);
+    if (const auto* first = below.get_if<Slice>()) {
       for (size_t d = 0; d < starts.size(); ++d) {
-        starts[d] = loop::simplify(first[d] + starts[d] * loop::index_const(stride[d]));
-        steps[d] *= stride[d];
+        starts[d] = loop::simplify(first->starts[d] + starts[d] * loop::index_const(first->steps[d]));
+        steps[d] *= first->steps[d];
       }
       node.operands[0] = below.operands[0];
-      node.attrs["starts"] = starts;
-      node.attrs["steps"] = steps;
     }
     if (!keeps_shape(node)) return std::nullopt;
     for (size_t d = 0; d < starts.size(); ++d)
@@ -189,11 +177,11 @@ class Canonicalizer {
   // which are checked at the same extents and, both or neither, wrap around and raise one error.
   void merge_gathers(Node& node) {
     const Node first = producer(node);
-    if (first.op != Op::kGather || first.attr_or("wrap", true) != node.attr_or("wrap", true) ||
-        first.attr_or<std::string>("error", "index") != node.attr_or<std::string>("error", "index"))
-      return;
-    using Ints = std::vector<int64_t>;
-    const Ints places = node.attr<Ints>("map");  // where the first's dims are taken
+    if (first.op() != Op::kGather) return;
+    Gather& gather = node.get<Gather>();
+    const Indexing inner = indexing_of(first), outer = indexing_of(node);
+    if (inner.wrap != outer.wrap || inner.error != outer.error) return;
+    const Ints& places = gather.map;  // where the first's dims are taken
     std::vector<Value> operands = {first.operands[0]};
     Ints map;
     const auto take_at = [&](Value positions) {
@@ -201,9 +189,8 @@ class Canonicalizer {
       map.push_back(1 - std::ssize(operands));
     };
     const Shape &data = new_.type(first.operands[0]).shape, &gathered = first.types[0].shape;
-    const Ints& source = first.attr<Ints>("map");
-    Ints named = named_dims(first, source.size());
-    const Ints outer_named = named_dims(node, places.size());
+    const Ints& source = inner.map;
+    Ints named = inner.error_dims;
     for (size_t d = 0; d < source.size(); ++d) {
       const int64_t from = source[d];
       if (from >= 0 && places[from] >= 0) {
@@ -211,7 +198,7 @@ class Canonicalizer {
       } else if (from >= 0) {
         if (!loop::provably_equal(data[d], gathered[from])) return;
         take_at(node.operands[-places[from]]);
-        named[d] = outer_named[from];
+        named[d] = outer.error_dims[from];
       } else if (const auto positions = moved_expand(first.operands[-from], places, node.types[0].shape)) {
         take_at(*positions);
       } else {
@@ -219,17 +206,17 @@ class Canonicalizer {
       }
     }
     node.operands = std::move(operands);
-    node.attrs["map"] = std::move(map);
-    node.attrs.erase("error_dims");
-    if (named != named_dims(node, named.size())) node.attrs["error_dims"] = std::move(named);
+    gather.map = std::move(map);
+    gather.error_dims.reset();
+    if (named != indexing_of(node).error_dims) gather.error_dims = std::move(named);
   }
 
   // What `v` expands, expanded to `shape` with dim d at places[d]; nullopt where it is no expansion, or
   // varies along a dim that has no place.
-  std::optional<Value> moved_expand(Value v, const std::vector<int64_t>& places, const Shape& shape) {
+  std::optional<Value> moved_expand(Value v, const Ints& places, const Shape& shape) {
     Node expand = new_.node(v);
-    if (expand.op != Op::kExpand) return std::nullopt;
-    auto dims = expand.attr<std::vector<int64_t>>("dims");
+    if (expand.op() != Op::kExpand) return std::nullopt;
+    Ints& dims = expand.get<Expand>().dims;
     const Shape& from = new_.type(expand.operands[0]).shape;
     for (size_t k = 0; k < dims.size(); ++k) {
       dims[k] = places[dims[k]];
@@ -237,7 +224,6 @@ class Canonicalizer {
                         (as_const_int(from[k]) == 1 || loop::provably_equal(from[k], shape[dims[k]]));
       if (!fits) return std::nullopt;
     }
-    expand.attrs["dims"] = std::move(dims);
     expand.types[0].shape = shape;
     return add(std::move(expand), false);
   }
@@ -250,10 +236,10 @@ class Canonicalizer {
       const Value other = node.operands[1 - kept];
       if (new_.type(node.operands[kept]).dtype != node.types[0].dtype) continue;
       const bool left = kept == 0;
-      const bool neutral = (node.name == "mul" && is_literal(new_, other, 1)) ||
-                           (node.name == "div" && left && is_literal(new_, other, 1)) ||
-                           (node.name == "add" && is_zero(other, true)) ||
-                           (node.name == "sub" && left && is_zero(other, false));
+      const bool neutral = (node.is(PointwiseOp::mul_) && is_literal(new_, other, 1)) ||
+                           (node.is(PointwiseOp::div_) && left && is_literal(new_, other, 1)) ||
+                           (node.is(PointwiseOp::add_) && is_zero(other, true)) ||
+                           (node.is(PointwiseOp::sub_) && left && is_zero(other, false));
       if (neutral) return node.operands[kept];
     }
     return std::nullopt;
@@ -271,7 +257,7 @@ class Canonicalizer {
   std::optional<Value> simplify_cast(Node& node) {
     if (has_layout(node)) return std::nullopt;
     const Node& below = producer(node);
-    if (below.op == Op::kPointwise && below.name == "cast") {
+    if (below.is(PointwiseOp::cast_)) {
       const Value source = below.operands[0];
       // a -> wider b -> c is a -> c: the wide step loses nothing.
       if (holds(below.types[0].dtype, new_.type(source).dtype)) node.operands[0] = source;

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <map>
 #include <optional>
-#include <utility>
 
 #include "backend/lower/winograd.h"
 #include "backend/passes/passes.h"
@@ -16,7 +15,6 @@ namespace ipex::graph {
 namespace {
 
 using loop::as_const_int;
-using Ints = std::vector<int64_t>;
 
 class ConvolutionChooser {
  public:
@@ -49,18 +47,17 @@ class ConvolutionChooser {
     parameters_.resize(old_.nodes.size());
     for (size_t n = 0; n < parameters_.size(); ++n) {
       const Node& node = old_.nodes[n];
-      parameters_[n] = node.op == Op::kInput ? node.attr_or<bool>("static", false) : node.op != Op::kExtern;
+      parameters_[n] = node.op() == Op::kInput ? node.get<Input>().is_static : node.op() != Op::kExtern;
       for (Value v : node.operands) parameters_[n] = parameters_[n] && parameters_[v.node];
     }
   }
 
   std::optional<Kernel> kernel_for(const Node& node) const {
-    if (node.op != Op::kConv && node.op != Op::kConvBackward) return std::nullopt;
-    if (node.attr_or<int64_t>("groups", 1) != 1 || node.attr_or<bool>("transposed", false) ||
-        node.attr<Ints>("dilation") != Ints{1, 1})
-      return std::nullopt;
-    const bool forwards = node.op == Op::kConv;
-    const bool weights = !forwards && node.attr<std::string>("which") == "weights";
+    if (node.op() != Op::kConv && node.op() != Op::kConvBackward) return std::nullopt;
+    const ConvWindow conv = conv_window(node);
+    if (conv.groups != 1 || conv.transposed || conv.dilation != Ints{1, 1}) return std::nullopt;
+    const bool forwards = node.op() == Op::kConv;
+    const bool weights = !forwards && node.get<ConvBackward>().which == GradientOf::kWeights;
     const Value w = node.operands[forwards ? 1 : 2];
     const auto known = [](const Dim& dim) { return as_const_int(dim).value_or(0); };
     for (const Type* type : {&old_.type(node.operands[0]), &old_.type(w), &node.types[0]}) {
@@ -70,8 +67,8 @@ class ConvolutionChooser {
     }
     const Shape &window = old_.type(w).shape, &first = old_.type(node.operands[0]).shape;
     const bool winograd_applies = known(window[2]) == 3 && known(window[3]) == 3 &&
-                                  node.attr<Ints>("stride") == Ints{1, 1} &&
-                                  (forwards || weights || std::ranges::max(node.attr<Ints>("padding")) <= 2);
+                                  conv.stride == Ints{1, 1} &&
+                                  (forwards || weights || std::ranges::max(conv.padding) <= 2);
     const auto shape_of = [&](const Shape& x, const Shape& y) {
       return WinogradShape{known(x[1]), known(y[1]), known(y[2]), known(y[3]),
                            std::max<int64_t>(hint(y[0], old_), 1)};
@@ -107,26 +104,19 @@ class ConvolutionChooser {
   // `conv` has its operands in new_.
   Node by_kernel(Node conv, Kernel kernel) {
     Node node = std::move(conv);
-    const Attrs old = std::exchange(node.attrs, {});
-    node.attrs["padding"] = old.at("padding");
+    auto [stride, padding, dilation, output_padding, groups, is_transposed] = conv_window(node);
     if (kernel == Kernel::kWeightsByTaps || kernel == Kernel::kWeightsByWinograd) {
-      node.op = Op::kWeightGradient;
       node.operands.resize(2);
-      node.attrs["stride"] = old.at("stride");
-      node.attrs["winograd"] = kernel == Kernel::kWeightsByWinograd;
+      node.operation = WeightGradient{stride, padding, kernel == Kernel::kWeightsByWinograd};
       return node;
     }
-    node.op = Op::kWinograd;
     const bool of_data = kernel == Kernel::kWinogradOfData;
     const Value w = node.operands[of_data ? 2 : 1];
-    node.attrs["bias"] = false;
-    node.attrs["post"] = std::vector<std::string>{};
-    for (const char* name : {"bias", "post"})
-      if (const auto it = old.find(name); it != old.end()) node.attrs[name] = it->second;
     if (of_data) {
       node.operands.resize(2);
-      for (int64_t& p : std::get<Ints>(node.attrs["padding"])) p = 2 - p;  // the window turned around
+      for (int64_t& p : padding) p = 2 - p;  // the window turned around
     }
+    node.operation = Winograd{padding, has_bias(node), post_ops(node)};
     node.operands[1] = transformed(w, of_data, node.source);
     return node;
   }
@@ -136,14 +126,9 @@ class ConvolutionChooser {
     if (!is_new) return known->second;
     const Shape& shape = new_.type(w).shape;
     const auto channels = [&](bool first) { return *as_const_int(shape[first ? 0 : 1]); };
-    Node node;
-    node.op = Op::kWinogradFilter;
-    node.operands = {w};
-    node.types = {
-        {Dtype::kF32, winograd_filter_shape({channels(gradient), channels(!gradient), 0, 0, 0}, target_)}};
-    node.attrs["gradient"] = gradient;
-    node.source = source;
-    return known->second = new_.add(std::move(node));
+    const Type type{Dtype::kF32,
+                    winograd_filter_shape({channels(gradient), channels(!gradient), 0, 0, 0}, target_)};
+    return known->second = new_.add({WinogradFilter{gradient}, {w}, {type}, {}, source});
   }
 
   Graph old_, new_;

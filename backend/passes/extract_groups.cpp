@@ -59,7 +59,7 @@ class Extractor {
       std::set<int32_t> seen;
       for (Value operand : graph_.nodes[v].operands) wait_for(item_of_[v], operand, seen);
       // ATen calls may draw random numbers: their order is part of what they compute.
-      if (graph_.nodes[v].op != Op::kExtern) continue;
+      if (graph_.nodes[v].op() != Op::kExtern) continue;
       if (last_call >= 0) unlock(item_of_[last_call], item_of_[v]);
       last_call = v;
     }
@@ -127,7 +127,6 @@ class Extractor {
     auto body = std::make_shared<Graph>(graph_.without_nodes());
     body->name = "group";
     Node group;
-    group.op = Op::kGroup;
     std::map<Value, Value> inside;
     const int32_t self = item_of_[item.nodes[0]];
 
@@ -140,11 +139,7 @@ class Extractor {
         for (Value operand : node.operands) declare_inputs(operand);
         return;
       }
-      Node input;
-      input.op = Op::kInput;
-      input.name = "x" + std::to_string(body->inputs.size());
-      input.types = {graph_.type(v)};
-      inside[v] = body->add(std::move(input));
+      inside[v] = body->add({Input{"x" + std::to_string(body->inputs.size()), false}, {}, {graph_.type(v)}});
       body->inputs.push_back(inside[v].node);
       group.operands.push_back(outside(v));
     };
@@ -171,7 +166,7 @@ class Extractor {
         group.layouts.push_back(static_cast<size_t>(r) < node.layouts.size() ? node.layouts[r] : Strides{});
       }
     }
-    group.body = std::move(body);
+    group.operation = Group{std::nullopt, std::move(body)};
     const Value first = result_.add(std::move(group));
     for (size_t i = 0; i < stored.size(); ++i) mapped_[stored[i]] = {first.node, static_cast<int32_t>(i)};
   }

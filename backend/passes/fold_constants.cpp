@@ -18,18 +18,13 @@ int64_t element_count(const Shape& shape) {
 
 // A 0-d result is a literal, anything else a tensor.
 void set_constant(Node& node, HostTensor bytes) {
-  node.op = Op::kConstant;
-  node.name.clear();
   node.operands.clear();
-  node.attrs.clear();
   const Type& type = node.types[0];
   if (type.shape.empty()) {
-    std::visit([&](auto value) { node.attrs["value"] = value; }, decode_number(bytes.data(), type.dtype));
+    node.operation = Constant{decode_number(bytes.data(), type.dtype), nullptr};
     return;
   }
-  auto data = std::make_shared<ConstantData>();
-  data->bytes = std::move(bytes);
-  node.constant = std::move(data);
+  node.operation = Constant{std::nullopt, std::make_shared<ConstantData>(std::move(bytes))};
 }
 
 bool computes(Op op) {
@@ -41,12 +36,12 @@ bool computes(Op op) {
 
 Graph fold_constants(Graph graph) {
   for (Node& node : graph.nodes) {
-    if (!computes(node.op) || node.operands.empty() || node.types.size() != 1 ||
+    if (!computes(node.op()) || node.operands.empty() || node.types.size() != 1 ||
         !is_static(node.types[0].shape))
       continue;
     if (element_count(node.types[0].shape) > kMaxElements) continue;
     bool constant = true;
-    for (Value v : node.operands) constant &= graph.node(v).op == Op::kConstant;
+    for (Value v : node.operands) constant &= graph.node(v).op() == Op::kConstant;
     if (!constant) continue;
     Graph single;
     Node copy = node;

@@ -77,19 +77,19 @@ class Grouper {
     std::vector<bool> live(node_count(), false);
     auto need = [&](Value v) {
       const Value held = holder(v);
-      if (is_fusible(graph_.node(held).op)) computes_[held.node] = true;
+      if (is_fusible(graph_.node(held).op())) computes_[held.node] = true;
       live[v.node] = true;
     };
     for (const GraphOutput& output : graph_.outputs) need(output.value);
     for (const InputMutation& m : graph_.mutations) need(m.value);
     for (int32_t i = node_count(); i-- > 0;) {
       const Node& node = graph_.nodes[i];
-      if (!live[i] && node.op != Op::kExtern) continue;
-      if (is_fusible(node.op)) {
+      if (!live[i] && node.op() != Op::kExtern) continue;
+      if (is_fusible(node.op())) {
         if (!is_free(graph_, node)) computes_[i] = true;
         for (Value v : node.operands) live[v.node] = true;
       } else {
-        is_step_[i] = node.op != Op::kInput && node.op != Op::kConstant;
+        is_step_[i] = node.op() != Op::kInput && node.op() != Op::kConstant;
         for (Value v : node.operands) need(v);
       }
     }
@@ -97,7 +97,7 @@ class Grouper {
 
   Shape shape_of(int32_t v) const {
     const Node& node = graph_.nodes[v];
-    return node.op == Op::kReduce ? graph_.type(node.operands[0]).shape : node.types[0].shape;
+    return node.op() == Op::kReduce ? graph_.type(node.operands[0]).shape : node.types[0].shape;
   }
 
   void make_units() {
@@ -114,12 +114,10 @@ class Grouper {
       unit.nodes = {v};
       unit.fusible = computes_[v];
       unit.shape = shape_of(v);
-      unit.closed =
-          node.op == Op::kScatter || node.op == Op::kSegment || node.op == Op::kPool || node.op == Op::kScan;
-      if (node.op == Op::kReduce)
-        unit.space = make_space(unit.shape, node.attr<std::vector<int64_t>>("axes"));
+      unit.closed = info(node.op()).fusion == Fusion::kAlone;
+      if (node.op() == Op::kReduce) unit.space = make_space(unit.shape, node.get<Reduce>().axes);
       if (!computes_[v] && !is_step_[v]) continue;
-      if (node.op == Op::kExtern) {  // ATen calls keep their order (random numbers), which is a path too
+      if (node.op() == Op::kExtern) {  // ATen calls keep their order (random numbers), which is a path too
         if (last_call >= 0) users_[last_call].push_back(v);
         last_call = v;
       }
@@ -139,9 +137,8 @@ class Grouper {
         auto edge = trace_edge(graph_, node.operands[i]);
         if (!edge) continue;
         // Data is read at computed places, windows overlap, and concatenation asks at shifted ones.
-        const bool indirect = (node.op == Op::kGather && i == 0) || node.op == Op::kPad ||
-                              node.op == Op::kCat || node.op == Op::kPool || node.op == Op::kScatter ||
-                              node.op == Op::kSegment || node.op == Op::kScan;
+        const bool indirect =
+            info(node.op()).fusion >= Fusion::kElsewhere && !(node.op() == Op::kGather && i > 0);
         if (indirect) edge->relation = Relation::kOther;
         connect(*edge);
       }
@@ -233,10 +230,10 @@ class Grouper {
       for (const Edge& edge : edges_[v]) {
         const int32_t p = edge.producer.node;
         if (unit_of_[p] != a) continue;
-        const Role from = graph_.nodes[p].op == Op::kReduce ? Role::kRow : producer_role.value_or(role_[p]);
-        const Role to = graph_.nodes[v].op == Op::kReduce ? Role::kFull
-                        : role_[v] == Role::kInlined      ? Role::kInlined
-                                                          : consumer_role.value_or(role_[v]);
+        const Role from = graph_.nodes[p].op() == Op::kReduce ? Role::kRow : producer_role.value_or(role_[p]);
+        const Role to = graph_.nodes[v].op() == Op::kReduce ? Role::kFull
+                        : role_[v] == Role::kInlined        ? Role::kInlined
+                                                            : consumer_role.value_or(role_[v]);
         if (edge.relation == Relation::kIdentity && from == to) continue;
         if (from == Role::kRow && to == Role::kFull && space && matches_rows(edge, *space)) continue;
         std::set<int32_t> again;
@@ -269,8 +266,8 @@ class Grouper {
                     std::optional<Role>* producer_role, std::optional<Role>* consumer_role) const {
     const Role from = role_[edge.producer.node], to = role_[consumer];
     const bool row_producer =
-        A.space && (from == Role::kRow || graph_.nodes[edge.producer.node].op == Op::kReduce);
-    const bool consumer_reduces = graph_.nodes[consumer].op == Op::kReduce;
+        A.space && (from == Role::kRow || graph_.nodes[edge.producer.node].op() == Op::kReduce);
+    const bool consumer_reduces = graph_.nodes[consumer].op() == Op::kReduce;
     const bool row_consumer = B.space && to == Role::kRow && !consumer_reduces;
     const bool identity = edge.relation == Relation::kIdentity;
     if (from == Role::kInlined) return false;
@@ -310,11 +307,13 @@ class Grouper {
   // Recomputing at the consumer's index: worth it for a few cheap operations, and never where each element is
   // asked for often.
   bool cheap_to_inline(const Unit& unit, const Node& consumer) const {
-    if (consumer.op == Op::kPool || (consumer.op == Op::kCat && consumer.operands.size() > 4)) return false;
-    if (consumer.op == Op::kScatter || consumer.op == Op::kSegment || consumer.op == Op::kScan) return true;
+    if (consumer.op() == Op::kPool || (consumer.op() == Op::kCat && consumer.operands.size() > 4))
+      return false;
+    if (consumer.op() == Op::kScatter || consumer.op() == Op::kSegment || consumer.op() == Op::kScan)
+      return true;
     if (unit.nodes.size() > kMaxInlined) return false;
     // Two parts side by side are read where they lie, in a loop for each.
-    const auto is_pair = [](const Node& node) { return node.op == Op::kCat && node.operands.size() == 2; };
+    const auto is_pair = [](const Node& node) { return node.op() == Op::kCat && node.operands.size() == 2; };
     return std::all_of(unit.nodes.begin(), unit.nodes.end(),
                        [&](int32_t v) { return is_cheap(graph_.nodes[v]) || is_pair(graph_.nodes[v]); });
   }
@@ -534,7 +533,7 @@ class Grouper {
 
   // Is p a result of its group even if unit b does not ask for it?
   bool is_stored(int32_t p, int32_t b) const {
-    return graph_.nodes[p].op == Op::kPointwise && role_[p] == Role::kFull &&
+    return graph_.nodes[p].op() == Op::kPointwise && role_[p] == Role::kFull &&
            (leaves_[p] || std::any_of(users_[p].begin(), users_[p].end(), [&](int32_t user) {
               return unit_of_[user] != unit_of_[p] && unit_of_[user] != b;
             }));

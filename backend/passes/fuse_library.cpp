@@ -23,7 +23,7 @@ class LibraryFuser {
 
   Graph run() {
     bool any = false;
-    for (const Node& node : old_.nodes) any |= gives_f32(node.op);
+    for (const Node& node : old_.nodes) any |= gives_f32(node.op());
     if (!any) return std::move(old_);
     count_uses();
     new_ = old_.without_nodes();
@@ -32,8 +32,8 @@ class LibraryFuser {
       for (Value& v : node.operands) v = mapped_.at(v);
       const size_t results = node.types.size();
       std::optional<Value> fused;
-      if (node.name == "cast" && !readers_.count({i, 0})) fused = give_f32(node);
-      if (node.op == Op::kPointwise && !fused) fused = fuse(node, only_reader(i));
+      if (node.is(PointwiseOp::cast_) && !readers_.count({i, 0})) fused = give_f32(node);
+      if (node.op() == Op::kPointwise && !fused) fused = fuse(node, only_reader(i));
       const Value value = fused ? *fused : new_.add(std::move(node));
       for (size_t r = 0; r < results; ++r) {
         const Value from{i, static_cast<int32_t>(r)}, to{value.node, static_cast<int32_t>(r)};
@@ -47,6 +47,9 @@ class LibraryFuser {
 
  private:
   static bool is_library(Op op) { return op == Op::kMatMul || op == Op::kConv; }
+  static void on_library(Node& node, auto change) {
+    node.op() == Op::kMatMul ? change(node.get<MatMul>()) : change(node.get<Conv>());
+  }
   static bool gives_f32(Op op) { return is_library(op) || op == Op::kConvBackward; }
 
   void count_uses() {
@@ -68,14 +71,14 @@ class LibraryFuser {
   // The library node whose only reader is the holder of `v`, through at most one reshape.
   std::optional<Value> library_below(Value v) const {
     if (!used_once(v)) return std::nullopt;
-    if (is_library(new_.node(v).op)) return v;
-    if (new_.node(v).op != Op::kReshape) return std::nullopt;
+    if (is_library(new_.node(v).op())) return v;
+    if (new_.node(v).op() != Op::kReshape) return std::nullopt;
     const Value below = new_.node(v).operands[0];
-    if (!is_library(new_.node(below).op) || !used_once(below)) return std::nullopt;
+    if (!is_library(new_.node(below).op()) || !used_once(below)) return std::nullopt;
     // The last dim stays what it was: rows of a matmul regrouped, nothing else.
     const Shape &a = new_.type(v).shape, &b = new_.type(below).shape;
     const bool rows_only =
-        new_.node(below).op == Op::kMatMul && !a.empty() && loop::provably_equal(a.back(), b.back());
+        new_.node(below).op() == Op::kMatMul && !a.empty() && loop::provably_equal(a.back(), b.back());
     return rows_only ? std::optional(below) : std::nullopt;
   }
 
@@ -87,9 +90,9 @@ class LibraryFuser {
   }
 
   static bool is_epilogue(const Node& node) {
-    const auto rows = kernels::post_op_rows();
-    return std::ranges::any_of(rows, [&](const kernels::PostOpRow& row) {
-      return row.pointwise == node.name && row.keeps_nan && row.pays;
+    const std::string_view name = text(node.get<Pointwise>().fn);
+    return std::ranges::any_of(kernels::post_op_rows(), [&](const kernels::PostOpRow& row) {
+      return row.pointwise == name && row.keeps_nan && row.pays;
     });
   }
 
@@ -98,9 +101,8 @@ class LibraryFuser {
   std::optional<Value> give_f32(const Node& cast) {
     const Value v = cast.operands[0];
     const Node& node = new_.node(v);
-    const bool has_epilogue =
-        node.attr_or("bias", false) || !node.attr_or("post", std::vector<std::string>{}).empty();
-    if (!gives_f32(node.op) || has_epilogue || !used_once(v) || !is_half(node.types[0].dtype) ||
+    const bool has_epilogue = has_bias(node) || !post_ops(node).empty();
+    if (!gives_f32(node.op()) || has_epilogue || !used_once(v) || !is_half(node.types[0].dtype) ||
         cast.types[0].dtype != Dtype::kF32)
       return std::nullopt;
     Node wide = node;
@@ -118,11 +120,11 @@ class LibraryFuser {
       if (dtype != fused.types[0].dtype) {
         if (!may_give(fused, dtype)) continue;
         fused.types[0].dtype = dtype;
-        if (node.name == "cast") return place(std::move(fused), node.types[0]);
+        if (node.is(PointwiseOp::cast_)) return place(std::move(fused), node.types[0]);
         if (!extend_by_vector(fused, node, side)) continue;
       } else if (!extend_by_vector(fused, node, side)) {
         // A kernel comes next in any case: there another operand costs less than in the library.
-        const bool kernel_next = reader && reader->op == Op::kPointwise && !is_epilogue(*reader);
+        const bool kernel_next = reader && reader->op() == Op::kPointwise && !is_epilogue(*reader);
         if (node.operands.size() > 1 && kernel_next) continue;
         if (!extend(fused, node, side)) continue;
       }
@@ -143,56 +145,55 @@ class LibraryFuser {
   // Adds, subtracts or multiplies by one number an output feature: into the bias and, of parameters, into the
   // weights, both computed once. (As post-ops of oneDNN they cost more than the kernel that they save.)
   bool extend_by_vector(Node& fused, const Node& node, size_t side) {
-    const bool factor = node.name == "mul", negative = node.name == "sub";
+    const bool factor = node.is(PointwiseOp::mul_), negative = node.is(PointwiseOp::sub_);
     if (node.operands.size() != 2 || (negative && side != 0)) return false;
-    if (!factor && !negative && node.name != "add") return false;
-    if (!fused.attr_or("post", std::vector<std::string>{}).empty()) return false;
+    if (!factor && !negative && !node.is(PointwiseOp::add_)) return false;
+    if (!post_ops(fused).empty()) return false;
     auto vector = feature_vector(fused, node.operands[1 - side]);
     if (!vector) return false;
-    const bool has_bias = fused.attr_or("bias", false);
-    if ((factor || has_bias) && !(is_parameter(*vector) && (!has_bias || is_parameter(fused.operands[2]))))
+    const bool biased = has_bias(fused);
+    if ((factor || biased) && !(is_parameter(*vector) && (!biased || is_parameter(fused.operands[2]))))
       return false;
     const Dtype dtype = fused.types[0].dtype;
     if (dtype == Dtype::kF32 && is_half(new_.type(*vector).dtype)) vector = cast(*vector, dtype, fused);
     if (new_.type(*vector).dtype != dtype) return false;
     if (factor) {
       if (!is_parameter(fused.operands[1]) || !scale_weights(fused, *vector)) return false;
-      if (has_bias) fused.operands[2] = pointwise("mul", {fused.operands[2], *vector}, dtype, fused);
+      if (biased)
+        fused.operands[2] = pointwise(PointwiseOp::mul_, {fused.operands[2], *vector}, dtype, fused);
       return true;
     }
-    if (has_bias) {
-      fused.operands[2] = pointwise(negative ? "sub" : "add", {fused.operands[2], *vector}, dtype, fused);
+    if (biased) {
+      fused.operands[2] = pointwise(negative ? PointwiseOp::sub_ : PointwiseOp::add_,
+                                    {fused.operands[2], *vector}, dtype, fused);
       return true;
     }
-    if (negative) vector = pointwise("neg", {*vector}, dtype, fused);
+    if (negative) vector = pointwise(PointwiseOp::neg_, {*vector}, dtype, fused);
     fused.operands.insert(fused.operands.begin() + 2, *vector);
-    fused.attrs["bias"] = true;
+    on_library(fused, [](auto& library) { library.bias = true; });
     return true;
   }
 
   bool is_widened(const Node& fused) const {
-    return fused.op == Op::kConv && !kernels::runs_on(isa_, new_.type(fused.operands[0]).dtype);
+    return fused.op() == Op::kConv && !kernels::runs_on(isa_, new_.type(fused.operands[0]).dtype);
   }
 
   // Of half precision only where they are widened in any case: rounded again they would double the model's
   // error.
   bool scale_weights(Node& fused, Value factors) {
     const Type weights = new_.type(fused.operands[1]);
-    const bool transposed = fused.op == Op::kConv && fused.attr_or("transposed", false);
-    if (transposed && fused.attr_or<int64_t>("groups", 1) != 1) return false;
+    const auto* conv = fused.get_if<Conv>();
+    const bool transposed = conv && conv->transposed;
+    if (transposed && conv->groups != 1) return false;
     if (fused.types[0].dtype != Dtype::kF32 || (weights.dtype != Dtype::kF32 && !is_widened(fused)))
       return false;
-    Node expand;
-    expand.op = Op::kExpand;
-    expand.operands = {factors};
     const int64_t last = static_cast<int64_t>(weights.shape.size()) - 1;
-    const int64_t features = fused.op == Op::kMatMul ? last : transposed ? 1 : 0;
-    expand.attrs["dims"] = std::vector<int64_t>{features};
-    expand.types = {{new_.type(factors).dtype, weights.shape}};
-    const Value spread = new_.add(std::move(expand));
+    const int64_t features = fused.op() == Op::kMatMul ? last : transposed ? 1 : 0;
+    const Value spread =
+        new_.add({Expand{{features}}, {factors}, {{new_.type(factors).dtype, weights.shape}}});
     fused.operands[0] = cast(fused.operands[0], Dtype::kF32, fused);
-    fused.operands[1] =
-        pointwise("mul", {cast(fused.operands[1], Dtype::kF32, fused), spread}, Dtype::kF32, fused);
+    fused.operands[1] = pointwise(PointwiseOp::mul_, {cast(fused.operands[1], Dtype::kF32, fused), spread},
+                                  Dtype::kF32, fused);
     return true;
   }
 
@@ -200,31 +201,26 @@ class LibraryFuser {
   bool is_parameter(Value v) {
     if (auto known = is_parameter_.find(v.node); known != is_parameter_.end()) return known->second;
     const Node& node = new_.node(v);
-    bool fixed = node.op != Op::kExtern;
-    if (node.op == Op::kInput) fixed = node.attr_or("static", false);
+    bool fixed = node.op() != Op::kExtern;
+    if (node.op() == Op::kInput) fixed = node.get<Input>().is_static;
     for (Value operand : node.operands) fixed = fixed && is_parameter(operand);
     return is_parameter_[v.node] = fixed;
   }
 
   Value cast(Value v, Dtype dtype, const Node& fused) {
-    return new_.type(v).dtype == dtype ? v : pointwise("cast", {v}, dtype, fused);
+    return new_.type(v).dtype == dtype ? v : pointwise(PointwiseOp::cast_, {v}, dtype, fused);
   }
 
-  Value pointwise(const char* name, std::vector<Value> operands, Dtype dtype, const Node& fused) {
-    Node node;
-    node.op = Op::kPointwise;
-    node.name = name;
-    node.types = {{dtype, new_.type(operands[0]).shape}};
-    node.operands = std::move(operands);
-    node.source = fused.source;
-    return new_.add(std::move(node));
+  Value pointwise(PointwiseOp fn, std::vector<Value> operands, Dtype dtype, const Node& fused) {
+    const Type type{dtype, new_.type(operands[0]).shape};
+    return new_.add({Pointwise{fn}, std::move(operands), {type}, {}, fused.source});
   }
 
   // Products that are mostly kernels in the end (Compiler::multiplies_best), where any epilogue is free.
   bool is_for_a_kernel(const Node& fused) const {
     constexpr int64_t kLeastTerms = 64;
     const Type &a = new_.type(fused.operands[0]), &b = new_.type(fused.operands[1]);
-    if (fused.op != Op::kMatMul || a.dtype != Dtype::kF32 || a.shape.size() != 2) return false;
+    if (fused.op() != Op::kMatMul || a.dtype != Dtype::kF32 || a.shape.size() != 2) return false;
     const auto known = [](const Dim& dim) { return as_const_int(dim).value_or(0); };
     return known(a.shape[1]) >= kLeastTerms &&
            loop::blocks_best(isa_, known(a.shape[0]), known(b.shape[0]), known(b.shape[1]));
@@ -232,14 +228,14 @@ class LibraryFuser {
 
   // Adds the pointwise op to the library node as a post-op.
   bool extend(Node& fused, const Node& node, size_t side) {
-    auto post = fused.attr_or("post", std::vector<std::string>{});
+    Strings post = post_ops(fused);
+    const PointwiseOp fn = node.get<Pointwise>().fn;
     if (post.size() >= kMaxPostOps) return false;
     for (const kernels::PostOpRow& row : kernels::post_op_rows()) {
-      if (row.pointwise != node.name || !row.keeps_nan) continue;
+      if (row.pointwise != text(fn) || !row.keeps_nan) continue;
       if (!row.pays && !is_for_a_kernel(fused)) continue;
       if (row.takes_operand) {
-        const bool commutes = node.name != "sub";
-        if (node.operands.size() != 2 || (side == 1 && !commutes)) return false;
+        if (node.operands.size() != 2 || (side == 1 && !ops::row(fn).has(ops::kCommutes))) return false;
         const Value other = node.operands[1 - side];
         if (new_.type(other).dtype != fused.types[0].dtype || is_broadcast(other) || is_cast(other))
           return false;
@@ -247,11 +243,11 @@ class LibraryFuser {
         post.emplace_back(row.name);
       } else {
         if (side != 0) return false;
-        const auto text = with_parameters(row, node);
-        if (!text) return false;
-        post.push_back(*text);
+        const auto written = with_parameters(row, node);
+        if (!written) return false;
+        post.push_back(*written);
       }
-      fused.attrs["post"] = post;
+      on_library(fused, [&](auto& library) { library.post = std::move(post); });
       return true;
     }
     return false;
@@ -270,16 +266,17 @@ class LibraryFuser {
   }
 
   bool is_broadcast(Value v) const {
-    while (new_.node(v).op == Op::kReshape || new_.node(v).op == Op::kPermute) v = new_.node(v).operands[0];
-    return new_.node(v).op == Op::kExpand || new_.node(v).op == Op::kConstant;
+    while (new_.node(v).op() == Op::kReshape || new_.node(v).op() == Op::kPermute)
+      v = new_.node(v).operands[0];
+    return new_.node(v).op() == Op::kExpand || new_.node(v).op() == Op::kConstant;
   }
 
   // A dropout mask as numbers, say: a kernel reads it as it is, the library would need it written out first.
   bool is_cast(Value v) const {
     if (!used_once(v)) return false;
-    while (new_.node(v).op == Op::kReshape) v = new_.node(v).operands[0];
+    while (new_.node(v).op() == Op::kReshape) v = new_.node(v).operands[0];
     const Node& node = new_.node(v);
-    return node.op == Op::kPointwise && node.name == "cast" &&
+    return node.is(PointwiseOp::cast_) &&
            itemsize(new_.type(node.operands[0]).dtype) < itemsize(node.types[0].dtype);
   }
 
@@ -287,15 +284,15 @@ class LibraryFuser {
   // convolution).
   std::optional<Value> feature_vector(const Node& fused, Value v) {
     Value at = v;
-    if (new_.node(at).op == Op::kReshape && fused.op == Op::kMatMul) at = new_.node(at).operands[0];
+    if (new_.node(at).op() == Op::kReshape && fused.op() == Op::kMatMul) at = new_.node(at).operands[0];
     const Node& expand = new_.node(at);
-    if (expand.op != Op::kExpand) return std::nullopt;
+    if (expand.op() != Op::kExpand) return std::nullopt;
     const Shape& from = new_.type(expand.operands[0]).shape;
-    const auto& dims = expand.attr<std::vector<int64_t>>("dims");
+    const Ints& dims = expand.get<Expand>().dims;
     const Shape& result = fused.types[0].shape;
-    const Dim& features = fused.op == Op::kMatMul ? result.back() : result[1];
+    const Dim& features = fused.op() == Op::kMatMul ? result.back() : result[1];
     const int64_t wanted =
-        fused.op == Op::kMatMul ? static_cast<int64_t>(expand.types[0].shape.size()) - 1 : 1;
+        fused.op() == Op::kMatMul ? static_cast<int64_t>(expand.types[0].shape.size()) - 1 : 1;
     bool found = false;
     for (size_t d = 0; d < from.size(); ++d) {
       if (dims[d] == wanted && loop::provably_equal(from[d], features)) {
@@ -311,11 +308,7 @@ class LibraryFuser {
 
   Value reshape_to(Value v, const Shape& shape) {
     if (equal(new_.type(v).shape, shape)) return v;
-    Node reshape;
-    reshape.op = Op::kReshape;
-    reshape.operands = {v};
-    reshape.types = {{new_.type(v).dtype, shape}};
-    return new_.add(std::move(reshape));
+    return new_.add({Reshape{}, {v}, {{new_.type(v).dtype, shape}}});
   }
 
   // The fused node, and the reshape back to the shape its reader had.

@@ -21,7 +21,7 @@ class GatherMover {
   explicit GatherMover(Graph graph) : old_(std::move(graph)) {}
 
   Graph run() {
-    const auto is_gather = [](const Node& node) { return node.op == Op::kGather; };
+    const auto is_gather = [](const Node& node) { return node.op() == Op::kGather; };
     if (std::none_of(old_.nodes.begin(), old_.nodes.end(), is_gather)) return std::move(old_);
     for (const GraphOutput& output : old_.outputs) stored_.insert(output.value);
     for (const InputMutation& mutation : old_.mutations) stored_.insert(mutation.value);
@@ -48,7 +48,7 @@ class GatherMover {
 
   bool moves(const Node& gather) const {
     const Value source = gather.operands[0];
-    if (old_.node(source).op != Op::kPointwise || stored_.contains(source)) return false;
+    if (old_.node(source).op() != Op::kPointwise || stored_.contains(source)) return false;
     const int64_t computed = hint(numel(old_.type(source).shape), old_),
                   wanted = hint(numel(gather.types[0].shape), old_);
     if (wanted * kFew > computed) return false;
@@ -60,9 +60,9 @@ class GatherMover {
   // on the position gathered at.
   bool reaches_memory(Value v, const Node& gather, int& nodes, int& gathers) const {
     const Node& node = old_.node(v);
-    if (node.op == Op::kInput || is_step(node.op)) return ++gathers <= kMostGathers;
+    if (node.op() == Op::kInput || is_step(node.op())) return ++gathers <= kMostGathers;
     if (++nodes > kMostNodes) return false;
-    if (node.op == Op::kExpand) return is_one_along(node, gather);
+    if (node.op() == Op::kExpand) return is_one_along(node, gather);
     return is_cheap(node) && std::all_of(node.operands.begin(), node.operands.end(), [&](Value operand) {
              return reaches_memory(operand, gather, nodes, gathers);
            });
@@ -73,8 +73,7 @@ class GatherMover {
   // An expansion that repeats its operand along every dim that the gather has positions for, and that gathers
   // all of the others.
   bool is_one_along(const Node& expand, const Node& gather) const {
-    const auto& map = gather.attr<std::vector<int64_t>>("map");
-    const auto& dims = expand.attr<std::vector<int64_t>>("dims");
+    const Ints &map = gather.get<Gather>().map, &dims = expand.get<Expand>().dims;
     const Shape &from = old_.type(expand.operands[0]).shape, &to = gather.types[0].shape;
     if (map.size() != to.size()) return false;
     for (size_t k = 0; k < dims.size(); ++k) {
@@ -90,9 +89,9 @@ class GatherMover {
     if (auto it = moved_.find(v); it != moved_.end()) return it->second;
     Node node = old_.node(v);
     const Dtype dtype = old_.type(v).dtype;
-    if (node.op == Op::kExpand) {
+    if (node.op() == Op::kExpand) {
       node.operands[0] = mapped(node.operands[0]);
-    } else if (node.op == Op::kPointwise) {
+    } else if (node.op() == Op::kPointwise) {
       for (Value& operand : node.operands) operand = moved(operand, gather);
     } else {
       node = gather;

@@ -3,7 +3,6 @@
 #include "backend/passes/grouping.h"
 
 #include <algorithm>
-#include <array>
 #include <functional>
 
 #include "backend/views.h"
@@ -27,7 +26,7 @@ std::optional<Trace> trace(const Graph& graph, Value value) {
     return Trace{value, Placement{contiguous_strides(graph.type(value).shape), index_const(0)}};
   if (node.operands.empty() || node.operands.size() > 1) return std::nullopt;
   auto below = trace(graph, node.operands[0]);
-  if (!below || node.op == Op::kPointwise) return below;
+  if (!below || node.op() == Op::kPointwise) return below;
   if (below->placement) below->placement = apply_view(graph, node, *below->placement);
   return below;
 }
@@ -55,76 +54,37 @@ bool same_reduction(const Space& a, const Space& b) {
 
 // Arithmetic on positions alone: as near as their own is.
 bool is_position(const Graph& graph, const Node& node, int depth = 0) {
-  constexpr std::array<std::string_view, 10> kArithmetic = {
-      "add", "sub", "mul", "neg", "abs", "minimum", "maximum", "clamp", "clamp_min", "clamp_max"};
   constexpr int kDeepest = 12;
   if (node.types[0].dtype != Dtype::kI64 || depth > kDeepest) return false;
-  const bool known = node.op == Op::kPointwise
-                         ? std::ranges::find(kArithmetic, node.name) != kArithmetic.end()
-                         : is_free(graph, node);  // positions themselves, literals, views
+  const auto* pointwise = node.get_if<Pointwise>();
+  const bool known = pointwise ? ops::row(pointwise->fn).has(ops::kOnPositions)
+                               : is_free(graph, node);  // positions themselves, literals, views
   return known && std::ranges::all_of(node.operands, [&](Value v) {
            return v.result == 0 && is_position(graph, graph.node(v), depth + 1);
          });
 }
 
 bool is_free(const Graph& graph, const Node& node) {
-  switch (node.op) {
-    case Op::kConstant:  // a tensor of them is read from memory
-      return !node.constant ||
-             static_cast<int64_t>(node.constant->bytes.size()) <= itemsize(node.types[0].dtype);
+  switch (node.op()) {
+    case Op::kConstant: {  // a tensor of them is read from memory
+      const auto& data = node.get<Constant>().data;
+      return !data || static_cast<int64_t>(data->bytes.size()) <= itemsize(node.types[0].dtype);
+    }
     case Op::kFull:
     case Op::kIota:
-    case Op::kPermute:
-    case Op::kExpand:
-    case Op::kReshape:
-    case Op::kSlice:
       return true;
     case Op::kPointwise:
-      return (node.name == "cast" &&
+      return (node.is(PointwiseOp::cast_) &&
               itemsize(node.types[0].dtype) >= itemsize(graph.type(node.operands[0]).dtype)) ||
              is_position(graph, node);
     default:
-      return false;
+      return is_view(node.op());
   }
 }
 
 bool is_cheap(const Node& node) {
-  constexpr std::array<std::string_view, 11> kCostly = {"exp",
-                                                        "exp_nonpositive",
-                                                        "exp_nonpositive_half",
-                                                        "log",
-                                                        "tanh",
-                                                        "erf",
-                                                        "pow",
-                                                        "gelu",
-                                                        "gelu_tanh",
-                                                        "sin",
-                                                        "cos"};
-  return node.op == Op::kPointwise && std::ranges::find(kCostly, node.name) == kCostly.end();
-}
-
-bool is_fusible(Op op) {
-  switch (op) {
-    case Op::kPointwise:
-    case Op::kReduce:
-    case Op::kScan:
-    case Op::kPermute:
-    case Op::kExpand:
-    case Op::kReshape:
-    case Op::kSlice:
-    case Op::kPad:
-    case Op::kCat:
-    case Op::kIota:
-    case Op::kFull:
-    case Op::kGather:
-    case Op::kScatter:
-    case Op::kSegment:
-    case Op::kPool:
-    case Op::kReorder:
-      return true;
-    default:
-      return false;
-  }
+  const auto* pointwise = node.get_if<Pointwise>();
+  return pointwise && !ops::row(pointwise->fn).has(ops::kSlow);
 }
 
 std::optional<Edge> trace_edge(const Graph& graph, Value operand) {

@@ -37,7 +37,6 @@ struct Edge {
 // Nodes that cost nothing to repeat in every kernel that reads them: views, literals, positions and integer
 // arithmetic on them, widening casts.
 bool is_free(const Graph& graph, const Node& node);
-bool is_fusible(Op op);
 // A pointwise op that is not too slow to compute twice where a load would do.
 bool is_cheap(const Node& node);
 // The edge from an operand as `shape` to the value it is computed from, through free nodes; nullopt: only

@@ -14,16 +14,18 @@ namespace {
 
 // What `op` of x is, in ops of the pointwise table; mul and add in either order.
 struct Formula {
-  std::string_view op, text;
+  PointwiseOp fn;
+  std::string_view text;
 };
 
 constexpr std::array<Formula, 6> kFormulas = {{
-    {"gelu_tanh", "mul(mul(x,0.5),add(tanh(mul(add(x,mul(pow(x,3),0.044715)),0.7978845608)),1))"},
-    {"gelu_tanh", "mul(mul(x,0.5),add(tanh(mul(mul(x,0.7978845608),add(mul(mul(x,0.044715),x),1))),1))"},
-    {"gelu", "mul(mul(x,0.5),add(erf(div(x,1.4142135624)),1))"},
-    {"gelu", "mul(mul(x,0.5),add(erf(mul(x,0.7071067812)),1))"},
-    {"gelu", "mul(mul(x,add(erf(div(x,1.4142135624)),1)),0.5)"},
-    {"silu", "mul(x,sigmoid(x))"},
+    {PointwiseOp::gelu_tanh_, "mul(mul(x,0.5),add(tanh(mul(add(x,mul(pow(x,3),0.044715)),0.7978845608)),1))"},
+    {PointwiseOp::gelu_tanh_,
+     "mul(mul(x,0.5),add(tanh(mul(mul(x,0.7978845608),add(mul(mul(x,0.044715),x),1))),1))"},
+    {PointwiseOp::gelu_, "mul(mul(x,0.5),add(erf(div(x,1.4142135624)),1))"},
+    {PointwiseOp::gelu_, "mul(mul(x,0.5),add(erf(mul(x,0.7071067812)),1))"},
+    {PointwiseOp::gelu_, "mul(mul(x,add(erf(div(x,1.4142135624)),1)),0.5)"},
+    {PointwiseOp::silu_, "mul(x,sigmoid(x))"},
 }};
 constexpr double kSameNumber = 1e-7;  // of the number; models write as few as eight digits
 
@@ -52,7 +54,8 @@ class Match {
     if (open == std::string_view::npos) return is_number(text, v);
     const Node& node = graph_.node(v);
     const bool inside = v.node == root_ || uses_[v.node] == 1;
-    if (!inside || node.op != Op::kPointwise || node.name != text.substr(0, open) ||
+    const auto* pointwise = node.get_if<Pointwise>();
+    if (!inside || !pointwise || ipex::text(pointwise->fn) != text.substr(0, open) ||
         !equal(node.types[0], graph_.nodes[root_].types[0]))
       return false;
     const auto [first, second] = arguments(text.substr(open + 1, text.size() - open - 2));
@@ -61,7 +64,7 @@ class Match {
       x_ = x;
       return fits(first, node.operands[a]) && (second.empty() || fits(second, node.operands[b]));
     };
-    const bool commutes = node.name == "mul" || node.name == "add";
+    const bool commutes = ops::row(pointwise->fn).has(ops::kCommutes);
     if (!both(0, 1) && !(commutes && both(1, 0))) return false;
     add_sources(sources_, node.source);
     return true;
@@ -108,12 +111,12 @@ std::vector<int> count_uses(const Graph& graph) {
 Graph name_formulas(Graph graph) {
   const std::vector<int> uses = count_uses(graph);
   for (int32_t n = 0; n < static_cast<int32_t>(graph.nodes.size()); ++n) {
-    if (graph.nodes[n].op != Op::kPointwise || graph.nodes[n].name != "mul") continue;
+    if (!graph.nodes[n].is(PointwiseOp::mul_)) continue;
     Match match(graph, uses, n);
     for (const Formula& formula : kFormulas)
       if (const auto x = match.of(formula.text)) {
         Node& node = graph.nodes[n];
-        node.name = formula.op;
+        node.operation = Pointwise{formula.fn};
         node.operands = {*x};
         node.source = match.sources();
         break;

@@ -40,9 +40,9 @@ class LayoutPlanner {
   Graph run() {
     bool any = false;
     for (const Node& node : old_.nodes) {
-      const bool is_conv = node.op == Op::kConv || node.op == Op::kConvBackward;
+      const bool is_conv = node.op() == Op::kConv || node.op() == Op::kConvBackward;
       has_sequences_ |= is_conv && old_.type(node.operands[0]).shape.size() == 3;
-      any |= is_conv || node.op == Op::kLstm || is_attention(node.op) || is_given_channels_last(node);
+      any |= is_conv || node.op() == Op::kLstm || is_attention(node.op()) || is_given_channels_last(node);
     }
     if (!any) return std::move(old_);
     new_ = old_.without_nodes();
@@ -71,7 +71,7 @@ class LayoutPlanner {
   }
 
   bool is_given_channels_last(const Node& node) const {
-    return node.op == Op::kInput && !node.layouts.empty() && !node.layouts[0].empty() &&
+    return node.op() == Op::kInput && !node.layouts.empty() && !node.layouts[0].empty() &&
            lies_channels_last(node.types[0].shape, node.layouts[0]);
   }
 
@@ -105,12 +105,7 @@ class LayoutPlanner {
                   std::map<Value, Value>& made) {
     if (has_strides(new_.type(v).shape, resolve_view(new_, v).strides, strides)) return v;
     if (auto it = made.find(v); it != made.end()) return it->second;
-    Node reorder;
-    reorder.op = Op::kReorder;
-    reorder.operands = {v};
-    reorder.types = {new_.type(v)};
-    reorder.layouts = std::move(layouts);
-    return made[v] = new_.add(std::move(reorder));
+    return made[v] = new_.add({Reorder{}, {v}, {new_.type(v)}, std::move(layouts)});
   }
 
   // oneDNN reads an image of few channels best as it comes.
@@ -120,7 +115,7 @@ class LayoutPlanner {
   }
 
   void plan(Node& node) {
-    switch (node.op) {
+    switch (node.op()) {
       case Op::kConv:
         if (!is_spatial(node.types[0].shape)) return;
         if (!is_image(new_.type(node.operands[0]).shape))
@@ -130,7 +125,7 @@ class LayoutPlanner {
         return;
       case Op::kConvBackward: {
         if (!is_spatial(new_.type(node.operands[0]).shape)) return;
-        const bool weights = node.attr<std::string>("which") == "weights";
+        const bool weights = node.get<ConvBackward>().which == GradientOf::kWeights;
         node.operands[0] = as_channels_last(node.operands[0]);
         if (weights && !is_image(new_.type(node.operands[1]).shape))
           node.operands[1] = as_channels_last(node.operands[1]);
@@ -161,7 +156,7 @@ class LayoutPlanner {
 
   // Residual operands of a fused epilogue are read beside the result.
   void plan_post_operands(Node& node) {
-    const size_t first = node.attr_or("bias", false) ? 3 : 2;
+    const size_t first = has_bias(node) ? 3 : 2;
     for (size_t i = first; i < node.operands.size(); ++i)
       if (equal(new_.type(node.operands[i]).shape, node.types[0].shape))
         node.operands[i] = as_channels_last(node.operands[i]);

@@ -12,6 +12,7 @@
 
 #include "backend/graph/constants.h"
 #include "backend/passes/passes.h"
+#include "codegen/loop/simplify.h"
 #include "kernels/check.h"
 
 namespace ipex::graph {
@@ -46,7 +47,7 @@ class IndexProver {
   explicit IndexProver(Graph graph) : graph_(std::move(graph)), new_(graph_.without_nodes()) {}
 
   Graph run() {
-    const auto may_gain = [](const Node& node) { return node.op == Op::kGather || is_check(node); };
+    const auto may_gain = [](const Node& node) { return node.op() == Op::kGather || is_check(node); };
     if (std::none_of(graph_.nodes.begin(), graph_.nodes.end(), may_gain)) return std::move(graph_);
     for (const Node& old : graph_.nodes) {
       ranges_.push_back(old.types.size() == 1 ? bounded(of(old), old.types[0].dtype) : std::nullopt);
@@ -56,7 +57,7 @@ class IndexProver {
         mapped_.push_back(-1);  // nobody reads its result
         continue;
       }
-      if (old.op == Op::kGather) any_ |= prove(node);
+      if (old.op() == Op::kGather) any_ |= prove(node);
       for (Value& v : node.operands) v = mapped(v);
       if (casts_to_few_bits(old)) node.operands[0] = in_32_bits(node);
       mapped_.push_back(new_.add(std::move(node)).node);
@@ -67,22 +68,23 @@ class IndexProver {
   }
 
  private:
-  static bool is_check(const Node& node) { return node.op == Op::kExtern && node.name == kernels::kCheck; }
+  static bool is_check(const Node& node) {
+    const auto* call = node.get_if<Extern>();
+    return call && call->overload == kernels::kCheck;
+  }
 
   // Is a bool true everywhere, in every run?
   bool holds(Value v) const {
     const Node& node = graph_.node(v);
-    const std::string_view name = node.name;
-    if (node.op == Op::kConstant) {
+    if (node.op() == Op::kConstant) {
       const Range range = ranges_[v.node];
       return range && range->low == 1;
     }
-    if (node.op == Op::kExpand || node.op == Op::kReshape || (node.op == Op::kReduce && name == "all"))
+    if (node.op() == Op::kExpand || node.op() == Op::kReshape || node.is(ReductionOp::all_))
       return holds(node.operands[0]);
-    if (node.op != Op::kPointwise) return false;
-    if (name == "bitwise_or" || name == "logical_or")
+    if (node.is(PointwiseOp::bitwise_or_) || node.is(PointwiseOp::logical_or_))
       return holds(node.operands[0]) || holds(node.operands[1]);
-    if (name != "ne") return false;
+    if (!node.is(PointwiseOp::ne_)) return false;
     const Range x = operand(node, 0), y = operand(node, 1);
     return x && y && (x->low > y->high || x->high < y->low);
   }
@@ -90,7 +92,7 @@ class IndexProver {
   Value mapped(Value v) const { return {mapped_[v.node], v.result}; }
 
   bool casts_to_few_bits(const Node& node) const {
-    if (node.op != Op::kPointwise || node.name != "cast" || node.types[0].dtype != Dtype::kI64) return false;
+    if (!node.is(PointwiseOp::cast_) || node.types[0].dtype != Dtype::kI64) return false;
     const Range range = ranges_.back();
     const Interval few = all_of(Dtype::kI32);
     return is_float(graph_.type(node.operands[0]).dtype) && range->low >= few.low && range->high <= few.high;
@@ -103,9 +105,9 @@ class IndexProver {
 
   // Whether any of its indices is.
   bool prove(Node& node) const {
-    const auto& map = node.attr<std::vector<int64_t>>("map");
+    const Ints& map = node.get<Gather>().map;
     const Shape& shape = graph_.type(node.operands[0]).shape;
-    std::vector<int64_t> proved;
+    Ints proved;
     for (int64_t j = 1; j < static_cast<int64_t>(node.operands.size()); ++j) {
       const Range range = ranges_[node.operands[j].node];
       bool inside = range && range->low >= 0;
@@ -116,7 +118,7 @@ class IndexProver {
       if (inside) proved.push_back(j);
     }
     if (proved.empty()) return false;
-    node.attrs["proved"] = std::move(proved);
+    node.get<Gather>().proved = std::move(proved);
     return true;
   }
 
@@ -132,7 +134,7 @@ class IndexProver {
   }
 
   Range of(const Node& node) const {
-    switch (node.op) {
+    switch (node.op()) {
       case Op::kConstant:
         return of_constant({static_cast<int32_t>(ranges_.size()), 0});
       case Op::kIota:
@@ -170,27 +172,21 @@ class IndexProver {
       if (dtype == Dtype::kF32) value = static_cast<float>(value);
       all = std::isnan(value) ? Interval{-kInfinity, kInfinity} : joined(all, {value, value});
     };
-    if (!node.constant) {
-      const auto literal = literal_value(graph_, value);
-      if (!literal) return std::nullopt;
-      add(as_double(*literal));
+    const Constant& constant = node.get<Constant>();
+    if (!constant.data) {
+      add(as_double(constant.value.value()));
       return all;
     }
-    const auto& bytes = node.constant->bytes;
+    const auto& bytes = constant.data->bytes;
     for (size_t at = 0; at < bytes.size(); at += itemsize(dtype))
       add(as_double(decode_number(bytes.data() + at, dtype)));
     return all.low <= all.high ? Range(all) : std::nullopt;
   }
 
   static Range of_positions(const Node& node) {
-    const auto number = [&](const char* key) -> std::optional<int64_t> {
-      const Attr& attr = node.attrs.find(key)->second;
-      if (const auto* integer = std::get_if<int64_t>(&attr)) return *integer;
-      const auto* dim = std::get_if<Dim>(&attr);
-      return dim ? loop::as_const_int(*dim) : std::nullopt;
-    };
-    const auto start = number("start"), step = number("step");
-    const auto count = loop::as_const_int(node.types[0].shape[node.attr<int64_t>("axis")]);
+    const Iota& iota = node.get<Iota>();
+    const auto start = loop::as_const_int(iota.start), step = loop::as_const_int(iota.step);
+    const auto count = loop::as_const_int(node.types[0].shape[iota.axis]);
     if (!start || !step || !count) return std::nullopt;
     const auto first = static_cast<double>(*start);
     const double last =
@@ -203,39 +199,48 @@ class IndexProver {
   }
 
   Range of_pointwise(const Node& node) const {
-    const std::string_view name = node.name;
+    const PointwiseOp fn = node.get<Pointwise>().fn;
     const Dtype dtype = node.types[0].dtype;
-    if (name == "where") return of_choice(node);
-    if (name == "cast") return of_cast(operand(node, 0), graph_.type(node.operands[0]).dtype, dtype);
+    if (fn == PointwiseOp::where_) return of_choice(node);
+    if (fn == PointwiseOp::cast_)
+      return of_cast(operand(node, 0), graph_.type(node.operands[0]).dtype, dtype);
     std::vector<Interval> x;
     for (size_t i = 0; i < node.operands.size(); ++i) {
       const Range range = operand(node, i);
       if (!range) return std::nullopt;
       x.push_back(*range);
     }
-    if (name == "add") return computed({x[0].low + x[1].low, x[0].high + x[1].high}, dtype);
-    if (name == "sub") return computed({x[0].low - x[1].high, x[0].high - x[1].low}, dtype);
-    if (name == "mul") return computed(corners(x[0], x[1], std::multiplies<>()), dtype);
-    if (name == "div" && is_float(dtype) && (x[1].low > 0 || x[1].high < 0))
-      return computed(corners(x[0], x[1], std::divides<>()), dtype);
-    if (name == "neg") return computed({-x[0].high, -x[0].low}, dtype);
-    if (name == "abs") {
-      const Interval exact{std::max({x[0].low, -x[0].high, 0.0}), std::max(-x[0].low, x[0].high)};
-      return is_float(dtype) ? exact : computed(exact, dtype);  // the least integer has no abs
+    switch (fn) {
+      case PointwiseOp::add_:
+        return computed({x[0].low + x[1].low, x[0].high + x[1].high}, dtype);
+      case PointwiseOp::sub_:
+        return computed({x[0].low - x[1].high, x[0].high - x[1].low}, dtype);
+      case PointwiseOp::mul_:
+        return computed(corners(x[0], x[1], std::multiplies<>()), dtype);
+      case PointwiseOp::div_:
+        if (!is_float(dtype) || (x[1].low <= 0 && x[1].high >= 0)) return std::nullopt;
+        return computed(corners(x[0], x[1], std::divides<>()), dtype);
+      case PointwiseOp::neg_:
+        return computed({-x[0].high, -x[0].low}, dtype);
+      case PointwiseOp::abs_: {
+        const Interval exact{std::max({x[0].low, -x[0].high, 0.0}), std::max(-x[0].low, x[0].high)};
+        return is_float(dtype) ? exact : computed(exact, dtype);  // the least integer has no abs
+      }
+      default:
+        return ops::row(fn).has(ops::kMonotone) ? of_ends(ops::row(fn), x) : std::nullopt;
     }
-    const auto each = [&](auto op) { return Interval{op(x[0].low), op(x[0].high)}; };
-    if (name == "floor") return each([](double v) { return std::floor(v); });
-    if (name == "ceil") return each([](double v) { return std::ceil(v); });
-    if (name == "trunc") return each([](double v) { return std::trunc(v); });
-    if (name == "round") return each([](double v) { return std::nearbyint(v); });
-    if (name == "clamp_min" || name == "maximum")
-      return Interval{std::max(x[0].low, x[1].low), std::max(x[0].high, x[1].high)};
-    if (name == "clamp_max" || name == "minimum")
-      return Interval{std::min(x[0].low, x[1].low), std::min(x[0].high, x[1].high)};
-    if (name == "clamp")
-      return Interval{std::min(std::max(x[0].low, x[1].low), x[2].low),
-                      std::min(std::max(x[0].high, x[1].high), x[2].high)};
-    return std::nullopt;
+  }
+
+  // By the meaning of the row itself.
+  static Range of_ends(const ops::PointwiseRow& row, const std::vector<Interval>& operands) {
+    const auto end = [&](double Interval::* side) -> std::optional<double> {
+      std::vector<loop::Expr> args;
+      for (const Interval& operand : operands) args.push_back(loop::make_const({Dtype::kF64}, operand.*side));
+      const loop::Expr result = loop::simplify(row.body(args));
+      return result->is(loop::ExprKind::kConst) ? std::optional(result->float_value) : std::nullopt;
+    };
+    const auto low = end(&Interval::low), high = end(&Interval::high);
+    return low && high ? Range({*low, *high}) : std::nullopt;
   }
 
   // The result of arithmetic: a float is rounded, and an integer may have overflowed where doubles are too
@@ -265,17 +270,17 @@ class IndexProver {
   }
 
   void narrow(const Node& condition, Value x, Interval& range) const {
-    if (condition.op != Op::kPointwise) return;
-    const std::string_view name = condition.name;
-    if (name == "bitwise_and" || name == "logical_and") {
+    if (condition.is(PointwiseOp::bitwise_and_) || condition.is(PointwiseOp::logical_and_)) {
       for (Value v : condition.operands) narrow(graph_.node(v), x, range);
       return;
     }
-    if (condition.operands.size() != 2 || condition.operands[0] != x) return;
+    if (condition.op() != Op::kPointwise || condition.operands.size() != 2 || condition.operands[0] != x)
+      return;
     const Range limit = operand(condition, 1);
     if (!limit) return;
-    if (name == "ge" || name == "gt") range.low = std::max(range.low, limit->low);
-    if (name == "le" || name == "lt") range.high = std::min(range.high, limit->high);
+    const PointwiseOp fn = condition.get<Pointwise>().fn;
+    if (fn == PointwiseOp::ge_ || fn == PointwiseOp::gt_) range.low = std::max(range.low, limit->low);
+    if (fn == PointwiseOp::le_ || fn == PointwiseOp::lt_) range.high = std::min(range.high, limit->high);
   }
 
   Graph graph_, new_;

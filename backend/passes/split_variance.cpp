@@ -53,10 +53,10 @@ class VarianceSplitter {
   };
 
   std::optional<Split> find_split(const Node& node) const {
-    if (node.op != Op::kReduce || (node.name != "var" && node.name != "var_mean" && node.name != "std"))
+    if (!node.is(ReductionOp::var_) && !node.is(ReductionOp::var_mean_) && !node.is(ReductionOp::std_))
       return std::nullopt;
     const Type& x = old_.type(node.operands[0]);
-    auto axes = node.attr<std::vector<int64_t>>("axes");
+    Ints axes = node.get<Reduce>().axes;
     std::sort(axes.begin(), axes.end(), std::greater<>());
     Split out;
     const auto item = static_cast<double>(itemsize(opmath(x.dtype)));
@@ -81,24 +81,23 @@ class VarianceSplitter {
     source_ = node.source;
     const Value x = cast(node.operands[0], opmath(new_.type(node.operands[0]).dtype));
     const Type full = new_.type(x);
-    const auto reduce = [&](const char* name, Value v, const std::vector<int64_t>& axes) {
+    const auto sum = [&](Value v, const Ints& axes) {
       if (axes.empty()) return v;
       Type type = new_.type(v);
       for (int64_t d : axes) type.shape[d] = loop::index_const(1);
-      return add(Op::kReduce, name, {v}, type, {{"axes", axes}, {"keepdim", true}});
+      return add(Reduce{ReductionOp::sum_, axes, true}, {v}, type);
     };
-    const auto constant = [&](double value) {
-      return add(Op::kConstant, "", {}, {full.dtype, {}}, {{"value", value}});
-    };
-    const auto apply = [&](const char* name, Value a, Value b) {
+    const auto constant = [&](double value) { return add(Constant{value, nullptr}, {}, {full.dtype, {}}); };
+    const auto apply = [&](PointwiseOp fn, Value a, Value b) {
       const Type type = new_.type(a);
-      return add(Op::kPointwise, name, {a, expand(b, type)}, type);
+      return add(Pointwise{fn}, {a, expand(b, type)}, type);
     };
     // The sum of `size` numbers of any size does not overflow where each is that much smaller, by a power of
     // two, which costs no digits.
-    const auto mean_of = [&](Value v, const std::vector<int64_t>& axes, double size) {
+    const auto mean_of = [&](Value v, const Ints& axes, double size) {
       const double scale = std::exp2(-std::ceil(std::log2(size)));
-      return apply("div", reduce("sum", apply("mul", v, constant(scale)), axes), constant(size * scale));
+      return apply(PointwiseOp::div_, sum(apply(PointwiseOp::mul_, v, constant(scale)), axes),
+                   constant(size * scale));
     };
     // What lies along some axes: the mean, and the squares about it. The sum about a mean that is off by its
     // rounding says by how much: a row of one value then has that value as its mean, and no variance. That
@@ -109,70 +108,65 @@ class VarianceSplitter {
       std::optional<Value> rest;
       Value squares;
     };
-    const auto moments = [&](Value v, const std::optional<Value>& rest, const std::vector<int64_t>& axes,
-                             double size) {
+    const auto moments = [&](Value v, const std::optional<Value>& rest, const Ints& axes, double size) {
       const Value mean = mean_of(v, axes, size);
-      Value centred = apply("sub", v, mean);
-      if (rest) centred = apply("add", centred, *rest);
-      const Value squares = reduce("sum", apply("mul", centred, centred), axes);
+      Value centred = apply(PointwiseOp::sub_, v, mean);
+      if (rest) centred = apply(PointwiseOp::add_, centred, *rest);
+      const Value squares = sum(apply(PointwiseOp::mul_, centred, centred), axes);
       if (was_half(old_.nodes[index].operands[0])) return Moments{mean, std::nullopt, squares};
       const Value shift = mean_of(centred, axes, size);
       // A finite excess leaves squares that overflow infinite.
       const Value largest = constant(full.dtype == Dtype::kF64 ? std::numeric_limits<double>::max()
                                                                : std::numeric_limits<float>::max());
       const Value excess =
-          apply("minimum", apply("mul", apply("mul", shift, shift), constant(size)), largest);
-      return Moments{mean, shift, apply("maximum", apply("sub", squares, excess), constant(0))};
+          apply(PointwiseOp::minimum_,
+                apply(PointwiseOp::mul_, apply(PointwiseOp::mul_, shift, shift), constant(size)), largest);
+      return Moments{mean, shift,
+                     apply(PointwiseOp::maximum_, apply(PointwiseOp::sub_, squares, excess), constant(0))};
     };
     auto [mean, rest, squares] = moments(x, std::nullopt, split.row, split.row_size);
     if (!split.merged.empty()) {
       const Moments between = moments(mean, rest, split.merged, split.size / split.row_size);
       mean = between.mean;
       rest = between.rest;
-      squares = apply("add", reduce("sum", squares, split.merged),
-                      apply("mul", between.squares, constant(split.row_size)));
+      squares = apply(PointwiseOp::add_, sum(squares, split.merged),
+                      apply(PointwiseOp::mul_, between.squares, constant(split.row_size)));
     }
-    if (rest) mean = apply("add", mean, *rest);
-    const Value divisor = constant(std::max(split.size - correction_of(node), 0.0));
-    Value variance = apply("div", squares, divisor);
-    if (node.name == "std") variance = add(Op::kPointwise, "sqrt", {variance}, new_.type(variance));
+    if (rest) mean = apply(PointwiseOp::add_, mean, *rest);
+    const Value divisor = constant(std::max(split.size - node.get<Reduce>().correction.value_or(1), 0.0));
+    Value variance = apply(PointwiseOp::div_, squares, divisor);
+    if (node.is(ReductionOp::std_))
+      variance = add(Pointwise{PointwiseOp::sqrt_}, {variance}, new_.type(variance));
     mapped_[{index, 0}] = as(variance, node.types[0]);
-    if (node.name == "var_mean") mapped_[{index, 1}] = as(mean, node.types[1]);
+    if (node.is(ReductionOp::var_mean_)) mapped_[{index, 1}] = as(mean, node.types[1]);
   }
 
   bool was_half(Value v) const {
     const Node& node = old_.nodes[v.node];
-    const bool is_cast = node.op == Op::kPointwise && node.name == "cast";
+    const bool is_cast = node.is(PointwiseOp::cast_);
     return is_half(old_.type(is_cast ? node.operands[0] : v).dtype);
   }
 
-  Value add(Op op, std::string name, std::vector<Value> operands, Type type, Attrs attrs = {}) {
-    Node node;
-    node.op = op;
-    node.name = std::move(name);
-    node.operands = std::move(operands);
-    node.types = {std::move(type)};
-    node.attrs = std::move(attrs);
-    node.source = source_;
-    return new_.add(std::move(node));
+  Value add(Operation operation, std::vector<Value> operands, Type type) {
+    return new_.add({std::move(operation), std::move(operands), {std::move(type)}, {}, source_});
   }
 
   Value cast(Value v, Dtype dtype) {
     const Type& type = new_.type(v);
-    return type.dtype == dtype ? v : add(Op::kPointwise, "cast", {v}, {dtype, type.shape});
+    return type.dtype == dtype ? v : add(Pointwise{PointwiseOp::cast_}, {v}, {dtype, type.shape});
   }
 
   Value expand(Value v, const Type& type) {
     if (equal(new_.type(v), type)) return v;
-    std::vector<int64_t> dims(new_.type(v).shape.size());
+    Ints dims(new_.type(v).shape.size());
     for (size_t d = 0; d < dims.size(); ++d) dims[d] = static_cast<int64_t>(d);
-    return add(Op::kExpand, "", {v}, type, {{"dims", dims}});
+    return add(Expand{std::move(dims)}, {v}, type);
   }
 
   // Without the dims of size 1, in the result's dtype.
   Value as(Value v, const Type& type) {
     const Value rounded = cast(v, type.dtype);
-    return equal(new_.type(rounded), type) ? rounded : add(Op::kReshape, "", {rounded}, type);
+    return equal(new_.type(rounded), type) ? rounded : add(Reshape{}, {rounded}, type);
   }
 
   Graph old_, new_;

@@ -46,12 +46,12 @@ class LibraryWidener {
 
  private:
   bool widens(const Node& node) const {
-    if (node.op != Op::kMatMul && node.op != Op::kConv && node.op != Op::kConvBackward &&
-        node.op != Op::kLstm)
+    if (node.op() != Op::kMatMul && node.op() != Op::kConv && node.op() != Op::kConvBackward &&
+        node.op() != Op::kLstm)
       return false;
     const Dtype dtype = old_.type(node.operands[0]).dtype;
     if (!is_half(dtype) || kernels::runs_on(isa_, dtype)) return false;
-    if (node.op != Op::kMatMul) return true;
+    if (node.op() != Op::kMatMul) return true;
     const Shape& result = node.types[0].shape;
     return !at_most(result.back(), kFewRows) && !at_most(result[result.size() - 2], kFewRows);
   }
@@ -64,13 +64,7 @@ class LibraryWidener {
 
   Value cast(Value v, Dtype dtype, const std::string& source) {
     if (new_.type(v).dtype == dtype) return v;
-    Node node;
-    node.op = Op::kPointwise;
-    node.name = "cast";
-    node.operands = {v};
-    node.types = {{dtype, new_.type(v).shape}};
-    node.source = source;
-    return new_.add(std::move(node));
+    return new_.add({Pointwise{PointwiseOp::cast_}, {v}, {{dtype, new_.type(v).shape}}, {}, source});
   }
 
   Graph old_, new_;

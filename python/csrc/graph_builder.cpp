@@ -1,5 +1,5 @@
-// Attribute types follow from their keys and Python types, as in the text form: ints are integers, a list
-// with a text in it is a list of dims, "post" is a list of strings.
+// Python values become attributes by their own types; what an op makes of them is in
+// backend/ops/structural.def.
 #include "python/csrc/graph_builder.h"
 
 #include <pybind11/stl.h>
@@ -11,7 +11,6 @@ namespace ipex::python {
 namespace py = pybind11;
 using graph::Dim;
 using graph::Node;
-using graph::Op;
 
 namespace {
 
@@ -25,9 +24,19 @@ graph::Value value_of(GraphBuilder::Handle handle) {
   return {static_cast<int32_t>(handle & 0xffffffff), static_cast<int32_t>(handle >> 32)};
 }
 
-// Attributes whose texts are expressions; every other text is a string.
-bool holds_dim(const std::string& key) {
-  return key == "start" || key == "step" || key == "value" || key == "k";
+graph::Attr attribute(py::handle value) {
+  if (py::isinstance<py::bool_>(value)) return value.cast<bool>();
+  if (py::isinstance<py::int_>(value)) return value.cast<int64_t>();
+  if (py::isinstance<py::float_>(value)) return value.cast<double>();
+  if (py::isinstance<py::str>(value)) return value.cast<std::string>();
+  graph::Strings texts;
+  bool all_integers = true;
+  for (py::handle item : value) {
+    all_integers = all_integers && py::isinstance<py::int_>(item);
+    texts.push_back(py::str(item).cast<std::string>());
+  }
+  if (all_integers) return value.cast<graph::Ints>();
+  return texts;
 }
 
 }  // namespace
@@ -48,23 +57,8 @@ std::vector<Dim> GraphBuilder::dims(py::handle sequence) {
   return result;
 }
 
-graph::Attr GraphBuilder::attribute(const std::string& key, py::handle value) {
-  if (py::isinstance<py::bool_>(value)) return value.cast<bool>();
-  if (py::isinstance<py::int_>(value)) return value.cast<int64_t>();
-  if (py::isinstance<py::float_>(value)) return value.cast<double>();
-  if (py::isinstance<py::str>(value)) {
-    if (holds_dim(key)) return dim(value);
-    return value.cast<std::string>();
-  }
-  if (key == "post") return value.cast<std::vector<std::string>>();
-  if (key == "starts") return dims(value);
-  return value.cast<std::vector<int64_t>>();
-}
-
-Node GraphBuilder::make_node(Op op, const std::string& name, const std::vector<Handle>& operands) {
-  Node node;
-  node.op = op;
-  node.name = name;
+Node GraphBuilder::make_node(graph::Operation operation, const std::vector<Handle>& operands) {
+  Node node{std::move(operation)};
   node.operands.reserve(operands.size());
   for (Handle handle : operands) node.operands.push_back(value_of(handle));
   node.source = source_;
@@ -88,59 +82,47 @@ void GraphBuilder::symbol(const std::string& name, int64_t hint, int64_t low) {
 
 GraphBuilder::Handle GraphBuilder::input(const std::string& name, const std::string& dtype,
                                          const py::tuple& shape, const py::object& strides, bool is_static) {
-  Node node = make_node(Op::kInput, name, {});
+  Node node = make_node(graph::Input{name, is_static}, {});
   node.types.push_back({to_dtype(dtype), dims(shape)});
   if (!strides.is_none()) node.layouts.push_back(dims(strides));
-  if (is_static) node.attrs["static"] = true;
   const Handle handle = append(std::move(node));
   graph_.inputs.push_back(static_cast<int32_t>(handle));
   return handle;
 }
 
 GraphBuilder::Handle GraphBuilder::constant(const py::object& value, const std::string& dtype) {
-  Node node = make_node(Op::kConstant, "", {});
   const Dtype type = to_dtype(dtype);
+  const graph::Number number =
+      is_float(type) ? graph::Number(value.cast<double>()) : graph::Number(value.cast<int64_t>());
+  Node node = make_node(graph::Constant{number, nullptr}, {});
   node.types.push_back({type, {}});
-  if (is_float(type)) {
-    node.attrs["value"] = value.cast<double>();
-  } else {
-    node.attrs["value"] = value.cast<int64_t>();
-  }
   return append(std::move(node));
 }
 
 GraphBuilder::Handle GraphBuilder::constant_data(const py::bytes& data, const std::string& dtype,
                                                  const py::tuple& shape) {
-  Node node = make_node(Op::kConstant, "", {});
-  node.types.push_back({to_dtype(dtype), dims(shape)});
   const std::string_view bytes = data;
   auto payload = std::make_shared<graph::ConstantData>();
   const auto* begin = reinterpret_cast<const std::byte*>(bytes.data());
   payload->bytes.assign(begin, begin + bytes.size());
-  node.constant = std::move(payload);
+  Node node = make_node(graph::Constant{std::nullopt, std::move(payload)}, {});
+  node.types.push_back({to_dtype(dtype), dims(shape)});
   return append(std::move(node));
 }
 
 GraphBuilder::Handle GraphBuilder::add(const std::string& op, const std::string& name,
                                        const std::vector<Handle>& operands, const py::list& types,
                                        const py::dict& attrs) {
-  if (ops_.empty())
-    for (int i = 0; i <= static_cast<int>(Op::kExtern); ++i)
-      ops_.emplace(graph::info(static_cast<Op>(i)).name, static_cast<Op>(i));
-  const auto it = ops_.find(op);
-  if (it == ops_.end()) throw UserError("unknown graph op '" + op + "'");
-  Node node = make_node(it->second, name, operands);
+  graph::Attrs by_key;
+  for (auto [key, value] : attrs) by_key.emplace(key.cast<std::string>(), attribute(value));
+  Node node = make_node(graph::make_operation(op, name, std::move(by_key)), operands);
   add_types(node, types);
-  for (auto [key, value] : attrs) {
-    const auto text = key.cast<std::string>();
-    node.attrs.emplace(text, attribute(text, value));
-  }
   return append(std::move(node));
 }
 
 GraphBuilder::Handle GraphBuilder::pointwise(const std::string& row, const std::vector<Handle>& operands,
                                              const std::string& dtype, const py::tuple& shape) {
-  Node node = make_node(Op::kPointwise, row, operands);
+  Node node = make_node(graph::make_operation("pointwise", row, {}), operands);
   node.types.push_back({to_dtype(dtype), dims(shape)});
   return append(std::move(node));
 }
@@ -150,17 +132,16 @@ GraphBuilder::Handle GraphBuilder::extern_call(const std::string& overload,
                                                const py::list& layouts, const std::string& args,
                                                const std::string& why, const std::vector<int64_t>& returns,
                                                const py::list& operand_strides) {
-  Node node = make_node(Op::kExtern, overload, operands);
-  add_types(node, types);
-  for (size_t i = 0; i < layouts.size(); ++i) node.layouts.push_back(dims(layouts[i]));
-  node.attrs["args"] = args;
-  node.attrs["why"] = why;
-  std::vector<Dim> exact;
+  graph::Extern call{overload, args, why};
+  for (size_t r = 0; r < returns.size(); ++r)
+    if (returns[r] != static_cast<int64_t>(r)) call.returns = returns;
+  graph::Dims exact;
   for (py::handle strides : operand_strides)
     for (const Dim& stride : dims(strides)) exact.push_back(stride);
-  if (!exact.empty()) node.attrs["strides"] = std::move(exact);
-  for (size_t r = 0; r < returns.size(); ++r)
-    if (returns[r] != static_cast<int64_t>(r)) node.attrs["returns"] = returns;
+  if (!exact.empty()) call.strides = std::move(exact);
+  Node node = make_node(std::move(call), operands);
+  add_types(node, types);
+  for (size_t i = 0; i < layouts.size(); ++i) node.layouts.push_back(dims(layouts[i]));
   return append(std::move(node));
 }
 

@@ -45,15 +45,13 @@ class GraphBuilder {
  private:
   graph::Dim dim(pybind11::handle value);
   std::vector<graph::Dim> dims(pybind11::handle sequence);
-  graph::Attr attribute(const std::string& key, pybind11::handle value);
-  graph::Node make_node(graph::Op op, const std::string& name, const std::vector<Handle>& operands);
+  graph::Node make_node(graph::Operation operation, const std::vector<Handle>& operands);
   void add_types(graph::Node& node, const pybind11::list& types);
   Handle append(graph::Node node);
 
   graph::Graph graph_;
   std::string source_;
   std::unordered_map<std::string, graph::Dim> dims_;  // parsed texts
-  std::unordered_map<std::string, graph::Op> ops_;
 };
 
 }  // namespace ipex::python

@@ -86,28 +86,28 @@ Signature make_signature(const ImportedSignature& imported, const graph::Graph& 
 }
 
 ExternFactory extern_factory(const graph::Graph& graph) {
-  return [&graph](const graph::Node& node, std::vector<TensorSpec> operands,
-                  std::vector<TensorSpec> results) {
-    std::vector<int64_t> returns(results.size());
-    std::iota(returns.begin(), returns.end(), 0);
-    std::vector<std::vector<SizeExpr>> strides;
-    if (node.has_attr("strides")) {
-      auto next = node.attr<std::vector<graph::Dim>>("strides").begin();
-      for (const TensorSpec& operand : operands) {
-        std::vector<SizeExpr>& exact = strides.emplace_back();
-        while (exact.size() < operand.sizes.size())
-          exact.push_back(graph::to_size_expr(*next++, graph.symbols));
-      }
-    }
-    auto step = kernels::make_extern_call(
-        {node.name, node.attr<std::string>("args"), node.attr_or<std::string>("why", ""), std::move(operands),
-         std::move(results), node.attr_or<std::vector<int64_t>>("returns", std::move(returns)),
-         std::move(strides), [&graph](const std::string& dim) {
-           return graph::to_size_expr(loop::parse_expr(dim), graph.symbols);
-         }});
-    if (!node.source.empty()) step->info.sources.push_back(node.source);
-    return step;
-  };
+  return
+      [&graph](const graph::Node& node, std::vector<TensorSpec> operands, std::vector<TensorSpec> results) {
+        std::vector<int64_t> returns(results.size());
+        std::iota(returns.begin(), returns.end(), 0);
+        std::vector<std::vector<SizeExpr>> strides;
+        const auto& call = node.get<graph::Extern>();
+        if (call.strides) {
+          auto next = call.strides->begin();
+          for (const TensorSpec& operand : operands) {
+            std::vector<SizeExpr>& exact = strides.emplace_back();
+            while (exact.size() < operand.sizes.size())
+              exact.push_back(graph::to_size_expr(*next++, graph.symbols));
+          }
+        }
+        auto step = kernels::make_extern_call(
+            {call.overload, call.args, call.why.value_or(""), std::move(operands), std::move(results),
+             call.returns.value_or(std::move(returns)), std::move(strides), [&graph](const std::string& dim) {
+               return graph::to_size_expr(loop::parse_expr(dim), graph.symbols);
+             }});
+        if (!node.source.empty()) step->info.sources.push_back(node.source);
+        return step;
+      };
 }
 
 }  // namespace ipex::python

@@ -572,7 +572,7 @@ TEST(Extern, StepsComeFromTheFactory) {
                      std::vector<TensorSpec> results) {
     auto step = std::make_unique<Double>();
     step->info.kind = StepKind::kExtern;
-    step->info.name = node.name;
+    step->info.name = node.get<graph::Extern>().overload;
     step->in = operands[0];
     step->out = results[0];
     step->reads = {operands[0].buffer};

@@ -17,14 +17,14 @@ Graph grouped(const std::string& text) {
 
 int count(const Graph& graph, Op op) {
   return static_cast<int>(std::count_if(graph.nodes.begin(), graph.nodes.end(),
-                                        [op](const Node& node) { return node.op == op; }));
+                                        [op](const Node& node) { return node.op() == op; }));
 }
 
 // Positions of the nodes with this op (and name), in order.
 std::vector<int> positions(const Graph& graph, Op op, std::string_view args = {}) {
   std::vector<int> found;
   for (size_t i = 0; i < graph.nodes.size(); ++i)
-    if (graph.nodes[i].op == op && (args.empty() || graph.nodes[i].attr_or("args", std::string{}) == args))
+    if (graph.nodes[i].op() == op && (args.empty() || graph.nodes[i].get<Extern>().args == args))
       found.push_back(static_cast<int>(i));
   return found;
 }
@@ -186,10 +186,10 @@ TEST(FormGroups, CastsAreRepeatedRatherThanStored) {
     return %a, %c
   })");
   for (const Node& node : graph.nodes) {
-    EXPECT_NE(node.op, Op::kPointwise);
-    if (node.op != Op::kGroup) continue;
-    for (const GraphOutput& output : node.body->outputs)
-      EXPECT_NE(node.body->node(output.value).name, "cast");
+    EXPECT_NE(node.op(), Op::kPointwise);
+    if (node.op() != Op::kGroup) continue;
+    for (const GraphOutput& output : node.get<Group>().body->outputs)
+      EXPECT_FALSE(node.get<Group>().body->node(output.value).is(PointwiseOp::cast_));
   }
 }
 
@@ -198,7 +198,7 @@ TEST(FormGroups, ProductsForColumnSumsAreNotStored) {
   ASSERT_EQ(count(graph, Op::kGroup), 1);
   int matrices = 0;
   for (const Node& node : graph.nodes)
-    if (node.op == Op::kGroup)
+    if (node.op() == Op::kGroup)
       for (const Type& type : node.types) matrices += type.shape.size() == 2;
   EXPECT_EQ(matrices, 1) << print(graph);
 }
@@ -277,26 +277,19 @@ TEST(FormGroups, RecurrencesAreNotComputedAgain) {
   const Graph graph = grouped(text + "  return %s" + std::to_string(kSteps) + "\n}");
   EXPECT_EQ(count(graph, Op::kGroup), kSteps);
   for (const Node& node : graph.nodes) {
-    if (node.op != Op::kGroup) continue;
-    EXPECT_LT(node.body->nodes.size(), 16);
+    if (node.op() != Op::kGroup) continue;
+    EXPECT_LT(node.get<Group>().body->nodes.size(), 16);
   }
 }
 
 TEST(FormGroups, LongChainsNeedNoStack) {
   Graph graph;
-  Node input;
-  input.op = Op::kInput;
-  input.name = "x";
-  input.types = {{Dtype::kF32, {loop::index_const(2), loop::index_const(2)}}};
-  Value v = graph.add(input);
+  const Type type{Dtype::kF32, {loop::index_const(2), loop::index_const(2)}};
+  Value v = graph.add({Input{"x", false}, {}, {type}});
   graph.inputs = {0};
   for (int i = 0; i < 20000; ++i) {
-    Node node;
-    node.op = i % 2 ? Op::kMatMul : Op::kPointwise;
-    node.operands.assign(i % 2 ? 2 : 1, v);
-    if (node.op == Op::kPointwise) node.name = "neg";
-    node.types = input.types;
-    v = graph.add(std::move(node));
+    v = i % 2 ? graph.add({MatMul{}, {v, v}, {type}})
+              : graph.add({Pointwise{PointwiseOp::neg_}, {v}, {type}});
   }
   graph.outputs = {{v, {}}};
   graph = form_groups(std::move(graph));
@@ -392,7 +385,7 @@ class RandomGraph {
 
 void expect_grouped(const Graph& graph) {
   for (const Node& node : graph.nodes)
-    EXPECT_TRUE(!is_fusible(node.op) || is_free(graph, node) || node.op == Op::kGroup);
+    EXPECT_TRUE(!is_fusible(node.op()) || is_free(graph, node) || node.op() == Op::kGroup);
 }
 
 TEST(FormGroups, RandomGraphsKeepTheirMeaning) {

@@ -34,7 +34,6 @@ TEST_P(Refused, ByItsRule) {
 }
 
 constexpr Wrong kWrong[] = {
-    {"UnknownRow", "row of pointwise.def", "%y = pointwise.frob(%x) : f32[4,6]"},
     {"Arity", "takes 2 operands", "%y = pointwise.add(%x) : f32[4,6]"},
     {"Broadcast", "broadcasts are explicit", "%y = pointwise.add(%x, %s) : f32[4,6]"},
     {"MixedDtypes", "one compute dtype", "%y = pointwise.add(%x, %i) : f32[4,6]"},
@@ -47,7 +46,6 @@ constexpr Wrong kWrong[] = {
     {"AxisTwice", "axes are distinct", "%y = reduce.sum(%x) axes=[1,1] keepdim=false : f32[4]"},
     {"AxisRange", "axes are in range", "%y = reduce.sum(%x) axes=[2] keepdim=false : f32[4,6]"},
     {"ScanAxis", "axis is in range", "%y = scan.cumsum(%x) axis=-1 : f32[4,6]"},
-    {"ScanRow", "no row of scan.def", "%y = scan.cummean(%x) axis=0 : f32[4,6]"},
     {"ScanResults", "number of results", "%y = scan.cummax(%x) axis=0 : f32[4,6]"},
     {"PermuteTwice", "result dim i", "%y = permute(%x) dims=[0,0] : f32[4,6]"},
     {"ExpandOrder", "dims ascend", "%y = expand(%x) dims=[1,0] : f32[6,4]"},
@@ -58,7 +56,6 @@ constexpr Wrong kWrong[] = {
     {"PadExtent", "low and high", "%y = pad(%x, %s) low=[1,0] high=[1,0] : f32[5,6]"},
     {"CatExtent", "add up", "%y = cat(%x, %x) axis=0 : f32[7,6]"},
     {"GatherMap", "entry for each dim", "%y = gather(%x, %i) map=[-1] : f32[4,6]"},
-    {"ScatterCombine", "combine is", "%y = scatter(%x, %i, %x) map=[-1,1] combine=\"sub\" : f32[4,6]"},
     {"MatMulInner", "gives [.., M, N]", "%y = matmul(%x, %x) : f32[4,6]"},
     {"ConvChannels", "channels of the result",
      "%y = conv(%im, %w) stride=[1,1] padding=[0,0] dilation=[1,1] groups=1 transposed=false "
@@ -81,8 +78,6 @@ constexpr Wrong kWrong[] = {
      "padding=[0,0] "
      "dilation=[1,1] groups=1 transposed=false output_padding=[0,0] : f32[2,6,6,6] return %n } : "
      "f32[2,6,6,6]"},
-    {"SortKind", "no kind of sort",
-     "%y, %p = sort.heap(%x) axis=1 descending=false ordered=true : f32[4,6], i64[4,6]"},
     {"SortIndices", "i64 indices",
      "%y, %p = sort.all(%x) axis=1 descending=false ordered=true : f32[4,6], i32[4,6]"},
     {"SortAll", "all keeps the axis",
@@ -95,11 +90,51 @@ constexpr Wrong kWrong[] = {
     {"SearchTypes", "have one dtype", "%y = search(%x, %i) right=false : i64[4,6]"},
     {"SearchRows", "leading dims", "%y = search(%w, %im) right=false : i64[2,4,8,8]"},
     {"SearchResult", "i64 or i32", "%y = search(%x, %x) right=false : f32[4,6]"},
-    {"Reserved", "no lowering yet", "%y = prepacked(%x) : f32[4,6]"},
     {"AttentionRank", "q, k and v are 4-d", "%y = attention(%x, %x, %x) causal=true scale=0.5 : f32[4,6]"},
 };
 
 INSTANTIATE_TEST_SUITE_P(Rules, Refused, ::testing::ValuesIn(kWrong),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+// ---- attributes ----
+
+class RefusedAttribute : public ::testing::TestWithParam<Wrong> {};
+
+TEST_P(RefusedAttribute, ByOpAndKey) {
+  try {
+    parse("graph main(%x: f32[4,6]) {\n  " + std::string(GetParam().node) + "\n  return %y\n}\n");
+    FAIL() << "accepted " << GetParam().node;
+  } catch (const ParseError& error) {
+    EXPECT_EQ(error.what(), std::string("2:8: ") + GetParam().rule);
+  }
+}
+
+constexpr Wrong kWrongAttributes[] = {
+    {"Op", "unknown op 'frob'", "%y = frob(%x) : f32[4,6]"},
+    {"PointwiseRow", "pointwise: 'frob' is no row of pointwise.def", "%y = pointwise.frob(%x) : f32[4,6]"},
+    {"ReductionRow", "reduce: '' is no row of reduction.def",
+     "%y = reduce(%x) axes=[1] keepdim=false : f32[4]"},
+    {"ScanRow", "scan: 'cummean' is no row of scan.def", "%y = scan.cummean(%x) axis=0 : f32[4,6]"},
+    {"SortKind", "sort: 'heap' is no kind of sort", "%y = sort.heap(%x) axis=1 : f32[4,6], i64[4,6]"},
+    {"NameOfNone", "reshape: takes no name behind a dot, has 'two'", "%y = reshape.two(%x) : f32[24]"},
+    {"Missing", "reduce: attribute 'keepdim' is missing", "%y = reduce.sum(%x) axes=[1] : f32[4]"},
+    {"Unknown", "cat: attribute 'dim' is unknown: it has axis", "%y = cat(%x) axis=0 dim=0 : f32[4,6]"},
+    {"UnknownOfNone", "reshape: attribute 'dim' is unknown: it has none", "%y = reshape(%x) dim=0 : f32[24]"},
+    {"Boolean", "reduce: attribute 'keepdim' is not true or false",
+     "%y = reduce.sum(%x) axes=[1] keepdim=1 : f32[4]"},
+    {"Integer", "cat: attribute 'axis' is not an integer", "%y = cat(%x) axis=0.5 : f32[4,6]"},
+    {"Number", "attention: attribute 'scale' is not a number",
+     "%y = attention(%x, %x, %x) causal=true scale=\"big\" : f32[4,6]"},
+    {"Integers", "permute: attribute 'dims' is not a list of integers", "%y = permute(%x) dims=1 : f32[6,4]"},
+    {"Sizes", "slice: attribute 'starts' is not a list of sizes",
+     "%y = slice(%x) starts=0 steps=[1,1] : f32[4,6]"},
+    {"Size", "iota: attribute 'step' is not a size", "%y = iota axis=0 start=0 step=0.5 : f32[4,6]"},
+    {"Texts", "matmul: attribute 'post' is not a list of texts", "%y = matmul(%x, %x) post=[1] : f32[4,6]"},
+    {"Choice", "scatter: attribute 'combine' is not one of set, add, mul, min, max",
+     "%y = scatter(%x, %x) map=[0,1] combine=\"sub\" : f32[4,6]"},
+};
+
+INSTANTIATE_TEST_SUITE_P(Attributes, RefusedAttribute, ::testing::ValuesIn(kWrongAttributes),
                          [](const auto& info) { return std::string(info.param.name); });
 
 TEST(GraphVerifier, AnLstmHasTypesThatFit) {
@@ -143,7 +178,7 @@ TEST(GraphVerifier, MutationsKeepTheType) {
 std::string placed(const std::string& nodes, const std::string& input = "%x: f32[4,6]") {
   const Graph graph = parse("graph main(" + input + ") symbols(s0=3) {\n" + nodes + "\nreturn %y }");
   const View view = resolve_view(graph, graph.outputs[0].value);
-  std::string text = graph.node(view.root).op == Op::kInput ? "" : "copy ";
+  std::string text = graph.node(view.root).op() == Op::kInput ? "" : "copy ";
   for (const Dim& stride : view.strides) text += loop::print(stride) + " ";
   return text + "+ " + loop::print(view.offset);
 }

@@ -89,17 +89,14 @@ TEST(GraphConstants, ListsInEveryDtype) {
 TEST(GraphConstants, LongPayloadsAndNansAreBase64) {
   for (size_t count : {33, 34, 35, 1000}) {
     Graph graph;
-    Node node;
-    node.op = Op::kConstant;
-    node.types = {{Dtype::kU8, {loop::index_const(static_cast<int64_t>(count))}}};
     auto data = std::make_shared<ConstantData>();
     for (size_t i = 0; i < count; ++i) data->bytes.push_back(static_cast<std::byte>(i * 37));
-    node.constant = data;
-    graph.outputs = {{graph.add(node), {}}};
+    const Type type{Dtype::kU8, {loop::index_const(static_cast<int64_t>(count))}};
+    graph.outputs = {{graph.add({Constant{std::nullopt, data}, {}, {type}}), {}}};
     const std::string text = print(graph);
     EXPECT_NE(text.find("data=\""), std::string::npos);
     const Graph back = parse(text);
-    EXPECT_EQ(back.nodes[0].constant->bytes, data->bytes);
+    EXPECT_EQ(back.nodes[0].get<Constant>().data->bytes, data->bytes);
   }
   const Graph graph = parse(constant_text("data=\"AQDAfw==\"", "f32[1]"));  // a NaN with a payload of its own
   EXPECT_EQ(print(graph), constant_text("data=\"AQDAfw==\"", "f32[1]"));
@@ -155,11 +152,12 @@ TEST(GraphText, ErrorsSayWhere) {
 
 // Text cut short anywhere is an error, never a crash or an endless loop.
 TEST(GraphText, EveryPrefixIsAnError) {
-  const std::string text = R"(graph main(%x: f32[4,s0]{s0,1} static) symbols(s0=3) {
+  const std::string text = R"(graph main(%x: f32[4,s0]{s0,1} static, %w: f32[s0,2]) symbols(s0=3) {
   %1 = constant value=[1.0,2.0] : f32[2]
   %2 = group(%x) graph g(%a: f32[4,s0]) symbols(s0=3) { %b = pointwise.neg(%a) : f32[4,s0] return %b } : f32[4,s0]
-  %3 = extern.aten::f.x(%2) args="a\"b" post=["q"] : f32[4]
-  return %2{s0,1}, %3
+  %3 = extern.aten::f.x(%2) args="a\"b" returns=[1] strides=(s0,1) : f32[4]
+  %4 = matmul(%x, %w) post=["relu"] : f32[4,2]
+  return %2{s0,1}, %3, %4
 })";
   ASSERT_EQ(parse_error(text), "");
   for (size_t n = 0; n < text.size(); ++n) EXPECT_NE(parse_error(text.substr(0, n)), "") << n;

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from .. import torch_private
+from .. import _C, torch_private
 
 aten = torch.ops.aten
 
@@ -30,12 +30,7 @@ _VIEWS = frozenset((
     "alias", "_unsafe_view", "expand", "permute", "reshape", "select", "slice", "squeeze", "t", "transpose",
     "unsqueeze", "view",
 ))  # fmt: skip
-# Bound by memory in our kernels.
-_CHEAP = frozenset((
-    "abs", "add", "clamp", "clamp_min", "clone", "div", "elu", "eq", "exp", "ge", "gelu", "gt",
-    "hardsigmoid", "hardswish", "hardtanh", "le", "leaky_relu", "logical_not", "lt", "maximum", "minimum", "mul", "ne",
-    "neg", "pow", "reciprocal", "relu", "rsqrt", "rsub", "sigmoid", "silu", "sqrt", "sub", "tanh", "where",
-))  # fmt: skip
+_CHEAP = frozenset(row["name"] for row in _C.pointwise_rows() if row["computed_again"])
 _NORMS = frozenset(("_native_batch_norm_legit_functional", "native_layer_norm"))
 _WHOLE_NUMBERS = (torch.uint8, torch.int16, torch.int32)
 

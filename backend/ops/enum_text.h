@@ -1,0 +1,34 @@
+// Enums whose values have a name in text.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string_view>
+#include <unordered_map>
+
+namespace ipex {
+
+// Specialised with kAll, the names in order, and kWhat, what a name is called in errors.
+template <class E>
+struct EnumText;
+
+template <class E>
+concept NamedEnum = requires { EnumText<E>::kAll; };
+
+template <NamedEnum E>
+constexpr std::string_view text(E value) {
+  return EnumText<E>::kAll[static_cast<size_t>(value)];
+}
+
+template <NamedEnum E>
+std::optional<E> find(std::string_view name) {
+  static const auto by_name = [] {
+    std::unordered_map<std::string_view, E> map;
+    for (std::string_view each : EnumText<E>::kAll) map.emplace(each, static_cast<E>(map.size()));
+    return map;
+  }();
+  const auto it = by_name.find(name);
+  return it == by_name.end() ? std::nullopt : std::optional(it->second);
+}
+
+}  // namespace ipex
