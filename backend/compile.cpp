@@ -12,6 +12,7 @@
 #include <chrono>
 
 #include "backend/compiler.h"
+#include "backend/graph/parameters.h"
 #include "backend/sort_steps.h"
 #include "backend/step_info.h"
 #include "codegen/llvm/cache_text.h"
@@ -101,29 +102,12 @@ void Compiler::place_outputs() {
 
 void Compiler::find_static() {
   for (const InputMutation& m : g_.mutations) mutated_.insert(g_.inputs[m.input]);
-  static_only_.resize(g_.nodes.size());
-  for (size_t n = 0; n < g_.nodes.size(); ++n) {
-    const Node& node = g_.nodes[n];
-    const int32_t id = static_cast<int32_t>(n);
-    bool is_static = options_.hoist && node.op() != Op::kExtern;
-    if (node.op() == Op::kInput)
-      is_static = options_.hoist && node.get<Input>().is_static && !mutated_.count(id);
-    // A symbol may change from call to call without any input changing.
-    is_static = is_static && names_no_symbol(node);
-    for (Value v : node.operands) is_static = is_static && static_only_[v.node];
-    static_only_[n] = is_static;
-  }
+  ParameterAnalysis is_parameter(g_);
+  for (int32_t n = 0; n < std::ssize(g_.nodes); ++n)
+    static_only_.push_back(options_.hoist && is_parameter({n, 0}));
   for (const Node& node : g_.nodes)
     if (node.op() == Op::kMatMul && is_static_operand(node, 1))
       weight_bytes_ += bytes_hint(g_, node.operands[1]);
-}
-
-bool Compiler::names_no_symbol(const Node& node) {
-  for (const Type& type : node.types)
-    if (!is_static(type.shape)) return false;
-  if (!is_static(dims_in(node.operation))) return false;
-  const auto* group = node.get_if<Group>();
-  return !group || std::ranges::all_of(group->body->nodes, names_no_symbol);
 }
 
 int Compiler::add_buffer(BufferKind kind, int index, SizeExpr bytes) {

@@ -4,6 +4,7 @@
 #include <sstream>
 
 #include "backend/compiler.h"
+#include "backend/graph/parameters.h"
 #include "backend/measured_products.h"
 #include "backend/step_info.h"
 #include "codegen/loop/simplify.h"

@@ -28,7 +28,6 @@ class Compiler {
 
   void place_outputs();
   void find_static();
-  static bool names_no_symbol(const Node& node);
   void make_inputs();
   void claim_outputs();
   void find_needed();

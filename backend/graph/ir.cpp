@@ -26,12 +26,6 @@ Graph Graph::without_nodes() const {
   return empty;
 }
 
-void Graph::end_like(const Graph& old, const std::function<Value(Value)>& mapped) {
-  for (int32_t input : old.inputs) inputs.push_back(mapped({input, 0}).node);
-  for (const GraphOutput& output : old.outputs) outputs.push_back({mapped(output.value), output.strides});
-  for (const InputMutation& m : old.mutations) mutations.push_back({m.input, mapped(m.value)});
-}
-
 std::vector<std::string> split_sources(std::string_view sources) {
   constexpr std::string_view kBetween = "; ";
   std::vector<std::string> parts;

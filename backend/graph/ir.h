@@ -7,7 +7,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -98,8 +97,6 @@ class Graph {
 
   // No nodes, over the same symbols.
   Graph without_nodes() const;
-  // Ends a copy of `old`: its inputs, outputs and mutations, of values that `mapped` finds here.
-  void end_like(const Graph& old, const std::function<Value(Value)>& mapped);
   Value add(Node node) {
     nodes.push_back(std::move(node));
     return {static_cast<int32_t>(nodes.size()) - 1, 0};

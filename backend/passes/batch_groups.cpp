@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 
+#include "backend/graph/rewriter.h"
 #include "backend/passes/grouping.h"
 #include "backend/passes/passes.h"
 #include "backend/views.h"
@@ -81,9 +82,9 @@ class Flattener {
   std::map<int32_t, Value> map_;
 };
 
-class Batcher {
+class Batcher : GraphRewriter {
  public:
-  explicit Batcher(const Graph& graph) : graph_(graph), placed_(graph.nodes.size(), false) {}
+  explicit Batcher(Graph graph) : GraphRewriter(std::move(graph)), placed_(old_.nodes.size(), false) {}
 
   Graph run() {
     find_candidates();
@@ -104,22 +105,22 @@ class Batcher {
       }
       ++batches_;
     }
-    return batches_ == 0 ? graph_ : reordered();
+    return batches_ == 0 ? std::move(old_) : reordered();
   }
 
  private:
-  int32_t node_count() const { return static_cast<int32_t>(graph_.nodes.size()); }
+  int32_t node_count() const { return static_cast<int32_t>(old_.nodes.size()); }
 
   void find_candidates() {
     std::set<int32_t> read;  // by another node
-    for (const Node& node : graph_.nodes)
+    for (const Node& node : old_.nodes)
       for (Value v : node.operands) read.insert(v.node);
     std::map<std::string, int> numbers;
     for (int32_t n = 0; n < node_count(); ++n) {
-      const Node& node = graph_.nodes[n];
+      const Node& node = old_.nodes[n];
       const auto* group = node.get_if<Group>();
       if (!group || group->body->outputs.empty()) continue;
-      if (read.count(n) && hint(numel(node.types[0].shape), graph_) > kTinyResult) continue;
+      if (read.count(n) && hint(numel(node.types[0].shape), old_) > kTinyResult) continue;
       const std::optional<Graph> flat = flat_body(*group->body);
       if (!flat) continue;
       const int number = numbers.try_emplace(print(*flat), static_cast<int>(numbers.size())).first->second;
@@ -137,14 +138,14 @@ class Batcher {
   }
 
   bool can_run_now(int32_t n) const {
-    for (Value v : graph_.nodes[n].operands)
+    for (Value v : old_.nodes[n].operands)
       if (!placed_[v.node] && !(is_light(v.node) && can_run_now(v.node))) return false;
     return true;
   }
 
   bool is_light(int32_t n) const {
-    const Op op = graph_.nodes[n].op();
-    return op == Op::kInput || op == Op::kConstant || is_view(graph_, graph_.nodes[n]);
+    const Op op = old_.nodes[n].op();
+    return op == Op::kInput || op == Op::kConstant || is_view(old_, old_.nodes[n]);
   }
 
   void place(int32_t n) {
@@ -155,26 +156,19 @@ class Batcher {
   }
 
   void place_operands(int32_t n) {
-    for (Value v : graph_.nodes[n].operands) place(v.node);
+    for (Value v : old_.nodes[n].operands) place(v.node);
   }
 
-  Graph reordered() const {
-    Graph result = graph_;
-    std::vector<int32_t> at(graph_.nodes.size());
-    for (size_t i = 0; i < order_.size(); ++i) at[order_[i]] = static_cast<int32_t>(i);
-    for (size_t i = 0; i < order_.size(); ++i) {
-      Node& node = result.nodes[i] = graph_.nodes[order_[i]];
-      for (Value& v : node.operands) v.node = at[v.node];
-      if (const auto number = batch_.find(order_[i]); number != batch_.end())
+  Graph reordered() {
+    for (int32_t n : order_) {
+      Node node = with_mapped_operands(n);
+      if (const auto number = batch_.find(n); number != batch_.end())
         node.get<Group>().batch = number->second;
+      keep(n, std::move(node));
     }
-    for (int32_t& input : result.inputs) input = at[input];
-    for (GraphOutput& output : result.outputs) output.value.node = at[output.value.node];
-    for (InputMutation& m : result.mutations) m.value.node = at[m.value.node];
-    return result;
+    return finish();
   }
 
-  const Graph& graph_;
   std::map<int32_t, int> formula_;               // by candidate
   std::map<int, std::vector<int32_t>> members_;  // by formula
   std::vector<bool> placed_;
@@ -187,6 +181,6 @@ class Batcher {
 
 std::optional<Graph> flat_body(const Graph& body) { return Flattener(body).run(); }
 
-Graph batch_groups(Graph graph) { return Batcher(graph).run(); }
+Graph batch_groups(Graph graph) { return Batcher(std::move(graph)).run(); }
 
 }  // namespace ipex::graph

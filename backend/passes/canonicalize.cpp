@@ -5,6 +5,7 @@
 
 #include "backend/graph/constants.h"
 #include "backend/graph/names.h"
+#include "backend/graph/rewriter.h"
 #include "backend/passes/passes.h"
 #include "codegen/loop/simplify.h"
 
@@ -29,24 +30,15 @@ bool holds(Dtype wide, Dtype narrow) {  // every value of `narrow` is exact in `
                    : false;
 }
 
-class Canonicalizer {
+class Canonicalizer : GraphRewriter {
  public:
-  explicit Canonicalizer(Graph graph) : old_(std::move(graph)) {}
+  explicit Canonicalizer(Graph graph) : GraphRewriter(std::move(graph)) {}
 
   Graph run() {
     mark_live();
-    new_ = old_.without_nodes();
-    for (int32_t i = 0; i < static_cast<int32_t>(old_.nodes.size()); ++i) {
-      if (!live_[i]) continue;
-      Node node = std::move(old_.nodes[i]);
-      for (Value& v : node.operands) v = mapped_.at(v);
-      const size_t results = node.types.size();
-      const Value value = add(std::move(node), escapes_[i]);
-      for (size_t r = 0; r < results; ++r)
-        mapped_[{i, static_cast<int32_t>(r)}] = {value.node, value.result + static_cast<int32_t>(r)};
-    }
-    new_.end_like(old_, [&](Value v) { return mapped_.at(v); });
-    return std::move(new_);
+    return rebuild([&](int32_t n) {
+      if (live_[n]) replace(n, simplest(with_mapped_operands(n), escapes_[n]));
+    });
   }
 
  private:
@@ -74,16 +66,16 @@ class Canonicalizer {
     return new_.node(v).op() == Op::kInput;
   }
 
-  Value add(Node node, bool escapes) {
+  Value simplest(Node node, bool escapes) {
     const bool computes = !is_view(node.op());
     if (auto same = simplify_node(node)) {
       if (!computes || !escapes || !gives_away_input(*same)) return *same;
       node.operation = Pointwise{PointwiseOp::clone_};
       node.operands = {*same};
     }
-    if (node.op() == Op::kInput || node.op() == Op::kExtern) return new_.add(std::move(node));
+    if (node.op() == Op::kInput || node.op() == Op::kExtern) return add(std::move(node));
     const std::string source = std::move(node.source);
-    const Value value = new_.add(std::move(node));
+    const Value value = add(std::move(node));
     auto [it, fresh] = known_.try_emplace(node_expression(new_, value.node), value);
     if (!fresh) {
       new_.nodes.pop_back();
@@ -225,7 +217,7 @@ class Canonicalizer {
       if (!fits) return std::nullopt;
     }
     expand.types[0].shape = shape;
-    return add(std::move(expand), false);
+    return simplest(std::move(expand), false);
   }
 
   // x of x * 1, x / 1, x - 0 and x + 0. Floats: only -0.0 may be added, or +0.0 taken away, without changing
@@ -266,9 +258,7 @@ class Canonicalizer {
     return std::nullopt;
   }
 
-  Graph old_, new_;
   std::vector<bool> live_, escapes_;  // by old node; escapes: the caller gets it, or a view of it
-  std::map<Value, Value> mapped_;
   std::unordered_map<std::string, Value> known_;
 };
 

@@ -6,6 +6,8 @@
 #include <map>
 #include <optional>
 
+#include "backend/graph/parameters.h"
+#include "backend/graph/rewriter.h"
 #include "backend/lower/winograd.h"
 #include "backend/passes/passes.h"
 #include "backend/views.h"
@@ -16,43 +18,26 @@ namespace {
 
 using loop::as_const_int;
 
-class ConvolutionChooser {
+class ConvolutionChooser : GraphRewriter {
  public:
-  ConvolutionChooser(Graph graph, const loop::Target& target) : old_(std::move(graph)), target_(target) {}
+  ConvolutionChooser(Graph graph, const loop::Target& target)
+      : GraphRewriter(std::move(graph)), target_(target) {}
 
   Graph run() {
-    find_parameters();
     std::map<int32_t, Kernel> kernels;
     for (int32_t n = 0; n < std::ssize(old_.nodes); ++n)
       if (const auto kernel = kernel_for(old_.nodes[n])) kernels[n] = *kernel;
     if (kernels.empty()) return std::move(old_);
-    new_ = old_.without_nodes();
-    for (int32_t n = 0; n < std::ssize(old_.nodes); ++n) {
-      Node node = old_.nodes[n];
-      for (Value& v : node.operands) v = mapped_.at(v);
-      if (const auto it = kernels.find(n); it != kernels.end()) node = by_kernel(std::move(node), it->second);
-      const auto results = static_cast<int32_t>(node.types.size());
-      const Value value = new_.add(std::move(node));
-      for (int32_t r = 0; r < results; ++r) mapped_[{n, r}] = {value.node, r};
-    }
-    new_.end_like(old_, [&](Value v) { return mapped_.at(v); });
-    return std::move(new_);
+    return rebuild([&](int32_t n) {
+      const auto it = kernels.find(n);
+      it == kernels.end() ? keep(n) : keep(n, by_kernel(with_mapped_operands(n), it->second));
+    });
   }
 
  private:
   enum class Kernel : uint8_t { kWinograd, kWinogradOfData, kWeightsByTaps, kWeightsByWinograd };
 
-  // What depends on parameters and buffers only is computed once.
-  void find_parameters() {
-    parameters_.resize(old_.nodes.size());
-    for (size_t n = 0; n < parameters_.size(); ++n) {
-      const Node& node = old_.nodes[n];
-      parameters_[n] = node.op() == Op::kInput ? node.get<Input>().is_static : node.op() != Op::kExtern;
-      for (Value v : node.operands) parameters_[n] = parameters_[n] && parameters_[v.node];
-    }
-  }
-
-  std::optional<Kernel> kernel_for(const Node& node) const {
+  std::optional<Kernel> kernel_for(const Node& node) {
     if (node.op() != Op::kConv && node.op() != Op::kConvBackward) return std::nullopt;
     const ConvWindow conv = conv_window(node);
     if (conv.groups != 1 || conv.transposed || conv.dilation != Ints{1, 1}) return std::nullopt;
@@ -91,7 +76,7 @@ class ConvolutionChooser {
     const bool lies = lies_channels_last(0, node) && !node.layouts.empty() && !node.layouts[0].empty() &&
                       as_const_int(node.layouts[0][1]) == 1;
     if (!winograd_applies || !lies ||
-        !winograd_best(shape_of(first, node.types[0].shape), parameters_[w.node], target_))
+        !winograd_best(shape_of(first, node.types[0].shape), is_parameter_(w), target_))
       return std::nullopt;
     return forwards ? Kernel::kWinograd : Kernel::kWinogradOfData;
   }
@@ -128,13 +113,11 @@ class ConvolutionChooser {
     const auto channels = [&](bool first) { return *as_const_int(shape[first ? 0 : 1]); };
     const Type type{Dtype::kF32,
                     winograd_filter_shape({channels(gradient), channels(!gradient), 0, 0, 0}, target_)};
-    return known->second = new_.add({WinogradFilter{gradient}, {w}, {type}, {}, source});
+    return known->second = add({WinogradFilter{gradient}, {w}, {type}, {}, source});
   }
 
-  Graph old_, new_;
   const loop::Target& target_;
-  std::vector<bool> parameters_;  // by old node
-  std::map<Value, Value> mapped_;
+  ParameterAnalysis is_parameter_{old_};
   std::map<std::pair<Value, bool>, Value> transformed_;
 };
 

@@ -9,23 +9,25 @@
 #include <queue>
 #include <set>
 
+#include "backend/graph/rewriter.h"
 #include "backend/passes/grouping.h"
 
 namespace ipex::graph {
 namespace {
 
-class Extractor {
+class Extractor : GraphRewriter {
  public:
-  Extractor(const Graph& graph, const Partition& partition) : graph_(graph), partition_(partition) {}
+  Extractor(Graph graph, const Partition& partition)
+      : GraphRewriter(std::move(graph)), partition_(partition) {}
 
   Graph run() {
-    result_ = graph_.without_nodes();
-    for (int32_t input : graph_.inputs) mapped_[{input, 0}] = result_.add(graph_.nodes[input]);
+    for (int32_t input : old_.inputs) keep(input);
     index_readers();
     make_items();
     emit_in_order();
-    result_.end_like(graph_, [&](Value v) { return outside(v); });
-    return std::move(result_);
+    for (const GraphOutput& output : old_.outputs) outside(output.value);
+    for (const InputMutation& m : old_.mutations) outside(m.value);
+    return finish();
   }
 
  private:
@@ -37,29 +39,29 @@ class Extractor {
   };
 
   void index_readers() {
-    readers_.resize(graph_.nodes.size());
-    for (int32_t i = 0; i < static_cast<int32_t>(graph_.nodes.size()); ++i)
-      for (Value v : graph_.nodes[i].operands)
+    readers_.resize(old_.nodes.size());
+    for (int32_t i = 0; i < static_cast<int32_t>(old_.nodes.size()); ++i)
+      for (Value v : old_.nodes[i].operands)
         if (readers_[v.node].empty() || readers_[v.node].back() != i) readers_[v.node].push_back(i);
-    for (const GraphOutput& output : graph_.outputs) outputs_.insert(output.value);
-    for (const InputMutation& m : graph_.mutations) outputs_.insert(m.value);
+    for (const GraphOutput& output : old_.outputs) outputs_.insert(output.value);
+    for (const InputMutation& m : old_.mutations) outputs_.insert(m.value);
   }
 
   // ---- order ----
 
   void make_items() {
-    item_of_.assign(graph_.nodes.size(), -1);
+    item_of_.assign(old_.nodes.size(), -1);
     for (size_t g = 0; g < partition_.groups.size(); ++g)
       if (!partition_.groups[g].empty()) add_item(partition_.groups[g], static_cast<int32_t>(g));
-    for (int32_t v = 0; v < static_cast<int32_t>(graph_.nodes.size()); ++v)
+    for (int32_t v = 0; v < static_cast<int32_t>(old_.nodes.size()); ++v)
       if (partition_.is_step[v]) add_item({v}, -1);
     int32_t last_call = -1;
-    for (int32_t v = 0; v < static_cast<int32_t>(graph_.nodes.size()); ++v) {
+    for (int32_t v = 0; v < static_cast<int32_t>(old_.nodes.size()); ++v) {
       if (item_of_[v] < 0) continue;
       std::set<int32_t> seen;
-      for (Value operand : graph_.nodes[v].operands) wait_for(item_of_[v], operand, seen);
+      for (Value operand : old_.nodes[v].operands) wait_for(item_of_[v], operand, seen);
       // ATen calls may draw random numbers: their order is part of what they compute.
-      if (graph_.nodes[v].op() != Op::kExtern) continue;
+      if (old_.nodes[v].op() != Op::kExtern) continue;
       if (last_call >= 0) unlock(item_of_[last_call], item_of_[v]);
       last_call = v;
     }
@@ -78,10 +80,10 @@ class Extractor {
   // `item` reads v: a kernel looks through every free node, a step only through those without a kernel.
   void wait_for(int32_t item, Value v, std::set<int32_t>& seen) {
     if (!seen.insert(v.node).second) return;
-    const Node& node = graph_.node(v);
+    const Node& node = old_.node(v);
     const int32_t from = item_of_[v.node];
     if (from == item) return;
-    if (from >= 0 && (items_[item].group < 0 || !is_free(graph_, node))) return unlock(from, item);
+    if (from >= 0 && (items_[item].group < 0 || !is_free(old_, node))) return unlock(from, item);
     for (Value operand : node.operands) wait_for(item, operand, seen);
   }
 
@@ -105,26 +107,21 @@ class Extractor {
   // ---- nodes of the new graph ----
 
   void emit_step(int32_t v) {
-    Node node = graph_.nodes[v];
-    for (Value& operand : node.operands) operand = outside(operand);
-    map_results(v, result_.add(std::move(node)), mapped_);
-  }
-
-  void map_results(int32_t v, Value first, std::map<Value, Value>& map) const {
-    for (int32_t r = 0; r < static_cast<int32_t>(graph_.nodes[v].types.size()); ++r)
-      map[{v, r}] = {first.node, first.result + r};
+    for (Value operand : old_.nodes[v].operands) outside(operand);
+    keep(v);
   }
 
   // A value in the new graph; views and literals between steps appear when they are first read.
   Value outside(Value v) {
-    if (auto it = mapped_.find(v); it != mapped_.end()) return it->second;
-    IPEX_CHECK(item_of_[v.node] < 0, "form_groups: a value is read before its kernel runs");
-    emit_step(v.node);
-    return mapped_.at(v);
+    if (!is_mapped(v)) {
+      IPEX_CHECK(item_of_[v.node] < 0, "form_groups: a value is read before its kernel runs");
+      emit_step(v.node);
+    }
+    return mapped(v);
   }
 
   void emit_group(const Item& item) {
-    auto body = std::make_shared<Graph>(graph_.without_nodes());
+    auto body = std::make_shared<Graph>(old_.without_nodes());
     body->name = "group";
     Node group;
     std::map<Value, Value> inside;
@@ -134,30 +131,31 @@ class Extractor {
     // kernel of its own: its operand costs no more to read.
     std::function<void(Value)> declare_inputs = [&](Value v) {
       if (item_of_[v.node] == self || inside.contains(v)) return;
-      const Node& node = graph_.node(v);
-      if (is_free(graph_, node)) {
+      const Node& node = old_.node(v);
+      if (is_free(old_, node)) {
         for (Value operand : node.operands) declare_inputs(operand);
         return;
       }
-      inside[v] = body->add({Input{"x" + std::to_string(body->inputs.size()), false}, {}, {graph_.type(v)}});
+      inside[v] = body->add({Input{"x" + std::to_string(body->inputs.size()), false}, {}, {old_.type(v)}});
       body->inputs.push_back(inside[v].node);
       group.operands.push_back(outside(v));
     };
     for (int32_t v : item.nodes)
-      for (Value operand : graph_.nodes[v].operands) declare_inputs(operand);
+      for (Value operand : old_.nodes[v].operands) declare_inputs(operand);
 
     std::function<Value(Value)> copy = [&](Value v) -> Value {
       if (auto it = inside.find(v); it != inside.end()) return it->second;
-      Node node = graph_.node(v);
+      Node node = old_.node(v);
       for (Value& operand : node.operands) operand = copy(operand);
-      map_results(v.node, body->add(std::move(node)), inside);
+      const int32_t copied = body->add(std::move(node)).node;
+      for (int32_t r = 0; r < std::ssize(old_.node(v).types); ++r) inside[{v.node, r}] = {copied, r};
       return inside.at(v);
     };
     for (int32_t v : item.nodes) copy({v, 0});
 
     std::vector<Value> stored;
     for (int32_t v : item.nodes) {
-      const Node& node = graph_.nodes[v];
+      const Node& node = old_.nodes[v];
       for (int32_t r = 0; r < static_cast<int32_t>(node.types.size()); ++r) {
         if (!read_outside({v, r}, self)) continue;
         stored.push_back({v, r});
@@ -167,8 +165,8 @@ class Extractor {
       }
     }
     group.operation = Group{std::nullopt, std::move(body)};
-    const Value first = result_.add(std::move(group));
-    for (size_t i = 0; i < stored.size(); ++i) mapped_[stored[i]] = {first.node, static_cast<int32_t>(i)};
+    const int32_t kernel = add(std::move(group)).node;
+    for (size_t i = 0; i < stored.size(); ++i) replace(stored[i], {kernel, static_cast<int32_t>(i)});
   }
 
   // Read by another kernel, a step or the caller, directly or through free nodes.
@@ -183,31 +181,28 @@ class Extractor {
       stack.pop_back();
       if (!copied && outputs_.contains(value)) return true;
       for (int32_t reader : readers_[value.node]) {
-        const Node& node = graph_.nodes[reader];
+        const Node& node = old_.nodes[reader];
         if (std::find(node.operands.begin(), node.operands.end(), value) == node.operands.end()) continue;
         const int32_t item = item_of_[reader];
         const bool step = item >= 0 && items_[item].group < 0;
         if (item >= 0 && item != self && !(step && copied)) return true;
-        if (is_free(graph_, node)) stack.push_back({{reader, 0}, copied || item >= 0});
+        if (is_free(old_, node)) stack.push_back({{reader, 0}, copied || item >= 0});
       }
     }
     return false;
   }
 
-  const Graph& graph_;
   const Partition& partition_;
   std::vector<Item> items_;
   std::vector<int32_t> item_of_;               // by node; -1: an input, or free
   std::vector<std::vector<int32_t>> readers_;  // direct ones, free nodes included
   std::set<Value> outputs_;
-  Graph result_;
-  std::map<Value, Value> mapped_;
 };
 
 }  // namespace
 
-Graph extract_groups(const Graph& graph, const Partition& partition) {
-  return Extractor(graph, partition).run();
+Graph extract_groups(Graph graph, const Partition& partition) {
+  return Extractor(std::move(graph), partition).run();
 }
 
 }  // namespace ipex::graph

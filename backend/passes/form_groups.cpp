@@ -46,7 +46,7 @@ struct Unit {  // a group under construction, or a single node that is none
 
 class Grouper {
  public:
-  explicit Grouper(const Graph& graph, bool repeats = true) : graph_(graph), repeats_(repeats) {}
+  explicit Grouper(Graph graph, bool repeats = true) : graph_(std::move(graph)), repeats_(repeats) {}
 
   Graph run() {
     mark_needed();
@@ -54,10 +54,11 @@ class Grouper {
     for (int32_t v = 0; v < node_count(); ++v)
       for (const Edge& edge : edges_[v]) try_merge(edge, v);
     sink_cheap();
-    if (!repeated_.empty()) return Grouper(repeat_chains(graph_, repeated_), false).run();
+    if (!repeated_.empty()) return Grouper(repeat_chains(std::move(graph_), repeated_), false).run();
     merge_siblings();
     merge_column_sums();
-    return extract_groups(graph_, partition());
+    const Partition kernels = partition();
+    return extract_groups(std::move(graph_), kernels);
   }
 
  private:
@@ -553,7 +554,7 @@ class Grouper {
     return result;
   }
 
-  const Graph& graph_;
+  Graph graph_;
   const bool repeats_;  // chains; once, so that it ends
   std::vector<bool> is_step_, computes_, leaves_;
   std::map<int32_t, std::set<int32_t>> repeated_;  // by node: what another group is to compute again for it
@@ -568,6 +569,6 @@ class Grouper {
 
 }  // namespace
 
-Graph form_groups(Graph graph) { return Grouper(graph).run(); }
+Graph form_groups(Graph graph) { return Grouper(std::move(graph)).run(); }
 
 }  // namespace ipex::graph

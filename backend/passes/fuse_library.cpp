@@ -5,6 +5,8 @@
 #include <map>
 
 #include "backend/graph/constants.h"
+#include "backend/graph/parameters.h"
+#include "backend/graph/rewriter.h"
 #include "backend/passes/passes.h"
 #include "codegen/loop/simplify.h"
 #include "codegen/product_tile.h"
@@ -17,32 +19,22 @@ using loop::as_const_int;
 
 constexpr size_t kMaxPostOps = 4;  // more would hold the accumulators' registers too long
 
-class LibraryFuser {
+class LibraryFuser : GraphRewriter {
  public:
-  LibraryFuser(Graph graph, Isa isa) : old_(std::move(graph)), isa_(isa) {}
+  LibraryFuser(Graph graph, Isa isa) : GraphRewriter(std::move(graph)), isa_(isa) {}
 
   Graph run() {
-    bool any = false;
-    for (const Node& node : old_.nodes) any |= gives_f32(node.op());
-    if (!any) return std::move(old_);
+    if (std::ranges::none_of(old_.nodes, [](const Node& node) { return gives_f32(node.op()); }))
+      return std::move(old_);
     count_uses();
-    new_ = old_.without_nodes();
-    for (int32_t i = 0; i < static_cast<int32_t>(old_.nodes.size()); ++i) {
-      Node node = old_.nodes[i];
-      for (Value& v : node.operands) v = mapped_.at(v);
-      const size_t results = node.types.size();
+    return canonicalize(rebuild([&](int32_t n) {
+      Node node = with_mapped_operands(n);
       std::optional<Value> fused;
-      if (node.is(PointwiseOp::cast_) && !readers_.count({i, 0})) fused = give_f32(node);
-      if (node.op() == Op::kPointwise && !fused) fused = fuse(node, only_reader(i));
-      const Value value = fused ? *fused : new_.add(std::move(node));
-      for (size_t r = 0; r < results; ++r) {
-        const Value from{i, static_cast<int32_t>(r)}, to{value.node, static_cast<int32_t>(r)};
-        mapped_[from] = to;
-        uses_[to] = old_uses_[from];
-      }
-    }
-    new_.end_like(old_, [&](Value v) { return mapped_.at(v); });
-    return canonicalize(std::move(new_));
+      if (node.is(PointwiseOp::cast_) && !readers_.count({n, 0})) fused = give_f32(node);
+      if (node.op() == Op::kPointwise && !fused) fused = fuse(node, only_reader(n));
+      fused ? replace(n, *fused) : keep(n, std::move(node));
+      for (int32_t r = 0; r < std::ssize(old_.nodes[n].types); ++r) uses_[mapped({n, r})] = old_uses_[{n, r}];
+    }));
   }
 
  private:
@@ -152,23 +144,24 @@ class LibraryFuser {
     auto vector = feature_vector(fused, node.operands[1 - side]);
     if (!vector) return false;
     const bool biased = has_bias(fused);
-    if ((factor || biased) && !(is_parameter(*vector) && (!biased || is_parameter(fused.operands[2]))))
+    if ((factor || biased) && !(is_parameter_(*vector) && (!biased || is_parameter_(fused.operands[2]))))
       return false;
     const Dtype dtype = fused.types[0].dtype;
-    if (dtype == Dtype::kF32 && is_half(new_.type(*vector).dtype)) vector = cast(*vector, dtype, fused);
+    if (dtype == Dtype::kF32 && is_half(new_.type(*vector).dtype))
+      vector = cast(*vector, dtype, fused.source);
     if (new_.type(*vector).dtype != dtype) return false;
     if (factor) {
-      if (!is_parameter(fused.operands[1]) || !scale_weights(fused, *vector)) return false;
+      if (!is_parameter_(fused.operands[1]) || !scale_weights(fused, *vector)) return false;
       if (biased)
-        fused.operands[2] = pointwise(PointwiseOp::mul_, {fused.operands[2], *vector}, dtype, fused);
+        fused.operands[2] = pointwise(PointwiseOp::mul_, {fused.operands[2], *vector}, dtype, fused.source);
       return true;
     }
     if (biased) {
       fused.operands[2] = pointwise(negative ? PointwiseOp::sub_ : PointwiseOp::add_,
-                                    {fused.operands[2], *vector}, dtype, fused);
+                                    {fused.operands[2], *vector}, dtype, fused.source);
       return true;
     }
-    if (negative) vector = pointwise(PointwiseOp::neg_, {*vector}, dtype, fused);
+    if (negative) vector = pointwise(PointwiseOp::neg_, {*vector}, dtype, fused.source);
     fused.operands.insert(fused.operands.begin() + 2, *vector);
     on_library(fused, [](auto& library) { library.bias = true; });
     return true;
@@ -189,31 +182,12 @@ class LibraryFuser {
       return false;
     const int64_t last = static_cast<int64_t>(weights.shape.size()) - 1;
     const int64_t features = fused.op() == Op::kMatMul ? last : transposed ? 1 : 0;
-    const Value spread =
-        new_.add({Expand{{features}}, {factors}, {{new_.type(factors).dtype, weights.shape}}});
-    fused.operands[0] = cast(fused.operands[0], Dtype::kF32, fused);
-    fused.operands[1] = pointwise(PointwiseOp::mul_, {cast(fused.operands[1], Dtype::kF32, fused), spread},
-                                  Dtype::kF32, fused);
+    const Value spread = add({Expand{{features}}, {factors}, {{new_.type(factors).dtype, weights.shape}}});
+    fused.operands[0] = cast(fused.operands[0], Dtype::kF32, fused.source);
+    fused.operands[1] =
+        pointwise(PointwiseOp::mul_, {cast(fused.operands[1], Dtype::kF32, fused.source), spread},
+                  Dtype::kF32, fused.source);
     return true;
-  }
-
-  // Computed from parameters and constants only.
-  bool is_parameter(Value v) {
-    if (auto known = is_parameter_.find(v.node); known != is_parameter_.end()) return known->second;
-    const Node& node = new_.node(v);
-    bool fixed = node.op() != Op::kExtern;
-    if (node.op() == Op::kInput) fixed = node.get<Input>().is_static;
-    for (Value operand : node.operands) fixed = fixed && is_parameter(operand);
-    return is_parameter_[v.node] = fixed;
-  }
-
-  Value cast(Value v, Dtype dtype, const Node& fused) {
-    return new_.type(v).dtype == dtype ? v : pointwise(PointwiseOp::cast_, {v}, dtype, fused);
-  }
-
-  Value pointwise(PointwiseOp fn, std::vector<Value> operands, Dtype dtype, const Node& fused) {
-    const Type type{dtype, new_.type(operands[0]).shape};
-    return new_.add({Pointwise{fn}, std::move(operands), {type}, {}, fused.source});
   }
 
   // Products that are mostly kernels in the end (Compiler::multiplies_best), where any epilogue is free.
@@ -239,7 +213,7 @@ class LibraryFuser {
         const Value other = node.operands[1 - side];
         if (new_.type(other).dtype != fused.types[0].dtype || is_broadcast(other) || is_cast(other))
           return false;
-        fused.operands.push_back(reshape_to(other, fused.types[0].shape));
+        fused.operands.push_back(reshape(other, fused.types[0].shape));
         post.emplace_back(row.name);
       } else {
         if (side != 0) return false;
@@ -303,28 +277,21 @@ class LibraryFuser {
     }
     if (!found) return std::nullopt;
     const Value source = expand.operands[0];
-    return reshape_to(source, Shape{features});
-  }
-
-  Value reshape_to(Value v, const Shape& shape) {
-    if (equal(new_.type(v).shape, shape)) return v;
-    return new_.add({Reshape{}, {v}, {{new_.type(v).dtype, shape}}});
+    return reshape(source, Shape{features});
   }
 
   // The fused node, and the reshape back to the shape its reader had.
   Value place(Node fused, const Type& type) {
-    const Value value = new_.add(std::move(fused));
+    const Value value = add(std::move(fused));
     if (equal(new_.type(value).shape, type.shape)) return value;
     uses_[value] = 1;
-    return reshape_to(value, type.shape);
+    return reshape(value, type.shape);
   }
 
-  Graph old_, new_;
   Isa isa_;
-  std::map<Value, Value> mapped_;
   std::map<Value, int> old_uses_, uses_;
-  std::map<Value, int32_t> readers_;      // the last, in old_
-  std::map<int32_t, bool> is_parameter_;  // of nodes of new_
+  std::map<Value, int32_t> readers_;  // the last, in old_
+  ParameterAnalysis is_parameter_{new_, old_};
 };
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <map>
 #include <set>
 
+#include "backend/graph/rewriter.h"
 #include "backend/passes/grouping.h"
 #include "backend/passes/passes.h"
 #include "codegen/loop/simplify.h"
@@ -16,36 +17,27 @@ constexpr int64_t kFew = 4;      // elements computed for one that is gathered, 
 constexpr int kMostNodes = 8;    // between the gather and the data
 constexpr int kMostGathers = 2;  // in place of one
 
-class GatherMover {
+class GatherMover : GraphRewriter {
  public:
-  explicit GatherMover(Graph graph) : old_(std::move(graph)) {}
+  explicit GatherMover(Graph graph) : GraphRewriter(std::move(graph)) {}
 
   Graph run() {
     const auto is_gather = [](const Node& node) { return node.op() == Op::kGather; };
     if (std::none_of(old_.nodes.begin(), old_.nodes.end(), is_gather)) return std::move(old_);
     for (const GraphOutput& output : old_.outputs) stored_.insert(output.value);
     for (const InputMutation& mutation : old_.mutations) stored_.insert(mutation.value);
-    new_ = old_.without_nodes();
     bool any = false;
-    for (const Node& node : old_.nodes) {
-      if (is_gather(node) && moves(node)) {
-        moved_.clear();
-        mapped_.push_back(moved(node.operands[0], node).node);
-        any = true;
-        continue;
-      }
-      Node copy = node;
-      for (Value& v : copy.operands) v = mapped(v);
-      mapped_.push_back(new_.add(std::move(copy)).node);
-    }
-    if (!any) return std::move(old_);
-    new_.end_like(old_, [&](Value v) { return mapped(v); });
-    return canonicalize(std::move(new_));
+    Graph better = rebuild([&](int32_t n) {
+      const Node& node = old_.nodes[n];
+      if (!is_gather(node) || !moves(node)) return keep(n);
+      moved_.clear();
+      replace(n, moved(node.operands[0], node));
+      any = true;
+    });
+    return any ? canonicalize(std::move(better)) : std::move(old_);
   }
 
  private:
-  Value mapped(Value v) const { return {mapped_[v.node], v.result}; }
-
   bool moves(const Node& gather) const {
     const Value source = gather.operands[0];
     if (old_.node(source).op() != Op::kPointwise || stored_.contains(source)) return false;
@@ -100,12 +92,10 @@ class GatherMover {
     }
     node.layouts.clear();
     node.types = {{dtype, gather.types[0].shape}};
-    return moved_[v] = new_.add(std::move(node));
+    return moved_[v] = add(std::move(node));
   }
 
-  Graph old_, new_;
   std::set<Value> stored_;
-  std::vector<int32_t> mapped_;
   std::map<Value, Value> moved_;  // of the gather at hand
 };
 

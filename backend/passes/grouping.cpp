@@ -1,10 +1,7 @@
 // Index relations by pretending that each producer is row-major contiguous and composing the strides of the
 // views above it.
 #include "backend/passes/grouping.h"
-
-#include <algorithm>
-#include <functional>
-
+#include "backend/graph/rewriter.h"
 #include "backend/views.h"
 #include "codegen/loop/simplify.h"
 
@@ -111,34 +108,30 @@ std::optional<Edge> trace_edge(const Graph& graph, Value operand) {
   return edge;
 }
 
-Graph repeat_chains(const Graph& graph, const std::map<int32_t, std::set<int32_t>>& chains) {
-  Graph out = graph.without_nodes();
-  std::map<Value, Value> mapped;
-  for (int32_t n = 0; n < static_cast<int32_t>(graph.nodes.size()); ++n) {
-    Node node = graph.nodes[n];
+Graph repeat_chains(Graph graph, const std::map<int32_t, std::set<int32_t>>& chains) {
+  GraphRewriter rewriter(std::move(graph));
+  return rewriter.rebuild([&](int32_t n) {
     const auto found = chains.find(n);
+    if (found == chains.end()) return rewriter.keep(n);
     std::map<Value, Value> copies;
     // A copy of v, where it is of the chain or made of it by free nodes; else what it is already.
     const std::function<Value(Value)> copied = [&](Value v) -> Value {
-      const auto [it, is_new] = copies.try_emplace(v, mapped.at(v));
+      const auto [it, is_new] = copies.try_emplace(v, rewriter.mapped(v));
       if (!is_new) return it->second;
-      Node copy = graph.node(v);
-      if (!found->second.contains(v.node) && !is_free(graph, copy)) return it->second;
+      Node copy = rewriter.old().node(v);
       bool differs = found->second.contains(v.node);
+      if (!differs && !is_free(rewriter.old(), copy)) return it->second;
       for (Value& operand : copy.operands) {
         const Value given = copied(operand);
-        differs |= given != mapped.at(operand);
+        differs |= given != rewriter.mapped(operand);
         operand = given;
       }
-      return copies[v] = differs ? Value{out.add(std::move(copy)).node, v.result} : mapped.at(v);
+      return copies[v] = differs ? Value{rewriter.add(std::move(copy)).node, v.result} : rewriter.mapped(v);
     };
-    for (Value& v : node.operands) v = found == chains.end() ? mapped.at(v) : copied(v);
-    const auto results = static_cast<int32_t>(node.types.size());
-    const Value added = out.add(std::move(node));
-    for (int32_t r = 0; r < results; ++r) mapped[{n, r}] = {added.node, r};
-  }
-  out.end_like(graph, [&](Value v) { return mapped.at(v); });
-  return out;
+    Node node = rewriter.old().nodes[n];
+    for (Value& v : node.operands) v = copied(v);
+    rewriter.keep(n, std::move(node));
+  });
 }
 
 }  // namespace ipex::graph

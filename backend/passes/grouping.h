@@ -45,14 +45,14 @@ std::optional<Edge> trace_edge(const Graph& graph, Value operand);
 
 // The graph with copies of nodes: each key of `chains` reads its own of the nodes behind it, and of the free
 // ones between.
-Graph repeat_chains(const Graph& graph, const std::map<int32_t, std::set<int32_t>>& chains);
+Graph repeat_chains(Graph graph, const std::map<int32_t, std::set<int32_t>>& chains);
 
 // Which kernel computes what. Live nodes that are neither in a group nor steps nor inputs are free.
 struct Partition {
   std::vector<std::vector<int32_t>> groups;  // ascending nodes; empty ones count for nothing
   std::vector<bool> is_step;                 // by node: a library or ATen call of its own
 };
-Graph extract_groups(const Graph& graph, const Partition& partition);
+Graph extract_groups(Graph graph, const Partition& partition);
 
 // The body of a pointwise group over one dim of extent `n`, a symbol; 0-d operands stay 0-d. Groups that
 // differ in shape only have the same. nullopt: not pointwise, or over more than one shape.

@@ -3,6 +3,7 @@
 // convolution makes it, or when it is computed element by element from one that is; a Reorder is placed only
 // where a convolution would read something else. Operands of an LSTM are row-major. Results of attention have
 // the heads of a row side by side: the product that follows takes them as one row.
+#include "backend/graph/rewriter.h"
 #include "backend/passes/passes.h"
 #include "backend/views.h"
 #include "codegen/loop/simplify.h"
@@ -33,9 +34,9 @@ bool has_strides(const Shape& shape, const Strides& have, const Strides& want) {
   return true;
 }
 
-class LayoutPlanner {
+class LayoutPlanner : GraphRewriter {
  public:
-  explicit LayoutPlanner(Graph graph) : old_(std::move(graph)) {}
+  explicit LayoutPlanner(Graph graph) : GraphRewriter(std::move(graph)) {}
 
   Graph run() {
     bool any = false;
@@ -45,18 +46,11 @@ class LayoutPlanner {
       any |= is_conv || node.op() == Op::kLstm || is_attention(node.op()) || is_given_channels_last(node);
     }
     if (!any) return std::move(old_);
-    new_ = old_.without_nodes();
-    for (int32_t i = 0; i < static_cast<int32_t>(old_.nodes.size()); ++i) {
-      Node node = old_.nodes[i];
-      for (Value& v : node.operands) v = mapped_.at(v);
+    return rebuild([&](int32_t n) {
+      Node node = with_mapped_operands(n);
       plan(node);
-      const size_t results = node.types.size();
-      const Value value = new_.add(std::move(node));
-      for (size_t r = 0; r < results; ++r)
-        mapped_[{i, static_cast<int32_t>(r)}] = {value.node, static_cast<int32_t>(r)};
-    }
-    new_.end_like(old_, [&](Value v) { return mapped_.at(v); });
-    return std::move(new_);
+      keep(n, std::move(node));
+    });
   }
 
  private:
@@ -105,7 +99,7 @@ class LayoutPlanner {
                   std::map<Value, Value>& made) {
     if (has_strides(new_.type(v).shape, resolve_view(new_, v).strides, strides)) return v;
     if (auto it = made.find(v); it != made.end()) return it->second;
-    return made[v] = new_.add({Reorder{}, {v}, {new_.type(v)}, std::move(layouts)});
+    return made[v] = add({Reorder{}, {v}, {new_.type(v)}, std::move(layouts)});
   }
 
   // oneDNN reads an image of few channels best as it comes.
@@ -170,9 +164,8 @@ class LayoutPlanner {
     for (size_t r = 0; r < node.types.size(); ++r) set_channels_last(node, r);
   }
 
-  Graph old_, new_;
   bool has_sequences_ = false;
-  std::map<Value, Value> mapped_, channels_last_, row_major_;
+  std::map<Value, Value> channels_last_, row_major_;
 };
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "backend/graph/constants.h"
+#include "backend/graph/rewriter.h"
 #include "backend/passes/passes.h"
 #include "codegen/loop/simplify.h"
 #include "kernels/check.h"
@@ -42,29 +43,27 @@ Interval corners(Interval a, Interval b, auto op) {
   return {low, high};
 }
 
-class IndexProver {
+class IndexProver : GraphRewriter {
  public:
-  explicit IndexProver(Graph graph) : graph_(std::move(graph)), new_(graph_.without_nodes()) {}
+  explicit IndexProver(Graph graph) : GraphRewriter(std::move(graph)) {}
 
   Graph run() {
     const auto may_gain = [](const Node& node) { return node.op() == Op::kGather || is_check(node); };
-    if (std::none_of(graph_.nodes.begin(), graph_.nodes.end(), may_gain)) return std::move(graph_);
-    for (const Node& old : graph_.nodes) {
+    if (std::ranges::none_of(old_.nodes, may_gain)) return std::move(old_);
+    bool any = false;
+    Graph better = rebuild([&](int32_t n) {
+      const Node& old = old_.nodes[n];
       ranges_.push_back(old.types.size() == 1 ? bounded(of(old), old.types[0].dtype) : std::nullopt);
-      Node node = old;
+      Node node = with_mapped_operands(n);
+      any |= old.op() == Op::kGather && prove(old, node.get<Gather>());
       if (is_check(old) && holds(old.operands[0])) {
-        any_ = true;
-        mapped_.push_back(-1);  // nobody reads its result
-        continue;
+        any = true;
+        return;  // nobody reads its result
       }
-      if (old.op() == Op::kGather) any_ |= prove(node);
-      for (Value& v : node.operands) v = mapped(v);
       if (casts_to_few_bits(old)) node.operands[0] = in_32_bits(node);
-      mapped_.push_back(new_.add(std::move(node)).node);
-    }
-    if (!any_) return std::move(graph_);
-    new_.end_like(graph_, [&](Value v) { return mapped(v); });
-    return std::move(new_);
+      keep(n, std::move(node));
+    });
+    return any ? std::move(better) : std::move(old_);
   }
 
  private:
@@ -75,7 +74,7 @@ class IndexProver {
 
   // Is a bool true everywhere, in every run?
   bool holds(Value v) const {
-    const Node& node = graph_.node(v);
+    const Node& node = old_.node(v);
     if (node.op() == Op::kConstant) {
       const Range range = ranges_[v.node];
       return range && range->low == 1;
@@ -89,24 +88,22 @@ class IndexProver {
     return x && y && (x->low > y->high || x->high < y->low);
   }
 
-  Value mapped(Value v) const { return {mapped_[v.node], v.result}; }
-
   bool casts_to_few_bits(const Node& node) const {
     if (!node.is(PointwiseOp::cast_) || node.types[0].dtype != Dtype::kI64) return false;
     const Range range = ranges_.back();
     const Interval few = all_of(Dtype::kI32);
-    return is_float(graph_.type(node.operands[0]).dtype) && range->low >= few.low && range->high <= few.high;
+    return is_float(old_.type(node.operands[0]).dtype) && range->low >= few.low && range->high <= few.high;
   }
 
   Value in_32_bits(Node cast) {
     cast.types[0].dtype = Dtype::kI32;
-    return new_.add(std::move(cast));
+    return add(std::move(cast));
   }
 
   // Whether any of its indices is.
-  bool prove(Node& node) const {
-    const Ints& map = node.get<Gather>().map;
-    const Shape& shape = graph_.type(node.operands[0]).shape;
+  bool prove(const Node& node, Gather& gather) const {
+    const Ints& map = gather.map;
+    const Shape& shape = old_.type(node.operands[0]).shape;
     Ints proved;
     for (int64_t j = 1; j < static_cast<int64_t>(node.operands.size()); ++j) {
       const Range range = ranges_[node.operands[j].node];
@@ -118,7 +115,7 @@ class IndexProver {
       if (inside) proved.push_back(j);
     }
     if (proved.empty()) return false;
-    node.get<Gather>().proved = std::move(proved);
+    gather.proved = std::move(proved);
     return true;
   }
 
@@ -165,7 +162,7 @@ class IndexProver {
   }
 
   Range of_constant(Value value) const {
-    const Node& node = graph_.node(value);
+    const Node& node = old_.node(value);
     const Dtype dtype = node.types[0].dtype;
     Interval all{kInfinity, -kInfinity};
     const auto add = [&](double value) {
@@ -202,8 +199,7 @@ class IndexProver {
     const PointwiseOp fn = node.get<Pointwise>().fn;
     const Dtype dtype = node.types[0].dtype;
     if (fn == PointwiseOp::where_) return of_choice(node);
-    if (fn == PointwiseOp::cast_)
-      return of_cast(operand(node, 0), graph_.type(node.operands[0]).dtype, dtype);
+    if (fn == PointwiseOp::cast_) return of_cast(operand(node, 0), old_.type(node.operands[0]).dtype, dtype);
     std::vector<Interval> x;
     for (size_t i = 0; i < node.operands.size(); ++i) {
       const Range range = operand(node, i);
@@ -264,14 +260,14 @@ class IndexProver {
     Range x = operand(node, 1);
     const Range y = operand(node, 2);
     Interval chosen = x.value_or(Interval{-kInfinity, kInfinity});
-    narrow(graph_.node(node.operands[0]), node.operands[1], chosen);
+    narrow(old_.node(node.operands[0]), node.operands[1], chosen);
     if (!x && (std::isinf(chosen.low) || std::isinf(chosen.high))) return std::nullopt;
     return y ? Range(joined(chosen, *y)) : std::nullopt;
   }
 
   void narrow(const Node& condition, Value x, Interval& range) const {
     if (condition.is(PointwiseOp::bitwise_and_) || condition.is(PointwiseOp::logical_and_)) {
-      for (Value v : condition.operands) narrow(graph_.node(v), x, range);
+      for (Value v : condition.operands) narrow(old_.node(v), x, range);
       return;
     }
     if (condition.op() != Op::kPointwise || condition.operands.size() != 2 || condition.operands[0] != x)
@@ -283,10 +279,7 @@ class IndexProver {
     if (fn == PointwiseOp::le_ || fn == PointwiseOp::lt_) range.high = std::min(range.high, limit->high);
   }
 
-  Graph graph_, new_;
-  std::vector<Range> ranges_;    // by node of graph_, of its only result; up to the node at hand
-  std::vector<int32_t> mapped_;  // by node of graph_: the node of new_
-  bool any_ = false;             // index proved
+  std::vector<Range> ranges_;  // by node of old_, of its only result; up to the node at hand
 };
 
 }  // namespace

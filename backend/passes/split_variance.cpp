@@ -10,9 +10,9 @@
 #include <cmath>
 #include <functional>
 #include <limits>
-#include <map>
 #include <optional>
 
+#include "backend/graph/rewriter.h"
 #include "backend/passes/passes.h"
 #include "codegen/loop/simplify.h"
 
@@ -22,27 +22,17 @@ namespace {
 constexpr double kRowBytes = 64 << 10;  // what a second-level cache keeps beside weights and results
 constexpr double kLeastRow = 128;       // elements of a row that is to be merged: its results are stored
 
-class VarianceSplitter {
+class VarianceSplitter : GraphRewriter {
  public:
-  explicit VarianceSplitter(Graph graph) : old_(std::move(graph)) {}
+  explicit VarianceSplitter(Graph graph) : GraphRewriter(std::move(graph)) {}
 
   Graph run() {
     if (std::none_of(old_.nodes.begin(), old_.nodes.end(), [&](const Node& n) { return find_split(n); }))
       return std::move(old_);
-    new_ = old_.without_nodes();
-    for (int32_t i = 0; i < static_cast<int32_t>(old_.nodes.size()); ++i) {
-      Node node = old_.nodes[i];
-      for (Value& v : node.operands) v = mapped_.at(v);
-      if (const auto found = find_split(old_.nodes[i])) {
-        split(i, node, *found);
-        continue;
-      }
-      const size_t results = node.types.size();
-      const Value value = new_.add(std::move(node));
-      for (int32_t r = 0; r < static_cast<int32_t>(results); ++r) mapped_[{i, r}] = {value.node, r};
-    }
-    new_.end_like(old_, [&](Value v) { return mapped_.at(v); });
-    return canonicalize(std::move(new_));
+    return canonicalize(rebuild([&](int32_t n) {
+      const auto found = find_split(old_.nodes[n]);
+      found ? split(n, with_mapped_operands(n), *found) : keep(n);
+    }));
   }
 
  private:
@@ -79,18 +69,20 @@ class VarianceSplitter {
 
   void split(int32_t index, const Node& node, const Split& split) {
     source_ = node.source;
-    const Value x = cast(node.operands[0], opmath(new_.type(node.operands[0]).dtype));
+    const Value x = cast(node.operands[0], opmath(new_.type(node.operands[0]).dtype), source_);
     const Type full = new_.type(x);
     const auto sum = [&](Value v, const Ints& axes) {
       if (axes.empty()) return v;
       Type type = new_.type(v);
       for (int64_t d : axes) type.shape[d] = loop::index_const(1);
-      return add(Reduce{ReductionOp::sum_, axes, true}, {v}, type);
+      return insert(Reduce{ReductionOp::sum_, axes, true}, {v}, type);
     };
-    const auto constant = [&](double value) { return add(Constant{value, nullptr}, {}, {full.dtype, {}}); };
+    const auto constant = [&](double value) {
+      return insert(Constant{value, nullptr}, {}, {full.dtype, {}});
+    };
     const auto apply = [&](PointwiseOp fn, Value a, Value b) {
       const Type type = new_.type(a);
-      return add(Pointwise{fn}, {a, expand(b, type)}, type);
+      return insert(Pointwise{fn}, {a, expand(b, type)}, type);
     };
     // The sum of `size` numbers of any size does not overflow where each is that much smaller, by a power of
     // two, which costs no digits.
@@ -136,9 +128,9 @@ class VarianceSplitter {
     const Value divisor = constant(std::max(split.size - node.get<Reduce>().correction.value_or(1), 0.0));
     Value variance = apply(PointwiseOp::div_, squares, divisor);
     if (node.is(ReductionOp::std_))
-      variance = add(Pointwise{PointwiseOp::sqrt_}, {variance}, new_.type(variance));
-    mapped_[{index, 0}] = as(variance, node.types[0]);
-    if (node.is(ReductionOp::var_mean_)) mapped_[{index, 1}] = as(mean, node.types[1]);
+      variance = insert(Pointwise{PointwiseOp::sqrt_}, {variance}, new_.type(variance));
+    replace({index, 0}, as(variance, node.types[0]));
+    if (node.is(ReductionOp::var_mean_)) replace({index, 1}, as(mean, node.types[1]));
   }
 
   bool was_half(Value v) const {
@@ -147,31 +139,21 @@ class VarianceSplitter {
     return is_half(old_.type(is_cast ? node.operands[0] : v).dtype);
   }
 
-  Value add(Operation operation, std::vector<Value> operands, Type type) {
-    return new_.add({std::move(operation), std::move(operands), {std::move(type)}, {}, source_});
-  }
-
-  Value cast(Value v, Dtype dtype) {
-    const Type& type = new_.type(v);
-    return type.dtype == dtype ? v : add(Pointwise{PointwiseOp::cast_}, {v}, {dtype, type.shape});
+  Value insert(Operation operation, std::vector<Value> operands, Type type) {
+    return add({std::move(operation), std::move(operands), {std::move(type)}, {}, source_});
   }
 
   Value expand(Value v, const Type& type) {
     if (equal(new_.type(v), type)) return v;
     Ints dims(new_.type(v).shape.size());
     for (size_t d = 0; d < dims.size(); ++d) dims[d] = static_cast<int64_t>(d);
-    return add(Expand{std::move(dims)}, {v}, type);
+    return insert(Expand{std::move(dims)}, {v}, type);
   }
 
   // Without the dims of size 1, in the result's dtype.
-  Value as(Value v, const Type& type) {
-    const Value rounded = cast(v, type.dtype);
-    return equal(new_.type(rounded), type) ? rounded : add(Reshape{}, {rounded}, type);
-  }
+  Value as(Value v, const Type& type) { return reshape(cast(v, type.dtype, source_), type.shape, source_); }
 
-  Graph old_, new_;
   std::string source_;
-  std::map<Value, Value> mapped_;
 };
 
 }  // namespace

@@ -1,8 +1,9 @@
 // Half-precision products where the library has none: in fp32 between casts. A kernel of ours would multiply
 // with a fraction of the library's speed; the casts are pointwise ops, which fuse with their neighbours or,
 // of a weight, are computed once.
-#include <map>
+#include <algorithm>
 
+#include "backend/graph/rewriter.h"
 #include "backend/passes/passes.h"
 #include "codegen/loop/simplify.h"
 #include "kernels/library.h"
@@ -20,28 +21,20 @@ bool at_most(const Dim& dim, int64_t limit) {
   return number && *number <= limit;
 }
 
-class LibraryWidener {
+class LibraryWidener : GraphRewriter {
  public:
-  LibraryWidener(Graph graph, Isa isa) : old_(std::move(graph)), isa_(isa) {}
+  LibraryWidener(Graph graph, Isa isa) : GraphRewriter(std::move(graph)), isa_(isa) {}
 
   Graph run() {
-    bool any = false;
-    for (const Node& node : old_.nodes) any |= widens(node);
-    if (!any) return std::move(old_);
-    new_ = old_.without_nodes();
-    for (int32_t i = 0; i < static_cast<int32_t>(old_.nodes.size()); ++i) {
-      Node node = old_.nodes[i];
-      const bool wide = widens(node);
-      for (Value& v : node.operands) v = mapped_.at(v);
-      const std::vector<Type> types = node.types;
-      const std::string source = node.source;
-      if (wide) widen(node);
-      const Value value = new_.add(std::move(node));
-      for (int32_t r = 0; r < static_cast<int32_t>(types.size()); ++r)
-        mapped_[{i, r}] = cast({value.node, r}, types[r].dtype, source);
-    }
-    new_.end_like(old_, [&](Value v) { return mapped_.at(v); });
-    return canonicalize(std::move(new_));
+    if (std::ranges::none_of(old_.nodes, [&](const Node& node) { return widens(node); }))
+      return std::move(old_);
+    return canonicalize(rebuild([&](int32_t n) {
+      const Node& old = old_.nodes[n];
+      if (!widens(old)) return keep(n);
+      const int32_t wide = add(widened(with_mapped_operands(n))).node;
+      for (int32_t r = 0; r < std::ssize(old.types); ++r)
+        replace({n, r}, cast({wide, r}, old.types[r].dtype, old.source));
+    }));
   }
 
  private:
@@ -56,20 +49,14 @@ class LibraryWidener {
     return !at_most(result.back(), kFewRows) && !at_most(result[result.size() - 2], kFewRows);
   }
 
-  void widen(Node& node) {
+  Node widened(Node node) {
     for (Value& v : node.operands)
       if (is_half(new_.type(v).dtype)) v = cast(v, Dtype::kF32, node.source);
     for (Type& type : node.types) type.dtype = Dtype::kF32;
+    return node;
   }
 
-  Value cast(Value v, Dtype dtype, const std::string& source) {
-    if (new_.type(v).dtype == dtype) return v;
-    return new_.add({Pointwise{PointwiseOp::cast_}, {v}, {{dtype, new_.type(v).shape}}, {}, source});
-  }
-
-  Graph old_, new_;
   Isa isa_;
-  std::map<Value, Value> mapped_;
 };
 
 }  // namespace
