@@ -30,7 +30,7 @@ STAGES = {  # column -> names in a report's times
         "gather_early",
         "split_variance",
         "plan_layouts",
-        "prove_indices",
+        "eliminate_bounds_checks",
         "form_groups",
         "batch_groups",
     ),

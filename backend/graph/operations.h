@@ -124,41 +124,22 @@ enum class Presence : uint8_t { kName, kRequired, kOptional };
 
 }  // namespace ipex::graph
 
-namespace ipex {
+IPEX_ENUM_TEXT(ipex::graph::Combine, "way to combine", "set", "add", "mul", "min", "max")
+IPEX_ENUM_TEXT(ipex::graph::GradientOf, "operand of a convolution", "data", "weights")
+IPEX_ENUM_TEXT(ipex::graph::PoolKind, "kind of pool", "max", "avg")
+IPEX_ENUM_TEXT(ipex::graph::PoolWindow, "kind of window", "sliding", "adaptive", "covering")
 
 template <>
-struct EnumText<graph::Combine> {
-  static constexpr std::string_view kAll[] = {"set", "add", "mul", "min", "max"};
-  static constexpr std::string_view kWhat = "way to combine";
-};
-template <>
-struct EnumText<graph::GradientOf> {
-  static constexpr std::string_view kAll[] = {"data", "weights"};
-  static constexpr std::string_view kWhat = "operand with a gradient";
-};
-template <>
-struct EnumText<graph::PoolKind> {
-  static constexpr std::string_view kAll[] = {"max", "avg"};
-  static constexpr std::string_view kWhat = "kind of pool";
-};
-template <>
-struct EnumText<graph::PoolWindow> {
-  static constexpr std::string_view kAll[] = {"sliding", "adaptive", "covering"};
-  static constexpr std::string_view kWhat = "kind of window";
-};
-template <>
-struct EnumText<kernels::SortKind> {
-  static constexpr auto kAll = kernels::kSortKinds;
+struct ipex::EnumText<ipex::kernels::SortKind> {
+  static constexpr auto kAll = ipex::kernels::kSortKinds;
   static constexpr std::string_view kWhat = "kind of sort";
 };
+
 template <>
-struct EnumText<graph::IndexFault> {
+struct ipex::EnumText<ipex::graph::IndexFault> {
   static constexpr std::string_view kAll[] = {
 #define INDEX_ERROR(name, python, message) #name,
 #include "runtime/index_errors.def"
 #undef INDEX_ERROR
   };
-  static constexpr std::string_view kWhat = "row of runtime/index_errors.def";
 };
-
-}  // namespace ipex

@@ -8,9 +8,16 @@
 
 namespace ipex {
 
-// Specialised with kAll, the names in order, and kWhat, what a name is called in errors.
+// Specialised with kAll, the names in order, and kWhat, what an error calls one of them.
 template <class E>
 struct EnumText;
+
+#define IPEX_ENUM_TEXT(E, what, ...)                          \
+  template <>                                                 \
+  struct ipex::EnumText<E> {                                  \
+    static constexpr std::string_view kAll[] = {__VA_ARGS__}; \
+    static constexpr std::string_view kWhat = what;           \
+  };
 
 template <class E>
 concept NamedEnum = requires { EnumText<E>::kAll; };

@@ -33,11 +33,11 @@ Graph run_pass(Graph graph, std::string_view name, const loop::Target& target);
 //   %1 = permute(%0) dims=[1,0]; %2 = permute(%1) dims=[1,0]; return %2   =>   return %0
 Graph canonicalize(Graph graph);
 
-// name_formulas: activations that a model writes out become ops of the table, where nothing else reads what
-// they are computed by: GELU (by erf, by tanh in two spellings), SiLU.
+// recognize_idioms (idiom recognition): activations that a model writes out become ops of the table, where
+// nothing else reads what they are computed by: GELU (by erf, by tanh in two spellings), SiLU.
 //   pre: verified; post: verified; their parts are left for canonicalize to drop
 //   %1 = pointwise.sigmoid(%0); %2 = pointwise.mul(%0, %1)   =>   %2 = pointwise.silu(%0)
-Graph name_formulas(Graph graph);
+Graph recognize_idioms(Graph graph);
 
 // fold_constants: evaluates nodes whose operands are all constants and whose result is small (<= 1024
 // elements or smaller than its operands).
@@ -81,11 +81,11 @@ Graph choose_convolutions(Graph graph, const loop::Target& target);
 //   %3 = reduce.mean(%x); %4 = pointwise.sub(%x, %3); %5 = reduce.sum(%4 * %4); %2 = pointwise.div(%5, 1024)
 Graph split_variance(Graph graph);
 
-// prove_indices: names the index operands of a gather that lie inside the dims that they address in every
-// run, by intervals of values: they are not checked. Casts of floats known to fit 32 bits are made by way of
-// i32, for which CPUs have an instruction.
+// eliminate_bounds_checks (bounds-check elimination): names the index operands of a gather that lie inside
+// the dims that they address in every run, by intervals of values: they are not checked. Casts of floats
+// known to fit 32 bits are made by way of i32, for which CPUs have an instruction.
 //   %2 = pointwise.clamp(%i, 0, 63); %3 = gather(%x: f32[64], %2) map=[-1]   =>   the same with proved=[1]
-Graph prove_indices(Graph graph);
+Graph eliminate_bounds_checks(Graph graph);
 
 // form_groups: partitions fusible nodes (pointwise, reduce, views, iota, full, gather, scatter, cat, pad,
 // pool, scan, reorder) into Group nodes, one kernel each.

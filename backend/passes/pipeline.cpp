@@ -6,10 +6,12 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <utility>
 
 #include "backend/passes/passes.h"
 #include "runtime/env.h"
 #include "runtime/error.h"
+#include "runtime/log.h"
 #include "runtime/time_limit.h"
 
 namespace ipex::graph {
@@ -22,7 +24,7 @@ Graph on_any(Graph graph, const loop::Target&) {
 
 constexpr std::array<GraphPass, 13> kPipeline = {{
     {"canonicalize", on_any<canonicalize>, false},
-    {"name_formulas", on_any<name_formulas>, true},
+    {"recognize_idioms", on_any<recognize_idioms>, true},
     {"fold_constants", on_any<fold_constants>, true},
     {"canonicalize", on_any<canonicalize>, false},
     {"fuse_library", fuse_library, true},
@@ -31,15 +33,33 @@ constexpr std::array<GraphPass, 13> kPipeline = {{
     {"plan_layouts", on_any<plan_layouts>, true},
     {"choose_convolutions", choose_convolutions, true},
     {"split_variance", on_any<split_variance>, true},
-    {"prove_indices", on_any<prove_indices>, true},
+    {"eliminate_bounds_checks", on_any<eliminate_bounds_checks>, true},
     {"form_groups", on_any<form_groups>, false},
     {"batch_groups", on_any<batch_groups>, true},
 }};
 
+// Names of the last release, which settings may still use.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 2> kFormerNames = {{
+    {"name_formulas", "recognize_idioms"},
+    {"prove_indices", "eliminate_bounds_checks"},
+}};
+
+std::string_view current_name(std::string_view name) {
+  static std::array<std::atomic_flag, kFormerNames.size()> warned;
+  for (size_t i = 0; i < kFormerNames.size(); ++i) {
+    const auto& [former, current] = kFormerNames[i];
+    if (name != former) continue;
+    if (!warned[i].test_and_set())
+      log(LogLevel::kWarning, "graph pass " + std::string(former) + " is now called " + std::string(current));
+    return current;
+  }
+  return name;
+}
+
 bool listed(const std::string& names, std::string_view name) {
   for (size_t begin = 0; begin < names.size();) {
     const size_t end = std::min(names.find(',', begin), names.size());
-    if (std::string_view(names).substr(begin, end - begin) == name) return true;
+    if (current_name(std::string_view(names).substr(begin, end - begin)) == name) return true;
     begin = end + 1;
   }
   return false;
@@ -104,7 +124,7 @@ std::span<const GraphPass> pipeline() { return kPipeline; }
 Graph run_pipeline(Graph graph, const loop::Target& target, std::string_view stop_after,
                    std::vector<PassTime>* times) {
   const std::string disabled = env::get("IPEX_DISABLE_PASS"), env_stop = env::get("IPEX_STOP_AFTER");
-  const std::string_view stop = stop_after.empty() ? std::string_view(env_stop) : stop_after;
+  const std::string_view stop = current_name(stop_after.empty() ? std::string_view(env_stop) : stop_after);
   if (!stop.empty()) check_pass_name(stop);
   const bool verifying = verifies(), timing = env::flag("IPEX_TIME_PASSES");
   if (verifying) verify(graph);
@@ -132,7 +152,8 @@ Graph run_pipeline(Graph graph, const loop::Target& target, std::string_view sto
   return graph;
 }
 
-Graph run_pass(Graph graph, std::string_view name, const loop::Target& target) {
+Graph run_pass(Graph graph, std::string_view given, const loop::Target& target) {
+  const std::string_view name = current_name(given);
   check_pass_name(name);
   const auto* pass = std::find_if(kPipeline.begin(), kPipeline.end(),
                                   [name](const GraphPass& candidate) { return candidate.name == name; });

@@ -13,7 +13,7 @@ struct Index {
   const char* nodes;  // the last one is %y : i64[8]
 };
 
-class ProveIndices : public ::testing::TestWithParam<Index> {};
+class EliminateBoundsChecks : public ::testing::TestWithParam<Index> {};
 
 constexpr const char* kLiterals = R"(
   %c0 = constant value=0 : i64[]
@@ -34,12 +34,12 @@ constexpr const char* kLiterals = R"(
   %ge_other = pointwise.ge(%g, %fzero) : b1[8]
 )";
 
-TEST_P(ProveIndices, OnlyInsideTheDim) {
+TEST_P(EliminateBoundsChecks, OnlyInsideTheDim) {
   const std::string text =
       "graph main(%x: f32[64], %i: i64[8], %n: i32[8], %f: f32[8], %g: f32[8], %h: bf16[8]) {" +
       std::string(kLiterals) + GetParam().nodes +
       "\n  %r = gather(%x, %y) map=[-1] : f32[8]\n  return %r\n}\n";
-  const Graph graph = prove_indices(parse(text));
+  const Graph graph = eliminate_bounds_checks(parse(text));
   verify(graph);
   EXPECT_EQ(!graph.node(graph.outputs[0].value).get<Gather>().proved->empty(), GetParam().proved);
 }
@@ -95,11 +95,11 @@ constexpr Index kIndices[] = {
      "i64[8]"},
 };
 
-INSTANTIATE_TEST_SUITE_P(Cases, ProveIndices, ::testing::ValuesIn(kIndices),
+INSTANTIATE_TEST_SUITE_P(Cases, EliminateBoundsChecks, ::testing::ValuesIn(kIndices),
                          [](const auto& info) { return std::string(info.param.name); });
 
-TEST(ProveIndices, EachOperandForItself) {
-  const Graph graph = prove_indices(parse(R"(
+TEST(EliminateBoundsChecks, EachOperandForItself) {
+  const Graph graph = eliminate_bounds_checks(parse(R"(
 graph main(%x: f32[3,s0,5], %i: i64[4]) symbols(s0=6) {
   %0 = constant value=2 : i64[]
   %1 = expand(%0) dims=[] : i64[4]

@@ -43,9 +43,9 @@ Interval corners(Interval a, Interval b, auto op) {
   return {low, high};
 }
 
-class IndexProver : GraphRewriter {
+class BoundsCheckEliminator : GraphRewriter {
  public:
-  explicit IndexProver(Graph graph) : GraphRewriter(std::move(graph)) {}
+  explicit BoundsCheckEliminator(Graph graph) : GraphRewriter(std::move(graph)) {}
 
   Graph run() {
     const auto may_gain = [](const Node& node) { return node.op() == Op::kGather || is_check(node); };
@@ -284,6 +284,6 @@ class IndexProver : GraphRewriter {
 
 }  // namespace
 
-Graph prove_indices(Graph graph) { return IndexProver(std::move(graph)).run(); }
+Graph eliminate_bounds_checks(Graph graph) { return BoundsCheckEliminator(std::move(graph)).run(); }
 
 }  // namespace ipex::graph

@@ -1,5 +1,5 @@
-// name_formulas: an activation that a model writes out in arithmetic becomes the op that it is, which has a
-// better formula than its parts, and which the library can apply to a product's result.
+// recognize_idioms: an activation that a model writes out in arithmetic becomes the op that it is, which has
+// a better formula than its parts, and which the library can apply to a product's result.
 #include <array>
 #include <charconv>
 #include <cmath>
@@ -12,13 +12,13 @@
 namespace ipex::graph {
 namespace {
 
-// What `op` of x is, in ops of the pointwise table; mul and add in either order.
-struct Formula {
+// What `fn` of x is, in ops of the pointwise table; mul and add in either order.
+struct Idiom {
   PointwiseOp fn;
   std::string_view text;
 };
 
-constexpr std::array<Formula, 6> kFormulas = {{
+constexpr std::array<Idiom, 6> kIdioms = {{
     {PointwiseOp::gelu_tanh_, "mul(mul(x,0.5),add(tanh(mul(add(x,mul(pow(x,3),0.044715)),0.7978845608)),1))"},
     {PointwiseOp::gelu_tanh_,
      "mul(mul(x,0.5),add(tanh(mul(mul(x,0.7978845608),add(mul(mul(x,0.044715),x),1))),1))"},
@@ -108,15 +108,15 @@ std::vector<int> count_uses(const Graph& graph) {
 
 }  // namespace
 
-Graph name_formulas(Graph graph) {
+Graph recognize_idioms(Graph graph) {
   const std::vector<int> uses = count_uses(graph);
   for (int32_t n = 0; n < static_cast<int32_t>(graph.nodes.size()); ++n) {
     if (!graph.nodes[n].is(PointwiseOp::mul_)) continue;
     Match match(graph, uses, n);
-    for (const Formula& formula : kFormulas)
-      if (const auto x = match.of(formula.text)) {
+    for (const Idiom& idiom : kIdioms)
+      if (const auto x = match.of(idiom.text)) {
         Node& node = graph.nodes[n];
-        node.operation = Pointwise{formula.fn};
+        node.operation = Pointwise{idiom.fn};
         node.operands = {*x};
         node.source = match.sources();
         break;
