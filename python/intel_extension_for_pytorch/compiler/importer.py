@@ -124,7 +124,7 @@ class Importer(GraphWriter):
         if not isinstance(value, torch.Tensor):
             return value
         dtype, shape = value.dtype if value.dtype in DTYPE_NAMES else torch.float32, self.symbols.dims(value.shape)
-        return Ref(self.graph.input("refused", DTYPE_NAMES[dtype], shape, None, False), dtype, shape)
+        return Ref(self, self.graph.input("refused", DTYPE_NAMES[dtype], shape, None, False), dtype, shape)
 
     def _call(self, node: fx.Node, rule: Callable | None) -> Any:
         value = node.meta.get("val")
