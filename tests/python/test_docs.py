@@ -19,6 +19,17 @@ sys.path.insert(0, str(DOCS))
 
 import generate  # noqa: E402
 
+# What docs/architecture.md says of the generated texts.
+SAID_OF_WALK = {
+    "fx.txt": ["aten.gelu"],
+    "imported.txt": ["static", "value=1e-06", "expand"],
+    "graph.txt": ['post=["gelu"]', "= group("],
+    "steps.txt": ["onednn.pack", "once per weight", "onednn.matmul", "kernel"],
+    "lowered.txt": ["reduce(", "yield(", "merge(", "t0*t0"],
+    "scheduled.txt": ["parallel(grain=", "ramp(", ", 1, 64)"],
+    "llvm.txt": ["define internal void"],
+    "asm.txt": ["vmulps", "%zmm"],
+}
 TABLES = {"pointwise": ("pointwise", "POINTWISE"), "reductions": ("reduction", "REDUCTION"), "scans": ("scan", "SCAN")}
 
 
@@ -97,6 +108,9 @@ def test_pages_include_what_is_generated(tmp_path):
     for path in tmp_path.rglob("*.txt"):
         assert path.read_text().strip(), path
         assert str(ROOT) not in path.read_text(), path
+    for name, parts in SAID_OF_WALK.items():
+        text = (tmp_path / "walk" / name).read_text()
+        assert not [part for part in parts if part not in text], name
 
 
 # ---- links ----
