@@ -19,6 +19,8 @@ extensions = ["myst_parser", "sphinx.ext.autodoc"]
 exclude_patterns = ["generated", "requirements.txt"]
 html_theme = "furo"
 html_title = project
+html_static_path = ["static"]
+html_css_files = ["site.css"]
 
 myst_heading_anchors = 3
 default_role = "code"  # docstrings mark code with single backquotes
