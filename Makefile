@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := build
-.PHONY: build test test-cpp test-python replay nightly models sanitize fuzz-loader run bench peers figures lint format clean
+.PHONY: build test test-cpp test-python replay nightly models sanitize fuzz-loader run bench peers figures docs lint format clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -114,6 +114,15 @@ figures: build
 	$(BIN)/python benchmarks/bench_optimizers.py --tables build/figures
 	$(BIN)/python benchmarks/bench_convolutions.py --tables build/figures
 	$(BIN)/python benchmarks/tables.py build/figures README.md benchmarks/RESULTS.md
+
+# The documentation as a site in build/docs; its tables and examples are generated from the package. No warning passes.
+docs: build $(VENV)/.docs-ready
+	$(BIN)/sphinx-build -q -W --keep-going -n -b html docs build/docs
+	@echo "build/docs/index.html"
+
+$(VENV)/.docs-ready: docs/requirements.txt $(VENV)/.ready
+	$(BIN)/pip install -q --disable-pip-version-check -r docs/requirements.txt
+	@touch $@
 
 # Style of every file, and clang-tidy on the C++ files that differ from a commit: the one before, or SINCE=<commit>.
 SINCE ?= $(shell git rev-parse -q --verify HEAD~1)
