@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := build
-.PHONY: build test test-cpp test-python replay nightly models sanitize fuzz-loader run bench peers figures lint format clean
+.PHONY: build test test-cpp test-python replay nightly models sanitize fuzz-loader run bench peers figures docs lint format clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -14,12 +14,13 @@ SOURCES := $(shell find runtime kernels codegen backend python tests/cpp -name '
              -o -name '*.map' -o -path 'python/*.py') CMakeLists.txt CMakePresets.json pyproject.toml
 APT_PACKAGES := g++ git llvm-22-dev liblld-22-dev libzstd-dev zlib1g-dev libgtest-dev libbenchmark-dev nlohmann-json3-dev libcli11-dev libsleef3
 
-# Beside those: a browser for the benchmark's page.
-APT_NIGHTLY := chromium
+# Beside those: a browser for the benchmark's page; what `make lint` runs.
+APT_nightly := chromium
+APT_lint := clang-format-22 clang-tidy-22
 
 # Every package is looked up with dpkg first, so that a complete machine calls no package manager at all.
-build/.apt build/.apt-nightly: Makefile
-	@missing=$$(for p in $(APT_PACKAGES) $(if $(findstring nightly,$@),$(APT_NIGHTLY)); do dpkg -s $$p >/dev/null 2>&1 || echo $$p; done); \
+build/.apt build/.apt-nightly build/.apt-lint: Makefile
+	@missing=$$(for p in $(APT_PACKAGES) $(APT_$(patsubst .apt-%,%,$(notdir $@))); do dpkg -s $$p >/dev/null 2>&1 || echo $$p; done); \
 	if [ -n "$$missing" ]; then \
 	  echo "installing:" $$missing; \
 	  if [ "$$(id -u)" != 0 ]; then echo "error: these Debian packages are missing; install them and call make again:" $$missing >&2; exit 1; fi; \
@@ -114,11 +115,25 @@ figures: build
 	$(BIN)/python benchmarks/bench_convolutions.py --tables build/figures
 	$(BIN)/python benchmarks/tables.py build/figures README.md benchmarks/RESULTS.md
 
-lint: $(VENV)/.ready
-	$(BIN)/ruff check . && $(BIN)/ruff format --check .
-	git ls-files '*.cpp' '*.h' | xargs clang-format-22 --dry-run -Werror
+# The documentation as a site in build/docs; its tables and examples are generated from the package. No warning passes.
+docs: build $(VENV)/.docs-ready
+	$(BIN)/sphinx-build -q -W --keep-going -n -b html docs build/docs
+	@echo "build/docs/index.html"
 
-format: $(VENV)/.ready
+$(VENV)/.docs-ready: docs/requirements.txt $(VENV)/.ready
+	$(BIN)/pip install -q --disable-pip-version-check -r docs/requirements.txt
+	@touch $@
+
+# Style of every file, and clang-tidy on the C++ files that differ from a commit: the one before, or SINCE=<commit>.
+SINCE ?= $(shell git rev-parse -q --verify HEAD~1)
+TIDIED = $(if $(SINCE),$(shell git diff --name-only --diff-filter=d $(SINCE) -- 'runtime/*.cpp' 'kernels/*.cpp' 'codegen/*.cpp' 'backend/*.cpp' 'python/*.cpp'))
+lint: build build/.apt-lint
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	git ls-files '*.cpp' '*.h' | xargs clang-format-22 --dry-run -Werror
+	$(if $(TIDIED),printf '%s\n' $(TIDIED) | xargs -n 1 -P 2 clang-tidy-22 -p $(BUILD) --quiet --extra-arg=-Wno-ignored-gch)
+
+format: $(VENV)/.ready build/.apt-lint
 	$(BIN)/ruff format .
 	git ls-files '*.cpp' '*.h' | xargs clang-format-22 -i
 

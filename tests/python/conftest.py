@@ -131,6 +131,30 @@ def fresh_state():
     torch._dynamo.reset()
 
 
+class Faults(logging.Handler):
+    """Faults of the compiler's own Python behind which a graph ran eagerly."""
+
+    KINDS = (TypeError, AttributeError, LookupError, NameError, AssertionError, RecursionError)
+
+    def __init__(self):
+        super().__init__()
+        self.found = []
+
+    def emit(self, record):
+        if isinstance(cause := getattr(record, "cause", None), self.KINDS):
+            self.found.append(repr(cause))
+
+
+@pytest.fixture(autouse=True)
+def no_hidden_faults():
+    """Eager's results are right: without this a test would not see that our own code failed."""
+    faults = Faults()
+    logging.getLogger("ipex").addHandler(faults)
+    yield
+    logging.getLogger("ipex").removeHandler(faults)
+    assert not faults.found
+
+
 @pytest.fixture
 def strict(monkeypatch):
     """An op without a native lowering is an error for the length of the test."""

@@ -242,7 +242,7 @@ def _run_eagerly(module: fx.GraphModule, kind: str, why: str, cause: Exception, 
     """The graph as AOTAutograd traced it, op by op."""
     if _C.flag("IPEX_STRICT") or not options.fallback:
         raise cause
-    log.warning("the %s graph runs eagerly: %s", kind, why)
+    log.warning("the %s graph runs eagerly: %s", kind, why, extra={"cause": cause})
     records.add_eager(kind, module, why)
     positions = segments.mutated_positions(module)
     interpreter = fx.Interpreter(module)

@@ -14,8 +14,21 @@ from ..errors import GraphFallback, Unsupported
 from . import extern
 from .conversions import fits, limits_of, overflow_error, wrapped
 from .derived import Derived
+from .op_tables import accepts, pointwise_row
+from .promotion import promote
 from .sizes import Dim, Symbols
-from .values import DTYPE_NAMES, Ref
+from .values import DTYPE_NAMES, Operand, Ref, opmath
+
+# Operands that eager converts, where they are numbers, to the type of the tensors or that of their arithmetic, and
+# refuses where they do not fit; other numbers it reduces to the type's bits.
+_CONVERTED = {
+    "add_scaled": ((2,), False), "sub_scaled": ((2,), False), "pow": ((1,), False), "clamp": ((1, 2), False),
+    "clamp_min": ((1,), False), "clamp_max": ((1,), False), "hardtanh": ((1, 2), False),
+    "threshold": ((1, 2), False), "addcmul": ((3,), True), "addcdiv": ((3,), True), "leaky_relu": ((1,), True),
+    "elu": ((1, 2, 3), True), "softplus": ((1, 2), True), "lerp": ((2,), True),
+}  # fmt: skip
+# Rows by which eager multiplies or divides halves with a 0-d tensor as it is, not rounded to their type first.
+_UNROUNDED_FACTOR = ("mul", "div", "div_trunc", "div_floor")
 
 
 class SizesMerged(Exception):
@@ -52,7 +65,7 @@ class GraphWriter:
         self, op: str, name: str, operands: Sequence[Ref], dtype: torch.dtype, shape: tuple[Dim, ...], **attrs: Any
     ) -> Ref:
         id = self.graph.add(op, name, [r.id for r in operands], [(DTYPE_NAMES[dtype], shape)], attrs)
-        return Ref(id, dtype, shape)
+        return Ref(self, id, dtype, shape)
 
     def emit_many(
         self, op: str, name: str, operands: Sequence[Ref], types: Sequence[tuple[torch.dtype, tuple]], **attrs: Any
@@ -60,10 +73,9 @@ class GraphWriter:
         id = self.graph.add(op, name, [r.id for r in operands], [(DTYPE_NAMES[d], s) for d, s in types], attrs)
         return self.results_of(id, types)
 
-    @staticmethod
-    def results_of(id: int, types: Sequence[tuple[torch.dtype, tuple]]) -> list[Ref]:
+    def results_of(self, id: int, types: Sequence[tuple[torch.dtype, tuple]]) -> list[Ref]:
         """The results of a node; a handle is its node with the result's number in the upper half."""
-        return [Ref(id + (i << 32), d, s) for i, (d, s) in enumerate(types)]
+        return [Ref(self, id + (i << 32), d, s) for i, (d, s) in enumerate(types)]
 
     def scalar(self, value: Any, dtype: torch.dtype) -> Ref:
         """A 0-d constant, or the value of a symbolic size."""
@@ -80,7 +92,7 @@ class GraphWriter:
         ref = self._scalars.get(key)
         if ref is None:
             id = self.graph.constant(value, DTYPE_NAMES[dtype])
-            ref = self._scalars[key] = Ref(id, dtype, ())
+            ref = self._scalars[key] = Ref(self, id, dtype, ())
         return ref
 
     def number(self, value: Any, dtype: torch.dtype) -> Ref:
@@ -102,9 +114,73 @@ class GraphWriter:
             raise GraphFallback(f"{dtype} is no type of the compiler's graphs")
         return x if x.dtype is dtype else self.pointwise_node("cast", [x], dtype, x.shape)
 
+    # ---- arithmetic ----
+
+    def pointwise(self, name: str, *operands: Operand, shape: tuple[Dim, ...] | None = None) -> Ref:
+        """A row of the pointwise table over tensors and numbers, promoted, and broadcast to `shape` (default: to the
+        shape that they have together)."""
+        row = pointwise_row(name)
+        if shape is None:
+            shape = self.symbols.broadcast([o.shape for o in operands if isinstance(o, Ref)])
+        if name == "where":
+            condition = self.cast(operands[0], torch.bool)
+            promoted = promote(operands[1:])
+            return self.pointwise_node(
+                name, [condition, *(self._operand(o, promoted, row) for o in operands[1:])], promoted, shape
+            )
+        promoted = promote(operands)
+        if row.promotion == "int_to_float" and not promoted.is_floating_point:
+            promoted = torch.get_default_dtype()
+        if not accepts(row, promoted):
+            raise Unsupported(f"pointwise.{name} has no {promoted} form")
+        converted, of_arithmetic = _CONVERTED.get(name, ((), False))
+        for position in converted:
+            self.require_fit(operands[position], opmath(promoted) if of_arithmetic else promoted)
+        result = torch.bool if row.promotion == "always_bool" else promoted
+        refs = [self._operand(o, promoted, row) for o in operands]
+        if name in _UNROUNDED_FACTOR and isinstance(operands[1], Ref) and not operands[1].shape:
+            refs[1] = self.cast(operands[1], opmath(promoted))
+        return self.pointwise_node(name, refs, result, shape)
+
+    def _operand(self, operand: Operand | None, promoted: torch.dtype, row: Any) -> Ref:
+        """One operand in the compute type. A half tensor may meet fp32 ones: arithmetic is in fp32 either way; what
+        eager rounds to the promoted type first, is rounded here too."""
+        if isinstance(operand, Ref):
+            if operand.dtype is promoted or opmath(operand.dtype) is promoted:
+                return operand
+            return self.cast(operand, promoted)
+        if operand is None:
+            raise Unsupported(f"pointwise.{row.name} needs all of its operands")
+        number = self.scalar(operand, opmath(promoted))
+        # Eager compares with a number of the tensors' type, and takes a remainder by one.
+        rounds = row.promotion == "always_bool" or row.name in ("remainder", "fmod")
+        return self.cast(self.cast(number, promoted), opmath(promoted)) if rounds else number
+
+    def where(self, condition: Ref, x: Operand, y: Operand) -> Ref:
+        return self.pointwise("where", condition, x, y)
+
+    def reduce(self, name: str, x: Ref, axes: Sequence[int] | None = None, keepdim: bool = False) -> Ref:
+        """A row of the reduction table over `axes` (default: all) that keeps the dtype."""
+        axes = list(range(len(x.shape)) if axes is None else axes)
+        if not axes:
+            return self.copy(x)
+        return self.emit("reduce", name, [x], x.dtype, reduced_shape(x, axes, keepdim), axes=axes, keepdim=keepdim)
+
     def pointwise_node(self, row: str, operands: Sequence[Ref], dtype: torch.dtype, shape: tuple) -> Ref:
         id = self.graph.pointwise(row, [self.expand(r, shape).id for r in operands], DTYPE_NAMES[dtype], shape)
-        return Ref(id, dtype, shape)
+        return Ref(self, id, dtype, shape)
+
+    # ---- elements at places that are data ----
+
+    def gather(self, x: Ref, indices: Sequence[Ref], *, map: list[int], **attrs: Any) -> Ref:
+        """x at places that `map` makes of the indices, which have the result's shape: see rules/indexing.py."""
+        return self.emit("gather", "", [x, *indices], x.dtype, indices[0].shape, map=map, **attrs)
+
+    def scatter(self, x: Ref, indices: Sequence[Ref], src: Ref, *, map: list[int], combine: str, **attrs: Any) -> Ref:
+        """x with `src` combined into it at the places that `map` makes of the indices, which have the shape of src."""
+        return self.emit("scatter", "", [x, *indices, src], x.dtype, x.shape, map=map, combine=combine, **attrs)
+
+    # ---- views ----
 
     def expand(self, x: Ref, shape: tuple[Dim, ...], dims: Sequence[int] | None = None) -> Ref:
         """Broadcasts x; operand dim i becomes result dim dims[i] (default: aligned at the right)."""
@@ -174,11 +250,10 @@ class GraphWriter:
 
     def copy(self, x: Ref) -> Ref:
         """A value that is x now, and memory of its own should the user get to see it."""
-        return Ref(x.id, x.dtype, x.shape, owned=False)
+        return Ref(self, x.id, x.dtype, x.shape, owned=False)
 
-    @staticmethod
-    def _view_of(x: Ref, view: Ref) -> Ref:
-        return view if x.owned else Ref(view.id, view.dtype, view.shape, owned=False)
+    def _view_of(self, x: Ref, view: Ref) -> Ref:
+        return view if x.owned else Ref(self, view.id, view.dtype, view.shape, owned=False)
 
     # ---- numbers computed from sizes ----
 
@@ -197,7 +272,7 @@ class GraphWriter:
             position = self._derive(value.node.expr, value, dtype)
             self.derived_arguments.append(("tensor", self.next_input()))
             id = self.graph.input(f"derived{position}", DTYPE_NAMES[dtype], (), None, False)
-            ref = self._derived_numbers[value.node.expr] = Ref(id, dtype, ())
+            ref = self._derived_numbers[value.node.expr] = Ref(self, id, dtype, ())
         return ref
 
     def _derive(self, expr: Any, of: Any, dtype: torch.dtype | None = None, fits: torch.dtype | None = None) -> int:
@@ -233,3 +308,7 @@ class GraphWriter:
         if source is None:
             raise GraphFallback(f"no input gives the size {name}")
         return source
+
+
+def reduced_shape(x: Ref, axes: Sequence[int], keepdim: bool) -> tuple[Dim, ...]:
+    return tuple(1 if d in axes else s for d, s in enumerate(x.shape) if keepdim or d not in axes)

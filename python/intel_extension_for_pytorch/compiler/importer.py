@@ -45,10 +45,13 @@ def import_graph(module: fx.GraphModule, example_inputs: Sequence[Any], **option
     values = (n.meta.get("val") for n in module.graph.nodes if n.op == "placeholder")
     with torch_private.no_guards(values, _decided_by_a_call):
         while True:
+            importer = Importer(module, example_inputs, merged=merged, **options)
             try:
-                return Importer(module, example_inputs, merged=merged, **options).run()
+                return importer.run()
             except SizesMerged:
                 continue
+            finally:
+                vars(importer).clear()  # values refer to their writer: no cycle is left to the garbage collector
 
 
 def _decided_by_a_call(expression: Any) -> Unsupported:
@@ -121,7 +124,7 @@ class Importer(GraphWriter):
         if not isinstance(value, torch.Tensor):
             return value
         dtype, shape = value.dtype if value.dtype in DTYPE_NAMES else torch.float32, self.symbols.dims(value.shape)
-        return Ref(self.graph.input("refused", DTYPE_NAMES[dtype], shape, None, False), dtype, shape)
+        return Ref(self, self.graph.input("refused", DTYPE_NAMES[dtype], shape, None, False), dtype, shape)
 
     def _call(self, node: fx.Node, rule: Callable | None) -> Any:
         value = node.meta.get("val")
@@ -209,7 +212,7 @@ class Importer(GraphWriter):
             position in self.static,
         )
         self.input_position[node] = index
-        self.env[node] = Ref(id, value.dtype, shape)
+        self.env[node] = Ref(self, id, value.dtype, shape)
         self.result.arguments.append(("tensor", index))
 
     def _add_sources(self, size: int | torch.SymInt, position: int, what: str, dim: int) -> None:
@@ -227,7 +230,7 @@ class Importer(GraphWriter):
         with torch_private.without_modes():
             data = value.detach().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
         id = self.graph.constant_data(data, DTYPE_NAMES[value.dtype], tuple(value.shape))
-        return Ref(id, value.dtype, tuple(value.shape))
+        return Ref(self, id, value.dtype, tuple(value.shape))
 
     def _finish(self, node: fx.Node) -> None:
         outputs = node.args[0] if isinstance(node.args[0], (list, tuple)) else [node.args[0]]

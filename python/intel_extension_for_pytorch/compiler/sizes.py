@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -96,6 +96,20 @@ class Symbols:
 
     def dims(self, sizes: Any) -> tuple[Dim, ...]:
         return tuple([s if type(s) is int else self.dim(s) for s in sizes])
+
+    def broadcast(self, shapes: Sequence[tuple[Dim, ...]]) -> tuple[Dim, ...]:
+        """The shape that these shapes have together. Tracing knows that they have one: of two sizes that are spelled
+        apart one is 1, or they are equal and the first is taken."""
+        result = shapes[0]
+        for shape in shapes[1:]:
+            if shape == result:
+                continue
+            missing = len(shape) - len(result)
+            longer, other = (shape, result) if missing > 0 else (result, shape)
+            lead = abs(missing)
+            pairs = zip(longer[lead:], other, strict=True)
+            result = (*longer[:lead], *(b if self.hint(a) == 1 else a for a, b in pairs))
+        return result
 
     def _print(self, whole: Any, size: torch.SymInt) -> str:
         expr = whole.xreplace(self._known_multiples(size))

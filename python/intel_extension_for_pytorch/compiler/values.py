@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -39,19 +40,54 @@ def opmath(dtype: torch.dtype) -> torch.dtype:
 
 
 class Ref:
-    """A value of the Graph under construction.
+    """A value of the Graph under construction; arithmetic on it writes pointwise ops of that Graph.
+
+    Operands are tensors or numbers. They are promoted and broadcast as in ATen.
 
     `id` is the C++ handle. `owned` is false for a value that shares memory with another one only because a copy was
     left out (aten.clone): if the user gets to see it, the copy is made then.
     """
 
-    __slots__ = ("dtype", "id", "owned", "shape")
+    __slots__ = ("dtype", "id", "owned", "shape", "writer")
 
-    def __init__(self, id: int, dtype: torch.dtype, shape: tuple[Dim, ...], owned: bool = True) -> None:
+    def __init__(self, writer: Any, id: int, dtype: torch.dtype, shape: tuple[Dim, ...], owned: bool = True) -> None:
+        self.writer = writer  # the GraphWriter
         self.id = id
         self.dtype = dtype
         self.shape = shape
         self.owned = owned
+
+    def __add__(self, other: Operand) -> Ref:
+        return self.writer.pointwise("add", self, other)
+
+    def __sub__(self, other: Operand) -> Ref:
+        return self.writer.pointwise("sub", self, other)
+
+    def __mul__(self, other: Operand) -> Ref:
+        return self.writer.pointwise("mul", self, other)
+
+    def __truediv__(self, other: Operand) -> Ref:
+        return self.writer.pointwise("div", self, other)
+
+    def __neg__(self) -> Ref:
+        return self.writer.pointwise("neg", self)
+
+    def to(self, dtype: torch.dtype) -> Ref:
+        return self.writer.cast(self, dtype)
+
+    def reshape(self, shape: tuple[Dim, ...]) -> Ref:
+        return self.writer.reshape(self, shape)
+
+    def expand(self, shape: tuple[Dim, ...], dims: Sequence[int] | None = None) -> Ref:
+        """Broadcasts; dimension i becomes dims[i] of `shape` (default: aligned at the right)."""
+        return self.writer.expand(self, shape, dims)
+
+    def sum(self, axes: Sequence[int] | None = None, keepdim: bool = False) -> Ref:
+        """Over `axes` (default: all), in the value's own type."""
+        return self.writer.reduce("sum", self, axes, keepdim)
+
+
+Operand = Ref | float | int | torch.SymInt | torch.SymFloat
 
 
 def require_plain(node: fx.Node, value: Any) -> None:

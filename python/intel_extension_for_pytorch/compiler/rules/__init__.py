@@ -14,12 +14,13 @@ from typing import Any
 from ... import torch_private
 from ...errors import Unsupported
 from ..graph_writer import GraphWriter
+from ..op_tables import row_tables
 from ..schema import named_arguments
 from ..values import Ref
 from . import arithmetic, bags, indexing, library, losses, norms, pointwise, pooling, softmax, sorting, views  # noqa: F401
 from .reductions import reduction_rule
 from .registry import RULES, Rule
-from .rows import pointwise_rule, row_tables
+from .rows import pointwise_rule
 
 
 def native_names() -> set[str]:

@@ -11,7 +11,7 @@ from ...errors import Unsupported
 from ..graph_writer import GraphWriter
 from ..values import Ref
 from .registry import rule
-from .rows import emit_row, pointwise, row_named
+from .rows import pointwise
 
 
 @rule("add", "sub")
@@ -19,19 +19,19 @@ def _add_sub(im: GraphWriter, node: Any, x: Any, y: Any, alpha: Any = 1) -> Ref:
     base = node.target._schema.name[6:]
     _refuse_booleans(node, base, x, y, alpha)
     if torch_private.is_known(alpha == 1):
-        return pointwise(im, node, row_named(base), [x, y])
+        return pointwise(im, node, base, x, y)
     if node.meta["val"].dtype is torch.bool:
         y = y if alpha else im.full(False, torch.bool, ())
-        return pointwise(im, node, row_named(base), [x, y])
-    return pointwise(im, node, row_named(base + "_scaled"), [x, y, alpha])
+        return pointwise(im, node, base, x, y)
+    return pointwise(im, node, base + "_scaled", x, y, alpha)
 
 
 @rule("rsub")
 def _rsub(im: GraphWriter, node: Any, x: Any, y: Any, alpha: Any = 1) -> Ref:
     _refuse_booleans(node, "sub", x, y, alpha)
     if torch_private.is_known(alpha == 1):
-        return pointwise(im, node, row_named("sub"), [y, x])
-    return pointwise(im, node, row_named("sub_scaled"), [y, x, alpha])
+        return pointwise(im, node, "sub", y, x)
+    return pointwise(im, node, "sub_scaled", y, x, alpha)
 
 
 def _refuse_booleans(node: Any, operation: str, x: Any, y: Any, alpha: Any) -> None:
@@ -46,7 +46,7 @@ def _refuse_booleans(node: Any, operation: str, x: Any, y: Any, alpha: Any) -> N
 @rule("div.Tensor_mode", "div.Scalar_mode")
 def _div_mode(im: GraphWriter, node: Any, x: Any, y: Any, rounding_mode: str | None = None) -> Ref:
     row = {None: "div", "trunc": "div_trunc", "floor": "div_floor"}[rounding_mode]
-    return pointwise(im, node, row_named(row), [x, y])
+    return pointwise(im, node, row, x, y)
 
 
 @rule("pow.Tensor_Scalar")
@@ -55,7 +55,6 @@ def _pow(im: GraphWriter, node: Any, x: Ref, exponent: Any) -> Ref:
         raise Unsupported("a negative power of integers: ATen has the error")
     if x.dtype is torch.float16 and exponent in (0.5, -0.5):
         # For other types ATen takes square roots, which differ for -0 and -inf.
-        shape = x.shape
-        signless = emit_row(im, "logical_or", shape, emit_row(im, "eq", shape, x, 0), emit_row(im, "isinf", shape, x))
-        x = emit_row(im, "where", shape, signless, emit_row(im, "abs", shape, x), x)
-    return pointwise(im, node, row_named("pow"), [x, exponent])
+        signless = im.pointwise("logical_or", im.pointwise("eq", x, 0), im.pointwise("isinf", x))
+        x = im.where(signless, im.pointwise("abs", x), x)
+    return pointwise(im, node, "pow", x, exponent)

@@ -17,9 +17,7 @@ from ..graph_writer import GraphWriter
 from ..sizes import Dim, add, sub
 from ..values import Ref, opmath, traced_shape
 from .indexing import as_index
-from .reductions import reduce_axes
 from .registry import rule
-from .rows import emit_row
 from .sorting import search
 
 _SUM, _MEAN, _MAX = 0, 1, 2  # modes of an embedding bag
@@ -48,57 +46,54 @@ def _embedding_bag(
     bags = im.symbols.dims(output.shape)[0]
     begins, ends = _bounds(im, _checked_offsets(im, node, offsets, length), length, bags, include_last_offset)
 
-    at = im.expand(index, (length, width), [0])
-    rows = im.emit("gather", "", [weight, at], weight.dtype, (length, width), map=[-1, 1], wrap=False, error="bag")
-    rows = im.cast(rows, opmath(weight.dtype))
+    at = index.expand((length, width), [0])
+    rows = im.gather(weight, [at], map=[-1, 1], wrap=False, error="bag")
+    rows = rows.to(opmath(weight.dtype))
     if per_sample_weights is not None:
-        scale = im.expand(im.cast(per_sample_weights, rows.dtype), rows.shape, [0])
-        rows = im.pointwise_node("mul", [rows, scale], rows.dtype, rows.shape)
-    count = emit_row(im, "sub", (bags,), ends, begins)
+        rows = rows * per_sample_weights.to(rows.dtype).expand(rows.shape, [0])
+    count = ends - begins
     if padding_idx >= 0:
-        kept = emit_row(im, "ne", (length,), index, padding_idx)
+        kept = im.pointwise("ne", index, padding_idx)
         neutral = im.scalar(-math.inf if mode == _MAX else 0, rows.dtype)
-        rows = im.pointwise_node("where", [im.expand(kept, rows.shape, [0]), rows, neutral], rows.dtype, rows.shape)
-        ones = im.cast(kept, torch.int64)
+        rows = im.where(kept.expand(rows.shape, [0]), rows, neutral)
+        ones = kept.to(torch.int64)
         count = im.emit("segment", "sum", [ones, begins, ends], torch.int64, (bags,))
 
     found = im.full(0, torch.int64, (bags, width))
-    filled = im.expand(emit_row(im, "gt", (bags,), count, 0), (bags, width), [0])
+    filled = im.pointwise("gt", count, 0).expand((bags, width), [0])
     types = [(rows.dtype, (bags, width)), (torch.int64, (bags, width))]
     if mode == _MAX:
-        numbers = emit_row(im, "where", rows.shape, emit_row(im, "isnan", rows.shape, rows), -math.inf, rows)
+        numbers = im.where(im.pointwise("isnan", rows), -math.inf, rows)
         total, position = im.emit_many("segment", "max_with_index", [numbers, begins, ends], types)
         if length != 0:
             # ATen begins with the first row and takes what is larger: a NaN counts in the first row only.
             first = begins
             if padding_idx >= 0:
                 beyond = torch.iinfo(torch.int64).max
-                kept_at = emit_row(im, "where", (length,), kept, im.iota((length,), 0), beyond)
+                kept_at = im.where(kept, im.iota((length,), 0), beyond)
                 first = im.emit("segment", "amin", [kept_at, begins, ends], torch.int64, (bags,))
-            first = im.expand(first, (bags, width), [0])
-            first = im.pointwise_node("where", [filled, first, found], torch.int64, (bags, width))
-            of_first = im.emit("gather", "", [rows, first], rows.dtype, (bags, width), map=[-1, 1])
-            larger = emit_row(im, "gt", (bags, width), total, of_first)
-            total = im.pointwise_node("where", [larger, total, of_first], rows.dtype, (bags, width))
-            position = im.pointwise_node("where", [larger, position, first], torch.int64, (bags, width))
-            of_position = im.emit("gather", "", [index, position], torch.int64, (bags, width), map=[-1])
-            found = im.pointwise_node("where", [filled, of_position, found], torch.int64, (bags, width))
-        total = im.pointwise_node("where", [filled, total, im.scalar(0, rows.dtype)], rows.dtype, (bags, width))
+            first = first.expand((bags, width), [0])
+            first = im.where(filled, first, found)
+            of_first = im.gather(rows, [first], map=[-1, 1])
+            larger = im.pointwise("gt", total, of_first)
+            total = im.where(larger, total, of_first)
+            position = im.where(larger, position, first)
+            of_position = im.gather(index, [position], map=[-1])
+            found = im.where(filled, of_position, found)
+        total = im.where(filled, total, im.scalar(0, rows.dtype))
     else:
         total = im.emit("segment", "sum", [rows, begins, ends], rows.dtype, (bags, width))
         if mode == _MEAN:
-            divisor = im.cast(emit_row(im, "clamp_min", (bags,), count, 1), rows.dtype)
-            divisor = im.expand(divisor, (bags, width), [0])
-            total = im.pointwise_node("div", [total, divisor], rows.dtype, (bags, width))
+            total = total / im.pointwise("clamp_min", count, 1).to(rows.dtype).expand((bags, width), [0])
     bag = im.full(0, torch.int64, (0,)) if im.symbols.dims(bag_of.shape) == (0,) else _bag_of_each(im, begins, length)
     if mode == _SUM:  # its gradient reads no sizes, and ATen leaves them zero
         count = im.full(0, torch.int64, (bags,))
     last = found if mode == _MAX else count
     return [
-        im.cast(total, output.dtype),
-        im.cast(bag, bag_of.dtype),
-        im.cast(count, sizes.dtype),
-        im.cast(last, largest.dtype),
+        total.to(output.dtype),
+        bag.to(bag_of.dtype),
+        count.to(sizes.dtype),
+        last.to(largest.dtype),
     ]
 
 
@@ -127,24 +122,22 @@ def _embedding_bag_backward(
     shape = im.symbols.dims(node.meta["val"].shape)
     (bags, width), length, wide = gradient.shape, indices.shape[0], opmath(gradient.dtype)
     if mode == _MAX:
-        filled = emit_row(im, "gt", (bags,), im.slice_dim(bag_sizes, 0, 0, bags), 0)
-        filled = im.expand(filled, (bags, width), [0])
-        added = im.pointwise_node("where", [filled, im.cast(gradient, wide), im.scalar(0, wide)], wide, (bags, width))
+        filled = im.pointwise("gt", im.slice_dim(bag_sizes, 0, 0, bags), 0).expand((bags, width), [0])
+        added = im.where(filled, gradient.to(wide), im.scalar(0, wide))
         return _sum_of_rows(im, shape, im.slice_dim(largest, 0, 0, bags), added, gradient.dtype)
     bag = _bag_of_each(im, as_index(im, offsets), length)
-    at = im.expand(bag, (length, width), [0])
-    added = im.cast(im.emit("gather", "", [gradient, at], gradient.dtype, at.shape, map=[-1, 1]), wide)
+    at = bag.expand((length, width), [0])
+    added = im.gather(gradient, [at], map=[-1, 1]).to(wide)
     if mode == _MEAN:
-        size = im.emit("gather", "", [bag_sizes, bag], bag_sizes.dtype, (length,), map=[-1])
-        added = im.pointwise_node("div", [added, im.expand(im.cast(size, wide), at.shape, [0])], wide, at.shape)
+        size = im.gather(bag_sizes, [bag], map=[-1])
+        added = added / size.to(wide).expand(at.shape, [0])
     if per_sample_weights is not None:
-        scale = im.expand(im.cast(per_sample_weights, wide), at.shape, [0])
-        added = im.pointwise_node("mul", [added, scale], wide, at.shape)
+        added = added * per_sample_weights.to(wide).expand(at.shape, [0])
     index = as_index(im, indices)
     if padding_idx >= 0:
-        kept = im.expand(emit_row(im, "ne", (length,), index, padding_idx), at.shape, [0])
-        added = im.pointwise_node("where", [kept, added, im.scalar(0, wide)], wide, at.shape)
-    return _sum_of_rows(im, shape, im.expand(index, at.shape, [0]), added, gradient.dtype)
+        kept = im.pointwise("ne", index, padding_idx).expand(at.shape, [0])
+        added = im.where(kept, added, im.scalar(0, wide))
+    return _sum_of_rows(im, shape, index.expand(at.shape, [0]), added, gradient.dtype)
 
 
 @rule("_embedding_bag_per_sample_weights_backward")
@@ -155,31 +148,27 @@ def _weights_backward(
     """Of sums only: each weight's gradient is its row times its bag's gradient, [length]."""
     (length,), width, wide = indices.shape, gradient.shape[1], opmath(gradient.dtype)
     index, bag = as_index(im, indices), _bag_of_each(im, as_index(im, offsets), length)
-    factors = []
-    for source, row in ((gradient, bag), (table, index)):
-        at = im.expand(row, (length, width), [0])
-        factors.append(
-            im.cast(im.emit("gather", "", [source, at], source.dtype, at.shape, map=[-1, 1], wrap=False), wide)
-        )
-    total = reduce_axes(im, "sum", im.pointwise_node("mul", factors, wide, (length, width)), [1])
+    of_bag, of_row = (
+        im.gather(source, [row.expand((length, width), [0])], map=[-1, 1], wrap=False).to(wide)
+        for source, row in ((gradient, bag), (table, index))
+    )
+    total = (of_bag * of_row).sum([1])
     if padding_idx >= 0:
-        kept = emit_row(im, "ne", (length,), index, padding_idx)
-        total = im.pointwise_node("where", [kept, total, im.scalar(0, wide)], wide, (length,))
-    return im.cast(total, gradient.dtype)
+        kept = im.pointwise("ne", index, padding_idx)
+        total = im.where(kept, total, im.scalar(0, wide))
+    return total.to(gradient.dtype)
 
 
 def _bag_of_each(im: GraphWriter, begins: Ref, length: Dim) -> Ref:
     """The last bag that begins at an index or before it; of bags that begin together only the last has any."""
     following = search(im, begins, im.iota((length,), 0), torch.int64, right=True)
-    return emit_row(im, "sub", (length,), following, 1)
+    return following - 1
 
 
 def _sum_of_rows(im: GraphWriter, shape: tuple[Dim, ...], index: Ref, added: Ref, dtype: torch.dtype) -> Ref:
     """A matrix of the rows of `added`, each added at its index."""
     zeros = im.full(0, added.dtype, shape)
-    return im.cast(
-        im.emit("scatter", "", [zeros, index, added], added.dtype, shape, map=[-1, 1], combine="add", wrap=False), dtype
-    )
+    return im.scatter(zeros, [index], added, map=[-1, 1], combine="add", wrap=False).to(dtype)
 
 
 def _checked_offsets(im: GraphWriter, node: Any, offsets: Ref, length: Dim) -> Ref:
@@ -204,19 +193,19 @@ def _bounds(im: GraphWriter, offsets: Ref, length: Dim, bags: Dim, include_last_
     if include_last_offset:
         begins, ends = im.slice_dim(offsets, 0, 0, bags), im.slice_dim(offsets, 0, 1, bags)
     else:
-        begins, ends = offsets, im.expand(im.size(length), (1,))
+        begins, ends = offsets, im.size(length).expand((1,))
         if bags == 1:
             return begins, ends
         following = im.slice_dim(offsets, 0, 1, sub(bags, 1))
         ends = im.emit("cat", "", [following, ends], torch.int64, (bags,), axis=0)
-    lengths = emit_row(im, "sub", (bags,), ends, begins)
+    lengths = ends - begins
     lengths = _only_within(im, im.iota((add(length, 1),), 0), lengths, "bag_length")
-    return begins, emit_row(im, "add", (bags,), begins, lengths)
+    return begins, begins + lengths
 
 
 def _only_within(im: GraphWriter, positions: Ref, index: Ref, error: str) -> Ref:
     """`index`, of which each is a position of the range `positions`."""
-    return im.emit("gather", "", [positions, index], torch.int64, index.shape, map=[-1], wrap=False, error=error)
+    return im.gather(positions, [index], map=[-1], wrap=False, error=error)
 
 
 def _bags_of_one_length(
@@ -226,20 +215,19 @@ def _bags_of_one_length(
     bags, length = im.symbols.dims(node.args[1].args[0].meta["val"].shape)
     width = weight.shape[1]
     shape = (bags, length, width)
-    at = im.expand(im.reshape(as_index(im, indices), (bags, length)), shape, [0, 1])
-    rows = im.emit("gather", "", [weight, at], weight.dtype, shape, map=[-1, 2], wrap=False, error="bag")
+    at = as_index(im, indices).reshape((bags, length)).expand(shape, [0, 1])
+    rows = im.gather(weight, [at], map=[-1, 2], wrap=False, error="bag")
     if per_sample_weights is not None:
-        scale = im.expand(im.reshape(per_sample_weights, (bags, length)), shape, [0, 1])
-        rows = im.pointwise_node("mul", [im.cast(rows, opmath(rows.dtype)), im.cast(scale, opmath(rows.dtype))],
-                                 opmath(rows.dtype), shape)  # fmt: skip
-    total = reduce_axes(im, "mean" if mode == _MEAN else "sum", rows, [1])
+        scale = per_sample_weights.reshape((bags, length)).expand(shape, [0, 1])
+        rows = rows.to(opmath(rows.dtype)) * scale.to(opmath(rows.dtype))
+    total = im.reduce("mean" if mode == _MEAN else "sum", rows, [1])
     # ATen leaves the bag of each index out where its own backward can do without.
     known = im.symbols.dims(bag_of.shape) != (0,)
     counted = step if mode == _MEAN else 0  # as above
-    bag = im.reshape(im.iota((bags, length), 0), indices.shape) if known else im.full(0, torch.int64, (0,))
+    bag = im.iota((bags, length), 0).reshape(indices.shape) if known else im.full(0, torch.int64, (0,))
     return [
-        im.cast(im.reshape(total, im.symbols.dims(output.shape)), output.dtype),
-        im.cast(bag, bag_of.dtype),
+        total.reshape(im.symbols.dims(output.shape)).to(output.dtype),
+        bag.to(bag_of.dtype),
         im.full(counted, sizes.dtype, im.symbols.dims(sizes.shape)),
         im.full(counted, last.dtype, im.symbols.dims(last.shape)),
     ]

@@ -18,7 +18,6 @@ from ..graph_writer import GraphWriter
 from ..sizes import Dim, numel
 from ..values import Ref, opmath, traced_count, traced_shape
 from .registry import rule
-from .rows import emit_row
 
 _INDEX_TYPES = (torch.int64, torch.int32, torch.int16, torch.int8)
 
@@ -26,7 +25,7 @@ _INDEX_TYPES = (torch.int64, torch.int32, torch.int16, torch.int8)
 def as_index(im: GraphWriter, x: Ref) -> Ref:
     if x.dtype not in _INDEX_TYPES:
         raise Unsupported(f"an index of {x.dtype}")
-    return im.cast(x, torch.int64)
+    return x.to(torch.int64)
 
 
 # ---- gather ----
@@ -35,41 +34,41 @@ def as_index(im: GraphWriter, x: Ref) -> Ref:
 @rule("embedding")
 def _embedding(im: GraphWriter, node: Any, weight: Ref, indices: Ref, *options: Any, **more: Any) -> Ref:
     shape = (*indices.shape, weight.shape[1])
-    rows = im.expand(as_index(im, indices), shape, range(len(indices.shape)))
+    rows = as_index(im, indices).expand(shape, range(len(indices.shape)))
     map = [-1, len(shape) - 1]
-    return im.emit("gather", "", [weight, rows], weight.dtype, shape, map=map, wrap=False, error="select")
+    return im.gather(weight, [rows], map=map, wrap=False, error="select")
 
 
 @rule("index_select")
 def _index_select(im: GraphWriter, node: Any, x: Ref, dim: int, index: Ref) -> Ref:
-    index = im.reshape(as_index(im, index), (numel(index.shape),))
+    index = as_index(im, index).reshape((numel(index.shape),))
     if not x.shape:
-        row = im.reshape(x, (1,))
-        result = im.emit("gather", "", [row, index], x.dtype, index.shape, map=[-1], wrap=False, error="select")
-        return im.reshape(result, ())
+        row = x.reshape((1,))
+        result = im.gather(row, [index], map=[-1], wrap=False, error="select")
+        return result.reshape(())
     dim %= len(x.shape)
     shape = x.shape[:dim] + index.shape + x.shape[dim + 1 :]
-    at = im.expand(index, shape, [dim])
+    at = index.expand(shape, [dim])
     # ATen has a kernel of its own for dimension 1.
     error = "select_column" if dim == 1 else "select"
-    return im.emit("gather", "", [x, at], x.dtype, shape, map=along(x, dim), wrap=False, error=error)
+    return im.gather(x, [at], map=along(x, dim), wrap=False, error=error)
 
 
 @rule("take")
 def _take(im: GraphWriter, node: Any, x: Ref, index: Ref) -> Ref:
     """Elements of x as one row."""
-    flat = im.reshape(x, (numel(x.shape),))
-    return im.emit("gather", "", [flat, as_index(im, index)], x.dtype, index.shape, map=[-1], error="take")
+    flat = x.reshape((numel(x.shape),))
+    return im.gather(flat, [as_index(im, index)], map=[-1], error="take")
 
 
 @rule("gather")
 def _gather(im: GraphWriter, node: Any, x: Ref, dim: int, index: Ref, sparse_grad: bool = False) -> Ref:
     if not x.shape:
-        x, dim = im.reshape(x, (1,)), 0
-    index = im.reshape(as_index(im, index), index.shape or (1,))
+        x, dim = x.reshape((1,)), 0
+    index = as_index(im, index).reshape(index.shape or (1,))
     dim %= len(x.shape)
-    result = im.emit("gather", "", [x, index], x.dtype, index.shape, map=along(x, dim), wrap=False, error="element")
-    return im.reshape(result, im.shape_of(node))
+    result = im.gather(x, [index], map=along(x, dim), wrap=False, error="element")
+    return result.reshape(im.shape_of(node))
 
 
 def along(x: Ref, dim: int) -> list[int]:
@@ -80,7 +79,7 @@ def along(x: Ref, dim: int) -> list[int]:
 @rule("index.Tensor", "_unsafe_index.Tensor")
 def _index_tensor(im: GraphWriter, node: Any, x: Ref, indices: list[Ref | None]) -> Ref:
     operands, map, shape = _advanced_index(im, x, indices, node.args[1])
-    return im.emit("gather", "", [x, *operands], x.dtype, shape, map=map, **_counted_dims(indices, len(x.shape)))
+    return im.gather(x, [*operands], map=map, **_counted_dims(indices, len(x.shape)))
 
 
 def _counted_dims(indices: list[Ref | None], rank: int) -> dict[str, list[int]]:
@@ -121,7 +120,7 @@ def _advanced_index(
             continue
         index = as_index(im, indices[d])
         first = lead + len(index_shape) - len(index.shape)
-        operands.append(im.expand(index, shape, range(first, first + len(index.shape))))
+        operands.append(index.expand(shape, range(first, first + len(index.shape))))
         map.append(-len(operands))
     return operands, map, shape
 
@@ -188,7 +187,7 @@ def _index_put(
     operands, map, shape = _advanced_index(im, x, indices, node.args[1])
     if any(size not in (wanted, 1) for size, wanted in zip(reversed(values.shape), reversed(shape), strict=False)):
         _guard_broadcast(im, node, values, shape)
-    values = im.expand(im.cast(values, x.dtype), shape)
+    values = values.to(x.dtype).expand(shape)
     return _scatter(
         im, x, operands, values, map, "add" if accumulate else "set", **_counted_dims(indices, len(x.shape))
     )
@@ -230,9 +229,9 @@ def _masked_put(im: GraphWriter, node: Any, x: Ref, indices: list, mask: Ref, va
         raise Unsupported("index_put through a mask with several values")
     rank = len(x.shape)
     im.same_sizes(traced_shape(source), traced_shape(node.args[0])[: len(mask.shape)])
-    mask = im.expand(mask, x.shape, range(len(mask.shape)))
-    value = im.expand(im.reshape(im.cast(values, x.dtype), (1,) * rank), x.shape)
-    return im.pointwise_node("where", [mask, value, x], x.dtype, x.shape)
+    mask = mask.expand(x.shape, range(len(mask.shape)))
+    value = values.to(x.dtype).reshape((1,) * rank).expand(x.shape)
+    return im.where(mask, value, x)
 
 
 def _scatter(
@@ -248,9 +247,8 @@ def _scatter(
 ) -> Ref:
     """Sums of halves accumulate in fp32, rounded once."""
     wide = opmath(x.dtype) if combine in ("add", "mul") else x.dtype
-    operands = [im.cast(x, wide), *indices, im.cast(src, wide)]
-    result = im.emit("scatter", "", operands, wide, x.shape, map=map, combine=combine, wrap=wrap, **error)
-    return im.cast(result, x.dtype)
+    result = im.scatter(x.to(wide), indices, src.to(wide), map=map, combine=combine, wrap=wrap, **error)
+    return result.to(x.dtype)
 
 
 @rule("scatter.src", "scatter.value", "scatter_add")
@@ -269,8 +267,8 @@ def _scatter_reduce(
     im: GraphWriter, node: Any, x: Ref, dim: int, index: Ref, src: Ref, reduce: str, include_self: bool = True
 ) -> Ref:
     if not x.shape:
-        vector, at, values = (im.reshape(r, (1,)) for r in (x, index, src))
-        return im.reshape(_scatter_reduce(im, node, vector, 0, at, values, reduce, include_self), ())
+        vector, at, values = (r.reshape((1,)) for r in (x, index, src))
+        return _scatter_reduce(im, node, vector, 0, at, values, reduce, include_self).reshape(())
     if not index.shape:
         raise Unsupported("scatter at a 0-d index into a tensor of several dims")
     src = im.slice(src, [0] * len(src.shape), [1] * len(src.shape), index.shape)
@@ -283,7 +281,7 @@ def _index_reduce(
     im: GraphWriter, node: Any, x: Ref, dim: int, index: Ref, src: Ref, reduce: str, *, include_self: bool = True
 ) -> Ref:
     rows, at, src, map = _rows_at(im, node, x, dim, index, src)
-    return im.reshape(_reduce_into(im, rows, at, src, map, reduce, include_self, "select"), x.shape)
+    return _reduce_into(im, rows, at, src, map, reduce, include_self, "select").reshape(x.shape)
 
 
 @rule("index_add", "index_copy")
@@ -292,23 +290,23 @@ def _index_add(im: GraphWriter, node: Any, x: Ref, dim: int, index: Ref, src: Re
     rows, at, src, map = _rows_at(im, node, x, dim, index, src)
     im.require_fit(alpha, x.dtype)
     if not torch_private.is_known(alpha == 1):
-        src = emit_row(im, "mul", src.shape, src, alpha)
+        src = src * alpha
     combine, error = "set", "copy"
     if "add" in node.target._schema.name:
         # ATen scatters into several dimensions, but not what it has to scale.
         combine, error = "add", "element" if len(x.shape) > 1 and torch_private.is_known(alpha == 1) else "select"
-    return im.reshape(_scatter(im, rows, [at], src, map, combine, wrap=False, error=error), x.shape)
+    return _scatter(im, rows, [at], src, map, combine, wrap=False, error=error).reshape(x.shape)
 
 
 @rule("index_fill")
 def _index_fill(im: GraphWriter, node: Any, x: Ref, dim: int, index: Ref, value: Any) -> Ref:
     """A negative index counts from the end."""
-    rows = x if x.shape else im.reshape(x, (1,))
+    rows = x if x.shape else x.reshape((1,))
     dim %= len(rows.shape)
     shape = (*rows.shape[:dim], numel(index.shape), *rows.shape[dim + 1 :])
-    at = im.expand(im.reshape(as_index(im, index), (numel(index.shape),)), shape, [dim])
-    src = im.cast(value, x.dtype) if isinstance(value, Ref) else im.number(value, x.dtype)
-    return im.reshape(_scatter(im, rows, [at], im.expand(src, shape), along(rows, dim), "set"), x.shape)
+    at = as_index(im, index).reshape((numel(index.shape),)).expand(shape, [dim])
+    src = value.to(x.dtype) if isinstance(value, Ref) else im.number(value, x.dtype)
+    return _scatter(im, rows, [at], src.expand(shape), along(rows, dim), "set").reshape(x.shape)
 
 
 def _rows_at(im: GraphWriter, node: Any, x: Ref, dim: int, index: Ref, src: Ref) -> tuple[Ref, Ref, Ref, list[int]]:
@@ -318,12 +316,12 @@ def _rows_at(im: GraphWriter, node: Any, x: Ref, dim: int, index: Ref, src: Ref)
     count = (numel(index.shape),)
     if not x.shape:
         im.same_sizes([1], [traced_count(node.args[3])])
-        x, src, dim = im.reshape(x, (1,)), im.reshape(src, count), 0
+        x, src, dim = x.reshape((1,)), src.reshape(count), 0
     else:
         dim %= len(x.shape)
         into, values = (traced_shape(node.args[i]) for i in (0, 3))
         im.same_sizes([*into[:dim], traced_count(node.args[2]), *into[dim + 1 :]], values)
-    return x, im.expand(im.reshape(as_index(im, index), count), src.shape, [dim]), src, along(x, dim)
+    return x, as_index(im, index).reshape(count).expand(src.shape, [dim]), src, along(x, dim)
 
 
 def _reduce_into(
@@ -334,20 +332,20 @@ def _reduce_into(
     indexed: dict[str, Any] = {"map": map, "wrap": False, "error": error}
     wide = opmath(x.dtype) if combine in ("add", "mul") else x.dtype
     dtype = x.dtype
-    start = x = im.cast(x, wide)
-    src = im.cast(im.cast(src, dtype), wide)
+    start = x = x.to(wide)
+    src = src.to(dtype).to(wide)
     if not include_self:
         neutral = im.full(_neutral(combine, wide), wide, index.shape)
-        start = im.emit("scatter", "", [x, index, neutral], wide, x.shape, combine="set", **indexed)
-    result = im.emit("scatter", "", [start, index, src], wide, x.shape, combine=combine, **indexed)
+        start = im.scatter(x, [index], neutral, combine="set", **indexed)
+    result = im.scatter(start, [index], src, combine=combine, **indexed)
     if reduce == "mean":
         one = im.full(1, torch.int64, index.shape)
         counts = im.full(int(include_self), torch.int64, x.shape)
-        counts = im.emit("scatter", "", [counts, index, one], torch.int64, x.shape, combine="add", **indexed)
-        counts = emit_row(im, "clamp_min", x.shape, counts, 1)
+        counts = im.scatter(counts, [index], one, combine="add", **indexed)
+        counts = im.pointwise("clamp_min", counts, 1)
         row = "div" if wide.is_floating_point else "div_floor"
-        result = im.pointwise_node(row, [result, im.cast(counts, wide)], wide, x.shape)
-    return im.cast(result, dtype)
+        result = im.pointwise(row, result, counts.to(wide))
+    return result.to(dtype)
 
 
 def _neutral(combine: str, dtype: torch.dtype) -> Any:
@@ -364,17 +362,17 @@ def _neutral(combine: str, dtype: torch.dtype) -> Any:
 
 def _scatter_along(im: GraphWriter, x: Ref, dim: int, index: Ref, src: Any, combine: str) -> Ref:
     if not x.shape:  # one element, addressed as a vector of one
-        source = im.reshape(src, (1,)) if isinstance(src, Ref) else src
-        return im.reshape(_scatter_along(im, im.reshape(x, (1,)), 0, im.reshape(index, (1,)), source, combine), ())
+        source = src.reshape((1,)) if isinstance(src, Ref) else src
+        return _scatter_along(im, x.reshape((1,)), 0, index.reshape((1,)), source, combine).reshape(())
     if not index.shape:
         raise Unsupported("scatter at a 0-d index into a tensor of several dims")
     dim %= len(x.shape)
     index = as_index(im, index)
     if isinstance(src, Ref):
-        src = im.cast(src, x.dtype)
+        src = src.to(x.dtype)
         src = im.slice(src, [0] * len(src.shape), [1] * len(src.shape), index.shape)
     else:
-        src = im.expand(im.number(src, x.dtype), index.shape)
+        src = im.number(src, x.dtype).expand(index.shape)
     return _scatter(im, x, [index], src, along(x, dim), combine, wrap=False, error="element")
 
 
@@ -384,31 +382,31 @@ def _embedding_dense_backward(
 ) -> Ref:
     im.same_sizes(traced_shape(node.args[0])[:-1], traced_shape(node.args[1]))
     dtype = opmath(grad.dtype)
-    src = im.cast(grad, dtype)
+    src = grad.to(dtype)
     index = as_index(im, indices)
     if scale_by_freq:
         src = _over_frequency(im, src, index, im.shape_of(node)[0])
     if not torch_private.is_known(padding_idx < 0):
-        kept = emit_row(im, "ne", index.shape, index, padding_idx)
-        kept = im.expand(kept, grad.shape, range(len(index.shape)))
-        src = im.pointwise_node("where", [kept, src, im.scalar(0, dtype)], dtype, grad.shape)
-    rows = im.expand(index, grad.shape, range(len(index.shape)))
+        kept = im.pointwise("ne", index, padding_idx)
+        kept = kept.expand(grad.shape, range(len(index.shape)))
+        src = im.where(kept, src, im.scalar(0, dtype))
+    rows = index.expand(grad.shape, range(len(index.shape)))
     shape = im.shape_of(node)
     zeros = im.full(0, dtype, shape)
     map = [-1, len(grad.shape) - 1]
-    sums = im.emit("scatter", "", [zeros, rows, src], dtype, shape, map=map, combine="add", wrap=False)
-    return im.cast(sums, grad.dtype)
+    sums = im.scatter(zeros, [rows], src, map=map, combine="add", wrap=False)
+    return sums.to(grad.dtype)
 
 
 def _over_frequency(im: GraphWriter, src: Ref, index: Ref, rows: Dim) -> Ref:
     """src[i] / how often index[i] occurs."""
-    flat = im.reshape(index, (numel(index.shape),))
+    flat = index.reshape((numel(index.shape),))
     ones = im.full(1, torch.int64, flat.shape)
     zeros = im.full(0, torch.int64, (rows,))
-    counts = im.emit("scatter", "", [zeros, flat, ones], torch.int64, (rows,), map=[-1], combine="add", wrap=False)
-    count = im.emit("gather", "", [counts, index], torch.int64, index.shape, map=[-1], wrap=False)
-    count = im.expand(im.cast(count, src.dtype), src.shape, range(len(index.shape)))
-    return im.pointwise_node("div", [src, count], src.dtype, src.shape)
+    counts = im.scatter(zeros, [flat], ones, map=[-1], combine="add", wrap=False)
+    count = im.gather(counts, [index], map=[-1], wrap=False)
+    count = count.to(src.dtype).expand(src.shape, range(len(index.shape)))
+    return src / count
 
 
 # ---- windows and diagonals ----
@@ -418,12 +416,12 @@ def _over_frequency(im: GraphWriter, src: Ref, index: Ref, rows: Dim) -> Ref:
 def _unfold(im: GraphWriter, node: Any, x: Ref, dim: int, size: int, step: int) -> Ref:
     """Windows along dim, their elements in a new last dimension: element dim * step + last of x."""
     result = im.shape_of(node)
-    rows = x if x.shape else im.reshape(x, (1,))
+    rows = x if x.shape else x.reshape((1,))
     shape = result if x.shape else (1, size)
     dim %= len(rows.shape)
     windows, elements = im.iota(shape, dim, 0, step), im.iota(shape, len(shape) - 1)
-    at = im.pointwise_node("add", [windows, elements], torch.int64, shape)
-    return im.reshape(im.emit("gather", "", [rows, at], x.dtype, shape, map=along(rows, dim)), result)
+    at = windows + elements
+    return im.gather(rows, [at], map=along(rows, dim)).reshape(result)
 
 
 @rule("diagonal_scatter")
@@ -441,7 +439,7 @@ def _diagonal_scatter(
     indices = [im.iota(src.shape, last, max(start, 0)) for start in (-offset, offset)]
     others = iter(range(last))
     map = [-1 - dims.index(d) if d in dims else next(others) for d in range(rank)]
-    return _scatter(im, x, indices, im.cast(src, x.dtype), map, "set")
+    return _scatter(im, x, indices, src.to(x.dtype), map, "set")
 
 
 @rule("put")
@@ -449,10 +447,10 @@ def _put(im: GraphWriter, node: Any, x: Ref, index: Ref, source: Ref, accumulate
     """x as one row."""
     im.same_sizes([traced_count(node.args[1])], [traced_count(node.args[2])])
     count = (numel(index.shape),)
-    flat = im.reshape(x, (numel(x.shape),))
-    at, values = im.reshape(as_index(im, index), count), im.reshape(im.cast(source, x.dtype), count)
+    flat = x.reshape((numel(x.shape),))
+    at, values = as_index(im, index).reshape(count), source.to(x.dtype).reshape(count)
     combine = "add" if accumulate else "set"
-    return im.reshape(_scatter(im, flat, [at], values, [-1], combine, error="take"), x.shape)
+    return _scatter(im, flat, [at], values, [-1], combine, error="take").reshape(x.shape)
 
 
 @rule("replication_pad1d_backward", "replication_pad2d_backward", "replication_pad3d_backward")
@@ -464,7 +462,7 @@ def _replication_pad_backward(im: GraphWriter, node: Any, grad: Ref, x: Ref, pad
     for i, low in enumerate(padding[::2]):
         d = len(x.shape) - 1 - i
         at = im.iota(grad.shape, d, -low)
-        indices.append(emit_row(im, "clamp", grad.shape, at, 0, sizes[d] - 1))
+        indices.append(im.pointwise("clamp", at, 0, sizes[d] - 1))
         map[d] = -len(indices)
-    sums = _scatter(im, im.full(0, dtype, x.shape), indices, im.cast(grad, dtype), map, "add")
-    return im.cast(sums, grad.dtype)
+    sums = _scatter(im, im.full(0, dtype, x.shape), indices, grad.to(dtype), map, "add")
+    return sums.to(grad.dtype)

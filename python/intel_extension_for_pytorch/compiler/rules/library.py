@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from functools import partial, reduce
 from typing import Any
 
 import torch
@@ -12,9 +11,7 @@ from ... import torch_private
 from ...errors import Unsupported
 from ..graph_writer import GraphWriter
 from ..values import Ref, opmath
-from .reductions import reduce_axes
 from .registry import rule
-from .rows import emit_row
 
 _MATMUL_TYPES = (torch.float32, torch.bfloat16, torch.float16)
 
@@ -28,7 +25,7 @@ def _matmul(im: GraphWriter, a: Ref, b: Ref, bias: Ref | None = None, dtype: tor
         raise Unsupported(f"a matrix product of {a.dtype} and {b.dtype}")
     shape = (*a.shape[:-1], b.shape[-1])
     if 0 in a.shape or 0 in b.shape:  # an empty sum: 0, or what is added to it
-        return im.copy(im.full(0, dtype or a.dtype, shape) if bias is None else im.expand(bias, shape))
+        return im.copy(im.full(0, dtype or a.dtype, shape) if bias is None else bias.expand(shape))
     return im.emit("matmul", "", operands, dtype or a.dtype, shape, bias=bias is not None, post=[])
 
 
@@ -44,9 +41,9 @@ def _addmm(im: GraphWriter, node: Any, bias: Ref, a: Ref, b: Ref, *, beta: Any =
     wide = opmath(a.dtype)
     product = _scaled(im, _matmul(im, a, b, None, wide), alpha, _is_left_out(im, a, b))
     if not torch_private.is_known(beta == 0):
-        bias = _scaled(im, im.cast(bias, wide), beta, left_out=True)
-        product = im.pointwise_node("add", [product, bias], wide, product.shape)
-    return im.cast(product, a.dtype)
+        bias = _scaled(im, bias.to(wide), beta, left_out=True)
+        product = product + bias
+    return product.to(a.dtype)
 
 
 def _scaled(im: GraphWriter, value: Ref, factor: Any, left_out: bool | Ref) -> Ref:
@@ -56,13 +53,13 @@ def _scaled(im: GraphWriter, value: Ref, factor: Any, left_out: bool | Ref) -> R
     if left_out is True and torch_private.is_known(factor == 0):
         return im.full(0, value.dtype, value.shape)
     number = im.scalar(factor, value.dtype)
-    scaled = im.pointwise_node("mul", [value, number], value.dtype, value.shape)
+    scaled = value * number
     if left_out is False or torch_private.is_known(factor != 0):
         return scaled
-    is_zero = emit_row(im, "eq", (), number, 0)
+    is_zero = im.pointwise("eq", number, 0)
     if left_out is not True:
-        is_zero = emit_row(im, "logical_and", (), is_zero, left_out)
-    return emit_row(im, "where", value.shape, is_zero, 0.0, scaled)
+        is_zero = im.pointwise("logical_and", is_zero, left_out)
+    return im.where(is_zero, 0.0, scaled)
 
 
 # Of so many multiplications and more a batch's products are the library's, of fewer they are loops of ATen.
@@ -76,8 +73,8 @@ def _is_left_out(im: GraphWriter, a: Ref, b: Ref) -> bool | Ref:
     sizes = (*a.shape[1:], b.shape[-1])
     if all(isinstance(size, int) for size in sizes):
         return math.prod(sizes) >= _LEAST_IN_LIBRARY
-    multiplications = reduce(partial(emit_row, im, "mul", ()), map(im.size, sizes))
-    return emit_row(im, "ge", (), multiplications, _LEAST_IN_LIBRARY)
+    multiplications = math.prod(map(im.size, sizes[1:]), start=im.size(sizes[0]))
+    return im.pointwise("ge", multiplications, _LEAST_IN_LIBRARY)
 
 
 # ---- attention ----
@@ -99,7 +96,7 @@ def _attention_operands(im: GraphWriter, q: Ref, k: Ref, v: Ref, dropout: float,
         return [q, k, v]
     if not mask.dtype.is_floating_point:
         raise Unsupported(f"attention with a mask of {mask.dtype}")
-    return [q, k, v, im.expand(mask, (*q.shape[:3], k.shape[2]))]
+    return [q, k, v, mask.expand((*q.shape[:3], k.shape[2]))]
 
 
 def _attention_scale(q: Ref, scale: float | None) -> float:
@@ -203,7 +200,7 @@ def _convolution_backward(
     if need_w:
         weights = im.emit("conv_backward", "", operands, w.dtype, w.shape, which="weights", **attrs)
     if need_bias:
-        bias = reduce_axes(im, "sum", grad, [0, *range(2, rank + 2)])
+        bias = grad.sum([0, *range(2, rank + 2)])
     return [data, weights, bias]
 
 
@@ -231,12 +228,11 @@ def _lstm_layer(
     dtypes = {r.dtype for r in (x, w_input, w_hidden, h)}
     dtype = x.dtype if len(dtypes) == 1 else torch.float32
     state = (x.shape[1], hidden_size)
-    operands = [im.cast(r, dtype) for r in (x, w_input, w_hidden, im.reshape(h, state))]
-    operands.append(im.cast(im.reshape(c, state), torch.float32))
+    operands = [r.to(dtype) for r in (x, w_input, w_hidden, h.reshape(state))]
+    operands.append(c.reshape(state).to(torch.float32))
     if has_biases:
-        wide = [im.cast(b, torch.float32) for b in (b_input, b_hidden)]
-        operands.append(im.pointwise_node("add", wide, torch.float32, b_input.shape))
+        operands.append(b_input.to(torch.float32) + b_hidden.to(torch.float32))
     types = [(dtype, (*x.shape[:2], hidden_size)), (dtype, state), (torch.float32, state)]
     y, h_last, c_last = im.emit_many("lstm", "", operands, types, reverse=bool(reverse), bias=has_biases)
-    states = [im.cast(im.reshape(last, r.shape), r.dtype) for last, r in ((h_last, h), (c_last, c))]
-    return [im.cast(y, x.dtype), *states, None]
+    states = [last.reshape(r.shape).to(r.dtype) for last, r in ((h_last, h), (c_last, c))]
+    return [y.to(x.dtype), *states, None]

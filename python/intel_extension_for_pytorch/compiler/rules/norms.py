@@ -15,23 +15,24 @@ import torch
 
 from ... import torch_private
 from ...errors import Unsupported
-from ..graph_writer import GraphWriter
+from ..graph_writer import GraphWriter, reduced_shape
 from ..schema import named_arguments
 from ..sizes import Dim
 from ..types_without_kernels import norm_types_agree
 from ..values import Ref, opmath, traced_shape
-from .reductions import reduce_axes, reduced
+from .reductions import reduced
 from .registry import rule
-from .rows import emit_row
+
+
+def _var_mean(im: GraphWriter, x: Ref, axes: list[int], *, keepdim: bool, correction: float) -> list[Ref]:
+    types = [(x.dtype, reduced_shape(x, axes, keepdim))] * 2
+    return im.emit_many("reduce", "var_mean", [x], types, axes=axes, keepdim=keepdim, correction=correction)
 
 
 def _statistics(im: GraphWriter, x: Ref, axes: list[int], eps: float) -> tuple[Ref, Ref, Ref]:
     """Biased variance, mean and 1 / standard deviation over `axes`, which stay with size 1."""
-    shape = tuple(1 if d in axes else s for d, s in enumerate(x.shape))
-    variance, mean = im.emit_many(
-        "reduce", "var_mean", [x], [(x.dtype, shape)] * 2, axes=axes, keepdim=True, correction=0.0
-    )
-    return variance, mean, emit_row(im, "rsqrt", shape, emit_row(im, "add", shape, variance, eps))
+    variance, mean = _var_mean(im, x, axes, keepdim=True, correction=0.0)
+    return variance, mean, im.pointwise("rsqrt", variance + eps)
 
 
 def _require_types(x: Ref, *parameters: Ref | None) -> None:
@@ -48,28 +49,28 @@ def _count(im: GraphWriter, sizes: Sequence[Dim]) -> float | Ref:
     """The product of sizes: a number, or a float64 value where a size is a symbol."""
     count: float | Ref = float(math.prod(s for s in sizes if isinstance(s, int)))
     for size in (s for s in sizes if not isinstance(s, int)):
-        count = emit_row(im, "mul", (), im.cast(im.size(size), torch.float64), count)
+        count = im.size(size).to(torch.float64) * count
     return count
 
 
 def _quotient(im: GraphWriter, a: float | Ref, b: float | Ref, dtype: torch.dtype) -> float | Ref:
     """a / b in double precision, as a number or a 0-d value of `dtype`."""
     if isinstance(a, Ref) or isinstance(b, Ref):
-        a, b = (im.cast(x, torch.float64) if isinstance(x, Ref) else im.scalar(x, torch.float64) for x in (a, b))
-        return im.cast(emit_row(im, "div", (), a, b), dtype)
+        a, b = (x.to(torch.float64) if isinstance(x, Ref) else im.scalar(x, torch.float64) for x in (a, b))
+        return (a / b).to(dtype)
     return a / b if b else math.inf
 
 
-def _by_channel(im: GraphWriter, x: Ref, like: Ref) -> Ref:
+def _by_channel(x: Ref, like: Ref) -> Ref:
     """A value a channel, to meet one with channels in dimension 1."""
     channels = like.shape[1]
-    return im.reshape(im.cast(x, opmath(like.dtype)), (channels,) + (1,) * (len(like.shape) - 2))
+    return x.to(opmath(like.dtype)).reshape((channels,) + (1,) * (len(like.shape) - 2))
 
 
-def _scaled(im: GraphWriter, x: Ref, weight: Ref | None, bias: Ref | None) -> Ref:
+def _scaled(x: Ref, weight: Ref | None, bias: Ref | None) -> Ref:
     if weight is not None:
-        x = emit_row(im, "mul", x.shape, x, weight)
-    return emit_row(im, "add", x.shape, x, bias) if bias is not None else x
+        x = x * weight
+    return x + bias if bias is not None else x
 
 
 # ---- variances ----
@@ -90,15 +91,11 @@ def _variance(im: GraphWriter, node: Any, *args: Any, **kwargs: Any) -> Any:
     if squares_in_double and all(_is_positive(s) for s in traced_shape(node.all_input_nodes[0])):
         variance, mean = _double_variance(im, operand, axes, keepdim, float(correction))
     else:
-        values = im.cast(operand, torch.float64 if squares_in_double else opmath(x.dtype))
-        shape = tuple(1 if d in axes else s for d, s in enumerate(values.shape) if keepdim or d not in axes)
-        variance, mean = im.emit_many(
-            "reduce", "var_mean", [values], [(values.dtype, shape)] * 2, axes=axes, keepdim=keepdim,
-            correction=float(correction),
-        )  # fmt: skip
+        values = operand.to(torch.float64 if squares_in_double else opmath(x.dtype))
+        variance, mean = _var_mean(im, values, axes, keepdim=keepdim, correction=float(correction))
     if name.startswith("std"):
-        variance = emit_row(im, "sqrt", variance.shape, variance)
-    results = [im.cast(v, x.dtype) for v in (variance, mean)]
+        variance = im.pointwise("sqrt", variance)
+    results = [v.to(x.dtype) for v in (variance, mean)]
     return results if name.endswith("_mean") else results[0]
 
 
@@ -113,22 +110,22 @@ def _double_variance(im: GraphWriter, x: Ref, axes: list[int], keepdim: bool, co
     about the mean as the row is long (Chan, Golub and LeVeque, Algorithms for computing the sample variance, 1983):
     fp32's digits are left of fp64's wherever the row lies."""
     wide, rank = torch.float64, len(x.shape)
-    stored = tuple(1 if d in axes else s for d, s in enumerate(x.shape))
-    first = im.cast(im.slice(x, [0] * rank, [1] * rank, stored), wide)
-    apart = emit_row(im, "sub", x.shape, im.cast(x, wide), first)
-    total = reduce_axes(im, "sum", apart, axes, keepdim=True)
-    squares = reduce_axes(im, "sum", emit_row(im, "mul", x.shape, apart, apart), axes, keepdim=True)
+    stored = reduced_shape(x, axes, keepdim=True)
+    first = im.slice(x, [0] * rank, [1] * rank, stored).to(wide)
+    apart = x.to(wide) - first
+    total = apart.sum(axes, keepdim=True)
+    squares = (apart * apart).sum(axes, keepdim=True)
     count = _count(im, [x.shape[d] for d in axes])
-    mean = emit_row(im, "div", stored, total, count)
-    about = emit_row(im, "sub", stored, squares, emit_row(im, "mul", stored, total, mean))
+    mean = total / count
+    about = squares - total * mean
     if isinstance(count, Ref):
-        divisor = emit_row(im, "maximum", (), emit_row(im, "sub", (), count, correction), 0.0)
+        divisor = im.pointwise("maximum", count - correction, 0.0)
     else:
         divisor = max(count - correction, 0.0)
-    variance = emit_row(im, "div", stored, emit_row(im, "maximum", stored, about, 0.0), divisor)
-    mean = emit_row(im, "add", stored, mean, first)
-    shape = stored if keepdim else tuple(s for d, s in enumerate(x.shape) if d not in axes)
-    return im.reshape(variance, shape), im.reshape(mean, shape)
+    variance = im.pointwise("maximum", about, 0.0) / divisor
+    mean = mean + first
+    shape = reduced_shape(x, axes, keepdim)
+    return variance.reshape(shape), mean.reshape(shape)
 
 
 # ---- batch norm ----
@@ -148,22 +145,20 @@ def _with_running_statistics(
     im: GraphWriter, x: Ref, weight: Ref | None, bias: Ref | None, mean: Ref, variance: Ref, eps: float
 ) -> Ref:
     wide = opmath(x.dtype)
-    mean, variance = im.cast(mean, wide), im.cast(variance, wide)
-    deviation = emit_row(im, "sqrt", variance.shape, emit_row(im, "add", variance.shape, variance, eps))
-    scale = emit_row(im, "reciprocal", variance.shape, deviation)
-    centred = emit_row(im, "sub", x.shape, im.cast(x, wide), _by_channel(im, mean, x))
-    y = emit_row(im, "mul", x.shape, centred, _by_channel(im, scale, x))
-    weight, bias = (_by_channel(im, p, x) if p is not None else None for p in (weight, bias))
-    return im.cast(_scaled(im, y, weight, bias), x.dtype)
+    mean, variance = mean.to(wide), variance.to(wide)
+    scale = im.pointwise("reciprocal", im.pointwise("sqrt", variance + eps))
+    y = (x.to(wide) - _by_channel(mean, x)) * _by_channel(scale, x)
+    weight, bias = (_by_channel(p, x) if p is not None else None for p in (weight, bias))
+    return _scaled(y, weight, bias).to(x.dtype)
 
 
 def _by_own_statistics(im: GraphWriter, x: Ref, weight: Ref | None, bias: Ref | None, eps: float) -> list[Ref]:
     """And a channel's mean, 1 / standard deviation and biased variance."""
-    values, channels = im.cast(x, opmath(x.dtype)), (x.shape[1],)
+    values, channels = x.to(opmath(x.dtype)), (x.shape[1],)
     variance, mean, scale = _statistics(im, values, [d for d in range(len(x.shape)) if d != 1], eps)
-    y = emit_row(im, "mul", x.shape, emit_row(im, "sub", x.shape, values, mean), scale)
-    weight, bias = (_by_channel(im, p, x) if p is not None else None for p in (weight, bias))
-    return [im.cast(_scaled(im, y, weight, bias), x.dtype), *(im.reshape(v, channels) for v in (mean, scale, variance))]
+    y = (values - mean) * scale
+    weight, bias = (_by_channel(p, x) if p is not None else None for p in (weight, bias))
+    return [_scaled(y, weight, bias).to(x.dtype), *(v.reshape(channels) for v in (mean, scale, variance))]
 
 
 @rule("_native_batch_norm_legit.no_stats")
@@ -182,7 +177,7 @@ def _batch_norm_of_batch(
     _require_types(x, weight, bias)
     _require_elements(x, training)
     y, mean, scale, _ = _by_own_statistics(im, x, weight, bias, eps)
-    return [y, *(im.cast(v, t.dtype) for v, t in zip((mean, scale), node.meta["val"][1:], strict=True))]
+    return [y, *(v.to(t.dtype) for v, t in zip((mean, scale), node.meta["val"][1:], strict=True))]
 
 
 @rule("_native_batch_norm_legit_functional")
@@ -198,22 +193,18 @@ def _batch_norm(
         y = _with_running_statistics(im, x, weight, bias, running_mean, running_variance, eps)
         nothing = im.full(0, x.dtype, (0,))
         # PyTorch's shape function has them in the type of the arithmetic.
-        kept = [im.copy(im.cast(r, t.dtype)) for r, t in zip((running_mean, running_variance), traced[3:], strict=True)]
+        kept = [im.copy(r.to(t.dtype)) for r, t in zip((running_mean, running_variance), traced[3:], strict=True)]
         return [y, nothing, nothing, *kept]
-    wide, channels = opmath(x.dtype), (x.shape[1],)
+    wide = opmath(x.dtype)
     count = _count(im, [s for d, s in enumerate(x.shape) if d != 1])
     y, mean, scale, variance = _by_own_statistics(im, x, weight, bias, eps)
-
-    less_one = emit_row(im, "sub", (), count, 1.0) if isinstance(count, Ref) else count - 1.0
-    unbiased = emit_row(im, "mul", channels, variance, _quotient(im, count, less_one, wide))
+    unbiased = variance * _quotient(im, count, count - 1.0, wide)
 
     def moved(old: Ref, new: Ref, result: torch.Tensor) -> Ref:
-        taken = emit_row(im, "mul", channels, new, momentum)
-        kept = emit_row(im, "mul", channels, old, 1 - momentum)
-        return im.cast(emit_row(im, "add", channels, taken, kept), result.dtype)
+        return (new * momentum + old * (1 - momentum)).to(result.dtype)
 
     new_mean, new_variance = moved(running_mean, mean, traced[3]), moved(running_variance, unbiased, traced[4])
-    return [y, im.cast(mean, traced[1].dtype), im.cast(scale, traced[2].dtype), new_mean, new_variance]
+    return [y, mean.to(traced[1].dtype), scale.to(traced[2].dtype), new_mean, new_variance]
 
 
 @rule("native_batch_norm_backward")
@@ -221,32 +212,31 @@ def _batch_norm_backward(
     im: GraphWriter, node: Any, gradient: Ref, x: Ref, weight: Ref | None, running_mean: Ref | None,
     running_variance: Ref | None, mean: Ref | None, scale: Ref | None, training: bool, eps: float, wanted: list[bool],
 ) -> list[Ref | None]:  # fmt: skip
-    wide, channels = opmath(x.dtype), (x.shape[1],)
+    wide = opmath(x.dtype)
     others = [d for d in range(len(x.shape)) if d != 1]
-    stored = tuple(1 if d in others else s for d, s in enumerate(x.shape))
+    stored = reduced_shape(x, others, keepdim=True)
     parameters = x.dtype if weight is None else weight.dtype
-    gradient, values = im.cast(gradient, wide), im.cast(x, wide)
+    gradient, values = gradient.to(wide), x.to(wide)
     if not training:
-        mean, variance = running_mean, im.cast(running_variance, wide)
-        scale = emit_row(im, "rsqrt", channels, emit_row(im, "add", channels, variance, eps))
-    mean, scale = im.cast(mean, wide), im.cast(scale, wide)
-    centred = emit_row(im, "sub", x.shape, values, im.reshape(mean, stored))
-    total = reduce_axes(im, "sum", gradient, others)
+        mean, variance = running_mean, running_variance.to(wide)
+        scale = im.pointwise("rsqrt", variance + eps)
+    mean, scale = mean.to(wide), scale.to(wide)
+    centred = values - mean.reshape(stored)
+    total = gradient.sum(others)
     # Of normalised values: sums of large ones would overflow.
-    normal = emit_row(im, "mul", x.shape, centred, im.reshape(scale, stored))
-    along = reduce_axes(im, "sum", emit_row(im, "mul", x.shape, gradient, normal), others)
-    weighted = scale if weight is None else emit_row(im, "mul", channels, scale, im.cast(weight, wide))
+    normal = centred * scale.reshape(stored)
+    along = (gradient * normal).sum(others)
+    weighted = scale if weight is None else scale * weight.to(wide)
     dx = gradient
     if training:
         share = _quotient(im, 1.0, _count(im, [x.shape[d] for d in others]), wide)
-        slope = emit_row(im, "mul", channels, emit_row(im, "mul", channels, along, share), scale)
-        dx = emit_row(im, "sub", x.shape, dx, emit_row(im, "mul", x.shape, centred, im.reshape(slope, stored)))
-        dx = emit_row(im, "sub", x.shape, dx, im.reshape(emit_row(im, "mul", channels, total, share), stored))
-    dx = emit_row(im, "mul", x.shape, dx, im.reshape(weighted, stored))
+        slope = along * share * scale
+        dx = dx - centred * slope.reshape(stored) - (total * share).reshape(stored)
+    dx = dx * weighted.reshape(stored)
     return [
-        im.cast(dx, x.dtype),
-        im.cast(along, parameters) if wanted[1] else None,
-        im.cast(total, parameters) if wanted[2] else None,
+        dx.to(x.dtype),
+        along.to(parameters) if wanted[1] else None,
+        total.to(parameters) if wanted[2] else None,
     ]
 
 
@@ -259,11 +249,11 @@ def _layer_norm(
 ) -> list[Ref]:
     _require_types(x, weight, bias)
     wide, axes = opmath(x.dtype), list(range(len(x.shape) - len(normalized), len(x.shape)))
-    values = im.cast(x, wide)
+    values = x.to(wide)
     _, mean, scale = _statistics(im, values, axes, eps)
-    y = emit_row(im, "mul", x.shape, emit_row(im, "sub", x.shape, values, mean), scale)
-    weight, bias = (im.cast(p, wide) if p is not None else None for p in (weight, bias))
-    return [im.cast(v, x.dtype) for v in (_scaled(im, y, weight, bias), mean, scale)]
+    y = (values - mean) * scale
+    weight, bias = (p.to(wide) if p is not None else None for p in (weight, bias))
+    return [v.to(x.dtype) for v in (_scaled(y, weight, bias), mean, scale)]
 
 
 @rule("native_layer_norm_backward")
@@ -281,28 +271,24 @@ def _layer_norm_backward(
             im.full(0, weight.dtype, tail) if wanted_weight else None,
             im.full(0, bias.dtype, tail) if wanted_bias else None,
         ]
-    gradient, values, mean, scale = (im.cast(v, wide) for v in (gradient, x, mean, scale))
-    normal = emit_row(im, "mul", x.shape, emit_row(im, "sub", x.shape, values, mean), scale)
+    gradient, values, mean, scale = (v.to(wide) for v in (gradient, x, mean, scale))
+    normal = (values - mean) * scale
     dx = None
     if wanted[0]:
         count = _count(im, tail)
-        count = im.cast(count, wide) if isinstance(count, Ref) else count
-        slope = gradient if weight is None else emit_row(im, "mul", x.shape, gradient, im.cast(weight, wide))
-        along = reduce_axes(im, "sum", emit_row(im, "mul", x.shape, slope, normal), inner, keepdim=True)
-        dx = emit_row(im, "mul", x.shape, slope, count)
-        dx = emit_row(im, "sub", x.shape, dx, reduce_axes(im, "sum", slope, inner, keepdim=True))
-        dx = emit_row(im, "sub", x.shape, dx, emit_row(im, "mul", x.shape, normal, along))
-        dx = emit_row(im, "mul", x.shape, emit_row(im, "div", scale.shape, scale, count), dx)
-        dx = im.cast(dx, x.dtype)
+        count = count.to(wide) if isinstance(count, Ref) else count
+        slope = gradient if weight is None else gradient * weight.to(wide)
+        along = (slope * normal).sum(inner, keepdim=True)
+        dx = slope * count - slope.sum(inner, keepdim=True) - normal * along
+        dx = (scale / count * dx).to(x.dtype)
     dw = db = None
     if wanted[1] and weight is not None:
-        dw = im.cast(reduce_axes(im, "sum", emit_row(im, "mul", x.shape, gradient, normal), outer), weight.dtype)
+        dw = (gradient * normal).sum(outer).to(weight.dtype)
     if wanted[2] and bias is not None:
-        db = im.cast(reduce_axes(im, "sum", gradient, outer), bias.dtype)
+        db = gradient.sum(outer).to(bias.dtype)
     return [dx, dw, db]
 
 
 @rule("native_dropout_backward")
 def _dropout_backward(im: GraphWriter, node: Any, gradient: Ref, mask: Ref, scale: float) -> Ref:
-    factor = emit_row(im, "mul", gradient.shape, im.cast(mask, gradient.dtype), scale)
-    return emit_row(im, "mul", gradient.shape, gradient, factor)
+    return gradient * (mask.to(gradient.dtype) * scale)

@@ -19,7 +19,6 @@ from ..sizes import Dim, numel
 from ..values import Ref, opmath, traced_shape
 from .library import per_dim
 from .registry import rule
-from .rows import emit_row
 
 
 def _pool(
@@ -41,9 +40,9 @@ def _pool(
     }
     if len(x.shape) != rank + 1:
         return im.emit_many("pool", "", operands, types, **attrs)
-    batched = [im.reshape(r, (1, *r.shape)) for r in operands]
+    batched = [r.reshape((1, *r.shape)) for r in operands]
     results = im.emit_many("pool", "", batched, [(d, (1, *s)) for d, s in types], **attrs)
-    return [im.reshape(r, s) for r, (_, s) in zip(results, types, strict=True)]
+    return [r.reshape(s) for r, (_, s) in zip(results, types, strict=True)]
 
 
 def _spatial_rank(node: Any) -> int:
@@ -114,7 +113,7 @@ def _avg_pool_backward(
         im, source, [(source.dtype, x.shape)], kernel, kind="avg", window="covering", stride=stride, padding=padding,
         divisor=divisor or math.prod(kernel),
     )[0]  # fmt: skip
-    return im.cast(covered, grad.dtype)
+    return covered.to(grad.dtype)
 
 
 def _window_length(
@@ -123,7 +122,7 @@ def _window_length(
     """Along dim d, how much of the window of each result lies in the tensor, padded or not: of grad's shape, i64."""
 
     def of(row: str, *operands: Any) -> Ref:
-        return emit_row(im, row, grad.shape, *operands)
+        return im.pointwise(row, *operands)
 
     begin = im.iota(grad.shape, d, -padding, stride)
     size = im.size(x.shape[d])
@@ -138,8 +137,8 @@ def _over_lengths(im: GraphWriter, grad: Ref, lengths: list[Ref]) -> Ref:
     wide = opmath(grad.dtype)
     count = lengths[0]
     for length in lengths[1:]:
-        count = emit_row(im, "mul", grad.shape, count, length)
-    return im.pointwise_node("div", [im.cast(grad, wide), im.cast(count, wide)], wide, grad.shape)
+        count = count * length
+    return grad.to(wide) / count.to(wide)
 
 
 # ---- adaptive windows ----
@@ -175,21 +174,21 @@ def _adaptive_avg_pool_backward(im: GraphWriter, node: Any, grad: Ref, x: Ref) -
     kernel = _equal_windows(sizes, out)
     wide = opmath(grad.dtype)
     if kernel is not None:
-        share = im.pointwise_node("div", [im.cast(grad, wide), im.scalar(math.prod(kernel), wide)], wide, grad.shape)
+        share = grad.to(wide) / im.scalar(math.prod(kernel), wide)
         paired = (*lead, *(n for o, k in zip(out, kernel, strict=True) for n in (o, k)))
         dims = [*range(len(lead)), *(len(lead) + 2 * d for d in range(rank))]
-        return im.cast(im.reshape(im.expand(share, paired, dims), x.shape), grad.dtype)
+        return share.expand(paired, dims).reshape(x.shape).to(grad.dtype)
     lengths = [_adaptive_length(im, grad, x.shape[d], d) for d in range(len(lead), len(x.shape))]
     shares = _over_lengths(im, grad, lengths)
     types = [(wide, x.shape)]
-    return im.cast(_pool(im, shares, types, [1] * rank, kind="avg", window="adaptive", divisor=1)[0], grad.dtype)
+    return _pool(im, shares, types, [1] * rank, kind="avg", window="adaptive", divisor=1)[0].to(grad.dtype)
 
 
 def _adaptive_length(im: GraphWriter, grad: Ref, size: Dim, d: int) -> Ref:
     """ceil((p + 1) * size / outputs) - floor(p * size / outputs) for each result p along dim d."""
 
     def of(row: str, *operands: Any) -> Ref:
-        return emit_row(im, row, grad.shape, *operands)
+        return im.pointwise(row, *operands)
 
     outputs = im.size(grad.shape[d])
     begin = im.iota(grad.shape, d, 0, size)
@@ -243,8 +242,8 @@ def _to_positions(im: GraphWriter, node: Any, grad: Ref, x: Ref, indices: Ref) -
     shape = (*lead, numel(x.shape[-rank:]))
     flat = (*lead, numel(grad.shape[-rank:]))
     dtype = opmath(grad.dtype)
-    src = im.reshape(im.cast(grad, dtype), flat)
-    at = im.reshape(indices, flat)
+    src = grad.to(dtype).reshape(flat)
+    at = indices.reshape(flat)
     map = [*range(len(lead)), -1]
-    sums = im.emit("scatter", "", [im.full(0, dtype, shape), at, src], dtype, shape, map=map, combine="add")
-    return im.cast(im.reshape(sums, x.shape), grad.dtype)
+    sums = im.scatter(im.full(0, dtype, shape), [at], src, map=map, combine="add")
+    return sums.reshape(x.shape).to(grad.dtype)

@@ -10,11 +10,11 @@ import torch
 from ... import _C, torch_private
 from ...errors import Unsupported
 from .. import extern
-from ..graph_writer import GraphWriter
+from ..graph_writer import GraphWriter, reduced_shape
+from ..op_tables import accepts, row_tables
 from ..schema import named_arguments
 from ..values import Ref, traced_count
 from .registry import Rule, rule
-from .rows import accepts, emit_row, row_tables
 
 
 def reduction_rule(target: Any, row: Any) -> Rule:
@@ -25,9 +25,9 @@ def reduction_rule(target: Any, row: Any) -> Rule:
         x = given["self"]
         dtype = given.get("dtype")
         if dtype is not None:
-            x = im.cast(x, dtype)
+            x = x.to(dtype)
         elif integers_widen and not x.dtype.is_floating_point:
-            x = im.cast(x, torch.int64)
+            x = x.to(torch.int64)
         taken = row
         if integers_widen and x.dtype is torch.bool:
             taken = row_tables()[1]["any" if row.name == "sum" else "all"]
@@ -43,7 +43,7 @@ def reduced(im: GraphWriter, x: Ref, dim: Any, keepdim: bool) -> tuple[Ref, list
     value without dimensions has one, which is not kept."""
     rank = len(x.shape)
     if rank == 0:
-        return im.reshape(x, (1,)), [0], False
+        return x.reshape((1,)), [0], False
     dims = [dim] if isinstance(dim, int) else list(dim or range(rank))
     return x, sorted({d % rank for d in dims}), keepdim
 
@@ -53,7 +53,7 @@ def reduce(im: GraphWriter, node: Any, row: Any, x: Ref, dim: Any, keepdim: bool
     x, axes, keepdim = reduced(im, x, dim, keepdim)
     if row.name in ("max_with_index", "min_with_index") and any(x.shape[d] == 0 for d in axes):
         raise Unsupported(f"{node.target} of nothing")
-    shape = tuple(1 if d in axes else s for d, s in enumerate(x.shape) if keepdim or d not in axes)
+    shape = reduced_shape(x, axes, keepdim)
     attrs: dict[str, Any] = {"axes": axes, "keepdim": keepdim}
     value = node.meta["val"]
     if row.results == 1:
@@ -79,7 +79,7 @@ def _extreme_of_all(im: GraphWriter, node: Any, x: Ref) -> Ref:
         im, node, traced_count(node.args[0]),
         f"{op}(): Expected reduction dim to be specified for input.numel() == 0. {hint}",
     )  # fmt: skip
-    return reduce_axes(im, name, x, list(range(len(x.shape))))
+    return im.reduce(name, x)
 
 
 def require_elements(im: GraphWriter, node: Any, count: Any, message: str) -> None:
@@ -88,15 +88,7 @@ def require_elements(im: GraphWriter, node: Any, count: Any, message: str) -> No
         return
     if isinstance(count, int):
         raise Unsupported(f"{node.target} of nothing")
-    extern.check(im, emit_row(im, "gt", (), im.size(im.symbols.dim(count)), 0), message)
-
-
-def reduce_axes(im: GraphWriter, row: str, x: Ref, axes: list[int], keepdim: bool = False) -> Ref:
-    """A reduction over `axes` that keeps the dtype."""
-    if not axes:
-        return im.copy(x)
-    shape = tuple(1 if d in axes else s for d, s in enumerate(x.shape) if keepdim or d not in axes)
-    return im.emit("reduce", row, [x], x.dtype, shape, axes=axes, keepdim=keepdim)
+    extern.check(im, im.pointwise("gt", im.size(im.symbols.dim(count)), 0), message)
 
 
 def _scan_rule(row: Any) -> Rule:
@@ -106,13 +98,13 @@ def _scan_rule(row: Any) -> Rule:
         if dtype is None and row.promotion == "default" and not x.dtype.is_floating_point:
             dtype = torch.int64
         if dtype is not None:
-            x = im.cast(x, dtype)
+            x = x.to(dtype)
         if not accepts(row, x.dtype):
             raise Unsupported(f"scan.{row.name} has no {x.dtype} form")
-        rows = x if x.shape else im.reshape(x, (1,))
+        rows = x if x.shape else x.reshape((1,))
         types = [(x.dtype, rows.shape), (torch.int64, rows.shape)][: row.results]
         results = im.emit_many("scan", row.name, [rows], types, axis=dim % len(rows.shape))
-        results = [im.reshape(r, x.shape) for r in results]
+        results = [r.reshape(x.shape) for r in results]
         return results if row.results > 1 else results[0]
 
     return import_scan

@@ -9,11 +9,12 @@ import torch
 from ... import torch_private
 from ...errors import Unsupported
 from ..graph_writer import GraphWriter
+from ..op_tables import row_tables
+from ..promotion import promote
 from ..sizes import Dim, numel
 from ..values import Ref
 from .reductions import reduce
 from .registry import rule
-from .rows import promote, row_tables
 
 # Of so many elements and more ATen selects one by a heap, which keeps the first of equal ones, as max does; in shorter
 # rows it may be any of them (kernels/sort_row.h).
@@ -30,12 +31,12 @@ def _sort(
     descending: bool = False, ordered: bool = True, **k: Dim,
 ) -> list[Ref]:  # fmt: skip
     """Values and indices; `extent` of them along dim, all if None. A 0-d x is a row of one."""
-    rows = x if x.shape else im.reshape(x, (1,))
+    rows = x if x.shape else x.reshape((1,))
     axis = dim % len(rows.shape)
     shape = rows.shape if extent is None else rows.shape[:axis] + (extent,) + rows.shape[axis + 1 :]
     types = [(x.dtype, shape), (torch.int64, shape)]
     results = im.emit_many("sort", kind, [rows], types, axis=axis, descending=descending, ordered=ordered, **k)
-    return results if x.shape else [im.reshape(r, ()) if r.shape == (1,) else r for r in results]
+    return results if x.shape else [r.reshape(()) if r.shape == (1,) else r for r in results]
 
 
 def _pick(im: GraphWriter, kind: str, x: Ref, dim: int, keepdim: bool, **k: Dim) -> list[Ref]:
@@ -46,7 +47,7 @@ def _pick(im: GraphWriter, kind: str, x: Ref, dim: int, keepdim: bool, **k: Dim)
     if keepdim or not x.shape:
         return results
     dim %= len(x.shape)
-    return [im.reshape(r, x.shape[:dim] + x.shape[dim + 1 :]) for r in results]
+    return [r.reshape(x.shape[:dim] + x.shape[dim + 1 :]) for r in results]
 
 
 @rule("sort.default")
@@ -88,7 +89,7 @@ def _pick_along(im: GraphWriter, node: Any, x: Ref, dim: int = -1, keepdim: bool
 
 @rule("median.default", "nanmedian.default")
 def _median_of_all(im: GraphWriter, node: Any, x: Ref) -> Ref:
-    flat = im.reshape(x, (numel(x.shape),))
+    flat = x.reshape((numel(x.shape),))
     return _pick(im, node.target._schema.name[6:], flat, 0, False)[0]
 
 
@@ -102,7 +103,7 @@ def _searchsorted(
         values = im.scalar(values, promote([boundaries, values]))
     if values.dtype is not boundaries.dtype:
         common = promote([boundaries, values])
-        boundaries, values = im.cast(boundaries, common), im.cast(values, common)
+        boundaries, values = boundaries.to(common), values.to(common)
     dtype = torch.int32 if out_int32 else torch.int64
     if sorter is not None:
         return im.emit("search", "", [boundaries, values, sorter], dtype, values.shape, right=right)
@@ -113,7 +114,7 @@ def search(im: GraphWriter, boundaries: Ref, values: Ref, dtype: torch.dtype, *,
     """How many elements of its sorted row come before each value; with `right`, those equal to it too."""
     length = boundaries.shape[0] if len(boundaries.shape) == 1 else 0
     if isinstance(length, int) and 0 < length < 2**31 and not _is_half(values):
-        return im.cast(_search_in_one_row(im, boundaries, length, values, right), dtype)
+        return _search_in_one_row(im, boundaries, length, values, right).to(dtype)
     return im.emit("search", "", [boundaries, values], dtype, values.shape, right=right)
 
 
@@ -124,24 +125,21 @@ def _search_in_one_row(im: GraphWriter, row: Ref, size: int, values: Ref, right:
     shape = values.shape
 
     def number(value: int) -> Ref:
-        return im.expand(im.scalar(value, torch.int32), shape)
-
-    def op(name: str, *operands: Ref, dtype: torch.dtype = torch.int32) -> Ref:
-        return im.pointwise_node(name, operands, dtype, shape)
+        return im.scalar(value, torch.int32).expand(shape)
 
     start, length, least, most = number(0), number(size), size, size
     while most > 0:
-        half = op("bitwise_right_shift", length, number(1))
-        middle = op("add", start, half)
-        # Within the row while there is something left of it, which eliminate_bounds_checks has to be shown.
-        probe = op("maximum", op("minimum", middle, number(size - 1)), number(0))
-        key = im.emit("gather", "", [row, im.cast(probe, torch.int64)], row.dtype, shape, map=[-1])
-        found = op("gt" if right else "ge", key, values, dtype=torch.bool)
-        goes_on = op("logical_not", found, dtype=torch.bool)
+        half = im.pointwise("bitwise_right_shift", length, number(1))
+        middle = start + half
+        # Within the row while there is something left of it: bounds-check elimination has to be shown that.
+        probe = im.pointwise("maximum", im.pointwise("minimum", middle, number(size - 1)), number(0))
+        key = im.gather(row, [probe.to(torch.int64)], map=[-1])
+        found = im.pointwise("gt" if right else "ge", key, values)
+        goes_on = im.pointwise("logical_not", found)
         if least == 0:
-            goes_on = op("logical_and", goes_on, op("gt", length, number(0), dtype=torch.bool), dtype=torch.bool)
-        start = op("where", goes_on, op("add", middle, number(1)), start)
-        length = op("where", goes_on, op("sub", op("sub", length, half), number(1)), half)
+            goes_on = im.pointwise("logical_and", goes_on, im.pointwise("gt", length, number(0)))
+        start = im.where(goes_on, middle + number(1), start)
+        length = im.where(goes_on, length - half - number(1), half)
         least, most = max(0, (least - 1) // 2), most // 2
     return start
 

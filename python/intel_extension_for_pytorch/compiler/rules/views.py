@@ -13,7 +13,6 @@ from ..sizes import Dim, add, contiguous_strides, numel, sub
 from ..values import DTYPE_NAMES, HALF, Ref, traced_shape
 from .indexing import along
 from .registry import rule
-from .rows import emit_row
 
 # ---- the same memory ----
 
@@ -31,7 +30,7 @@ def _clone(im: GraphWriter, node: Any, x: Ref, **options: Any) -> Ref:
 
 @rule("view.default", "reshape", "_unsafe_view", "_reshape_alias", "squeeze", "unsqueeze", "flatten")
 def _reshape(im: GraphWriter, node: Any, x: Ref, *arguments: Any) -> Ref:
-    return im.reshape(x, im.shape_of(node))
+    return x.reshape(im.shape_of(node))
 
 
 _WORDS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # by bytes
@@ -52,16 +51,16 @@ def _view_as(im: GraphWriter, node: Any, x: Ref, dtype: torch.dtype) -> Ref:
     words = _reinterpreted(im, x, _WORDS[x.dtype.itemsize])
     if ratio < 1:
         wide = (*x.shape, parts)
-        words, places = im.expand(words, wide, range(len(x.shape))), im.cast(im.iota((parts,), 0, 0, bits), whole)
-        cut = im.cast(emit_row(im, "bitwise_right_shift", wide, words, places), part)
-        return _reinterpreted(im, im.reshape(cut, shape), dtype)
+        words, places = words.expand(wide, range(len(x.shape))), im.iota((parts,), 0, 0, bits).to(whole)
+        cut = im.pointwise("bitwise_right_shift", words, places).to(part)
+        return _reinterpreted(im, cut.reshape(shape), dtype)
     joined = None
     for i in range(parts):
-        place = im.cast(im.slice_dim(words, len(shape) - 1, i, shape[-1], parts), whole)
+        place = im.slice_dim(words, len(shape) - 1, i, shape[-1], parts).to(whole)
         if i < parts - 1:
-            place = emit_row(im, "bitwise_and", shape, place, (1 << bits) - 1)
-        place = emit_row(im, "bitwise_left_shift", shape, place, i * bits)
-        joined = place if joined is None else emit_row(im, "bitwise_or", shape, joined, place)
+            place = im.pointwise("bitwise_and", place, (1 << bits) - 1)
+        place = im.pointwise("bitwise_left_shift", place, i * bits)
+        joined = place if joined is None else im.pointwise("bitwise_or", joined, place)
     return _reinterpreted(im, joined, dtype)
 
 
@@ -89,7 +88,7 @@ def _t(im: GraphWriter, node: Any, x: Ref) -> Ref:
 
 @rule("expand")
 def _expand(im: GraphWriter, node: Any, x: Ref, size: Any, implicit: bool = False) -> Ref:
-    return im.expand(x, im.shape_of(node))
+    return x.expand(im.shape_of(node))
 
 
 @rule("slice.Tensor")
@@ -100,7 +99,7 @@ def _slice(im: GraphWriter, node: Any, x: Ref, dim: int = 0, start: Any = None, 
     if isinstance(every, int):
         return im.slice_dim(x, dim, first, shape[dim], every)
     index = im.iota(shape, dim, start=first, step=every)
-    return im.emit("gather", "", [x, index], x.dtype, shape, map=along(x, dim))
+    return im.gather(x, [index], map=along(x, dim))
 
 
 def _start(im: GraphWriter, node: Any, start: Any, dim: int) -> Dim:
@@ -132,7 +131,7 @@ def _slice_length(size: Any, start: Any, end: Any, step: int) -> Any:
 def _select(im: GraphWriter, node: Any, x: Ref, dim: int, index: Any) -> Ref:
     dim %= len(x.shape)
     picked = im.slice_dim(x, dim, _start(im, node, index, dim), 1)
-    return im.reshape(picked, x.shape[:dim] + x.shape[dim + 1 :])
+    return picked.reshape(x.shape[:dim] + x.shape[dim + 1 :])
 
 
 @rule("split.Tensor", "split_with_sizes", "unsafe_split.Tensor", "chunk")
@@ -150,7 +149,7 @@ def _split(im: GraphWriter, node: Any, x: Ref, sizes: Any, dim: int = 0) -> list
 def _unbind(im: GraphWriter, node: Any, x: Ref, dim: int = 0) -> list[Ref]:
     dim %= len(x.shape)
     shape = x.shape[:dim] + x.shape[dim + 1 :]
-    return [im.reshape(im.slice_dim(x, dim, i, 1), shape) for i in range(len(node.meta["val"]))]
+    return [im.slice_dim(x, dim, i, 1).reshape(shape) for i in range(len(node.meta["val"]))]
 
 
 @rule("diagonal")
@@ -163,7 +162,7 @@ def _diagonal(im: GraphWriter, node: Any, x: Ref, offset: int = 0, dim1: int = 0
     columns = im.iota(shape, axis, start=max(offset, 0))
     others = iter(range(axis))
     map = [-1 if d == dim1 else -2 if d == dim2 else next(others) for d in range(rank)]
-    return im.emit("gather", "", [x, rows, columns], x.dtype, shape, map=map)
+    return im.gather(x, [rows, columns], map=map)
 
 
 @rule("as_strided")
@@ -172,17 +171,17 @@ def _as_strided(im: GraphWriter, node: Any, x: Ref, size: Any, stride: Any, stor
     source = node.args[0].meta["val"]
     _require_inside(source, size, stride, storage_offset)
     shape, strides, offset = im.shape_of(node), im.symbols.dims(stride), _offset_in(im, source, storage_offset)
-    flat = im.reshape(im.permute(x, _memory_order(source)), (numel(x.shape),))
+    flat = im.permute(x, _memory_order(source)).reshape((numel(x.shape),))
     if all(isinstance(d, int) for d in (*shape, *strides, *x.shape, offset)):
         inner = sorted(range(len(shape)), key=lambda d: (-strides[d], shape[d]))
         sizes = tuple(shape[d] for d in inner)
         dense = all(shape[d] == 1 or strides[d] == s for d, s in zip(inner, contiguous_strides(sizes), strict=True))
         if dense and offset == 0 and numel(shape) <= numel(x.shape):
             whole = flat if numel(shape) == numel(x.shape) else im.slice_dim(flat, 0, 0, numel(shape))
-            return im.permute(im.reshape(whole, sizes), [inner.index(d) for d in range(len(shape))])
+            return im.permute(whole.reshape(sizes), [inner.index(d) for d in range(len(shape))])
     elif (offset, strides) == (0, contiguous_strides(shape)) and torch_private.same_count(source.shape, size):
-        return im.reshape(flat, shape)
-    return im.emit("gather", "", [flat, _positions(im, shape, strides, offset)], x.dtype, shape, map=[-1])
+        return flat.reshape(shape)
+    return im.gather(flat, [_positions(im, shape, strides, offset)], map=[-1])
 
 
 @rule("as_strided_scatter")
@@ -194,11 +193,10 @@ def _as_strided_scatter(
     _require_inside(source, size, stride, storage_offset)
     order = _memory_order(source)
     in_memory = im.permute(x, order)
-    flat = im.reshape(in_memory, (numel(x.shape),))
+    flat = in_memory.reshape((numel(x.shape),))
     at = _positions(im, values.shape, im.symbols.dims(stride), _offset_in(im, source, storage_offset))
-    operands = [flat, at, im.cast(values, x.dtype)]
-    written = im.emit("scatter", "", operands, x.dtype, flat.shape, map=[-1], combine="set")
-    return im.permute(im.reshape(written, in_memory.shape), [order.index(d) for d in range(len(order))])
+    written = im.scatter(flat, [at], values.to(x.dtype), map=[-1], combine="set")
+    return im.permute(written.reshape(in_memory.shape), [order.index(d) for d in range(len(order))])
 
 
 def _memory_order(source: torch.Tensor) -> list[int]:
@@ -258,14 +256,14 @@ def _positions(im: GraphWriter, shape: tuple[Dim, ...], strides: tuple[Dim, ...]
     for axis, step in enumerate(strides):
         if shape[axis] != 1 and step != 0:
             along = im.iota(shape, axis, step=step)
-            index = im.pointwise_node("add", [index, along], torch.int64, shape)
+            index = index + along
     return index
 
 
 @rule("copy")
 def _copy(im: GraphWriter, node: Any, x: Ref, source: Ref, non_blocking: bool = False) -> Ref:
     """Without the write: what x would be after copy_."""
-    return im.copy(im.expand(im.cast(source, x.dtype), x.shape))
+    return im.copy(source.to(x.dtype).expand(x.shape))
 
 
 @rule("flip")
@@ -280,10 +278,10 @@ def _flip(im: GraphWriter, node: Any, x: Ref, dims: list[int]) -> Ref:
 def _roll(im: GraphWriter, node: Any, x: Ref, shifts: Any, dims: Any = ()) -> Ref:
     if not x.shape:
         return im.copy(x)
-    rolled = x if dims else im.reshape(x, (numel(x.shape),))
+    rolled = x if dims else x.reshape((numel(x.shape),))
     for shift, dim in zip(shifts, dims or (0,), strict=True):
         rolled = _rolled(im, rolled, dim % len(rolled.shape), im.symbols.dim(shift))
-    return im.copy(im.reshape(rolled, x.shape))
+    return im.copy(rolled.reshape(x.shape))
 
 
 def _rolled(im: GraphWriter, x: Ref, dim: int, shift: Dim) -> Ref:
@@ -304,8 +302,8 @@ def _repeat(im: GraphWriter, node: Any, x: Ref, repeats: Any) -> Ref:
     lead = len(counts) - len(x.shape)
     inner = (1,) * lead + x.shape
     paired = tuple(s for c, d in zip(counts, inner, strict=True) for s in (c, d))
-    tiled = im.expand(x, paired, [2 * (lead + d) + 1 for d in range(len(x.shape))])
-    return im.copy(im.reshape(tiled, im.shape_of(node)))
+    tiled = x.expand(paired, [2 * (lead + d) + 1 for d in range(len(x.shape))])
+    return im.copy(tiled.reshape(im.shape_of(node)))
 
 
 # ---- several values in one ----
@@ -314,9 +312,9 @@ def _repeat(im: GraphWriter, node: Any, x: Ref, repeats: Any) -> Ref:
 @rule("cat", "concat", "concatenate")
 def _cat(im: GraphWriter, node: Any, tensors: list[Ref], dim: int = 0) -> Ref:
     value = node.meta["val"]
-    parts = [im.cast(t, value.dtype) for t in tensors if t.shape != (0,)]
+    parts = [t.to(value.dtype) for t in tensors if t.shape != (0,)]
     if not parts:
-        return im.copy(im.cast(tensors[0], value.dtype))
+        return im.copy(tensors[0].to(value.dtype))
     return _joined(im, parts, dim % len(parts[0].shape), im.shape_of(node))
 
 
@@ -331,7 +329,7 @@ def _stack(im: GraphWriter, node: Any, tensors: list[Ref], dim: int = 0) -> Ref:
     dtype = node.meta["val"].dtype
     axis = dim % (len(tensors[0].shape) + 1)
     shape = tensors[0].shape[:axis] + (1,) + tensors[0].shape[axis:]
-    return _joined(im, [im.reshape(im.cast(t, dtype), shape) for t in tensors], axis, im.shape_of(node))
+    return _joined(im, [t.to(dtype).reshape(shape) for t in tensors], axis, im.shape_of(node))
 
 
 @rule("slice_scatter")
@@ -343,12 +341,12 @@ def _slice_scatter(
     into[dim] = _slice_length(into[dim], start, end, step)
     im.same_sizes(into, given)
     first = _start(im, node, start, dim)
-    src = im.cast(src, x.dtype)
+    src = src.to(x.dtype)
     length = src.shape[dim]
-    src = im.expand(src, x.shape[:dim] + (length,) + x.shape[dim + 1 :])
+    src = src.expand(x.shape[:dim] + (length,) + x.shape[dim + 1 :])
     if not torch_private.is_known(step == 1):
         index = im.iota(src.shape, dim, start=first, step=im.symbols.dim(step))
-        return im.emit("scatter", "", [x, index, src], x.dtype, x.shape, map=along(x, dim), combine="set")
+        return im.scatter(x, [index], src, map=along(x, dim), combine="set")
     return _replace(im, x, src, dim, first, length)
 
 
@@ -358,7 +356,7 @@ def _select_scatter(im: GraphWriter, node: Any, x: Ref, src: Ref, dim: int, inde
     into, given = (traced_shape(n) for n in node.args[:2])
     im.same_sizes([*into[:dim], *into[dim + 1 :]], given)
     first = _start(im, node, index, dim)
-    src = im.reshape(im.cast(src, x.dtype), x.shape[:dim] + (1,) + x.shape[dim + 1 :])
+    src = src.to(x.dtype).reshape(x.shape[:dim] + (1,) + x.shape[dim + 1 :])
     return _replace(im, x, src, dim, first, 1)
 
 
@@ -396,7 +394,7 @@ def _padded(im: GraphWriter, x: Ref, dim: int, size: Any, before: Any, after: An
     shape = x.shape[:dim] + (length,) + x.shape[dim + 1 :]
     if not all(torch_private.is_known(n >= 0) for n in (before, after)):
         return _moved(im, x, dim, size, before, filling, shape)
-    ends = [im.expand(filling, (*x.shape[:dim], im.symbols.dim(n), *x.shape[dim + 1 :])) for n in (before, after)]
+    ends = [filling.expand((*x.shape[:dim], im.symbols.dim(n), *x.shape[dim + 1 :])) for n in (before, after)]
     return _joined(im, [part for part in (ends[0], x, ends[1]) if part.shape[dim] != 0], dim, shape)
 
 
@@ -406,12 +404,10 @@ def _moved(im: GraphWriter, x: Ref, dim: int, size: Any, by: Any, filling: Ref, 
         raise Unsupported("padding or cropping of what may have no elements")
     place = im.iota(shape, dim, im.symbols.dim(-by))
     last = im.size(im.symbols.dim(size - 1))
-    inside = [im.pointwise_node("ge", [place, im.scalar(0, torch.int64)], torch.bool, shape),
-              im.pointwise_node("le", [place, last], torch.bool, shape)]  # fmt: skip
-    at = im.pointwise_node("clamp", [place, im.scalar(0, torch.int64), last], torch.int64, shape)
-    moved = im.emit("gather", "", [x, at], x.dtype, shape, map=along(x, dim))
-    both = im.pointwise_node("logical_and", inside, torch.bool, shape)
-    return im.pointwise_node("where", [both, moved, filling], x.dtype, shape)
+    above, below = im.pointwise("ge", place, im.scalar(0, torch.int64)), im.pointwise("le", place, last)
+    at = im.pointwise("clamp", place, im.scalar(0, torch.int64), last)
+    moved = im.gather(x, [at], map=along(x, dim))
+    return im.where(im.pointwise("logical_and", above, below), moved, filling)
 
 
 # ---- made from nothing ----
@@ -440,7 +436,7 @@ def _filled(im: GraphWriter, node: Any, value: Any) -> Ref:
     if dtype not in DTYPE_NAMES:
         raise GraphFallback(f"{node.target} makes a tensor of {dtype}")
     if isinstance(value, Ref):
-        return im.expand(im.cast(im.reshape(value, ()), dtype), im.shape_of(node))
+        return value.reshape(()).to(dtype).expand(im.shape_of(node))
     if dtype not in HALF or node.target._schema.name != "aten::scalar_tensor":  # which makes infinities of them
         im.require_fit(value, dtype)
     if dtype is torch.bool and isinstance(value, (int, float)):
@@ -464,9 +460,9 @@ def _arange(im: GraphWriter, node: Any, *arguments: Any, **options: Any) -> Ref:
     if not dtype.is_floating_point:  # eager truncates both first
         start, step = (int(v) if isinstance(v, float) else v for v in (start, step))
     if isinstance(start, (int, torch.SymInt)) and isinstance(step, (int, torch.SymInt)):
-        return im.cast(im.iota(shape, 0, im.symbols.dim(start), im.symbols.dim(step)), dtype)
+        return im.iota(shape, 0, im.symbols.dim(start), im.symbols.dim(step)).to(dtype)
     # eager computes start + step * i in double for every floating result
-    index = im.cast(im.iota(shape, 0), torch.float64)
-    scaled = im.pointwise_node("mul", [index, im.scalar(step, torch.float64)], torch.float64, shape)
-    moved = im.pointwise_node("add", [scaled, im.scalar(start, torch.float64)], torch.float64, shape)
-    return im.cast(moved, dtype)
+    index = im.iota(shape, 0).to(torch.float64)
+    scaled = index * im.scalar(step, torch.float64)
+    moved = scaled + im.scalar(start, torch.float64)
+    return moved.to(dtype)
