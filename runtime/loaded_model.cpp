@@ -99,8 +99,8 @@ std::vector<int64_t> LoadedModel::bind(std::span<const TensorView> arguments) co
       throw UserError("size " + symbol.name + " is that of a weight: compile the model again");
     const TensorView& view = arguments[argument];
     const int64_t size = symbol.is_stride ? view.strides[symbol.dim] : view.sizes[symbol.dim];
-    const int64_t multiple = size - symbol.offset, value = multiple / symbol.divisor;
-    if (value < symbol.low || value > symbol.high || multiple % symbol.divisor != 0) {
+    const int64_t value = symbol.value(size);
+    if (value < symbol.low || value > symbol.high || (size - symbol.offset) % symbol.divisor != 0) {
       const bool open = symbol.high > (std::numeric_limits<int64_t>::max() >> 1) / symbol.divisor;
       const auto size_for = [&](int64_t v) { return std::to_string(v * symbol.divisor + symbol.offset); };
       throw UserError("input " + argument_name(argument) + ": " + (symbol.is_stride ? "stride" : "size") +

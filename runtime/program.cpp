@@ -323,7 +323,7 @@ class Reader {
       require(result.kind != Interface::Result::Kind::kSame ||
                   (result.index >= 0 && &program_.interface.results[result.index] < &result),
               "a result is the same as a later one");
-      require(result.kind != Interface::Result::Kind::kArgument || is_input(result.index),
+      require(result.kind != Interface::Result::Kind::kArgument || (is_input(result.index) && !result.sizes),
               "no such argument");
       require(result.kind != Interface::Result::Kind::kTensor ||
                   (result.index >= 0 && result.index < static_cast<int>(parts.outputs.size())),

@@ -40,8 +40,9 @@ struct Interface {
     std::string name;
     int input = -1;  // the executable's; -1, never in an artifact: the caller knows the size
     bool is_stride = false;
-    int dim = 0;
+    int dim = 0;                      // -1, never in an artifact: the input is an integer, the size itself
     int64_t divisor = 1, offset = 0;  // the size is divisor * the symbol + offset
+    int64_t value(int64_t size) const { return (size - offset) / divisor; }
     int64_t low = 0, high = std::numeric_limits<int64_t>::max();
   };
   // What the program relies on beside the ranges of its symbols: refused where the number is below 0.
@@ -64,9 +65,10 @@ struct Interface {
     Kind kind = Kind::kTensor;
     std::string name;
     int index = 0;         // kArgument: the executable's input; kSame: earlier result; kTensor: output
-    SizeExpr dim = 0;      // kDim: the number; kTensor: offset of the view, in elements
+    SizeExpr dim = 0;      // kDim: the number; of a view: its offset, in elements
     std::string constant;  // kConstant, as JSON
-    // The view of the output that the caller sees, where it is not the output itself.
+    // The view that the caller sees of the output, or of the input (never in an artifact), where it is not
+    // that itself.
     std::optional<std::vector<SizeExpr>> sizes, strides;
     std::optional<Dtype> dtype;
   };

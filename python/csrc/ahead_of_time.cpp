@@ -34,7 +34,7 @@ struct Names {
   std::vector<std::pair<std::string, std::string>> conditions;   // for people, and as a dim: not below 0
 };
 
-Interface make_interface(const graph::Graph& graph, const Signature& signature, const Names& names) {
+Interface make_interface(const Signature& signature, const Names& names) {
   Interface interface;
   for (const auto& [name, member, written] : names.inputs)
     interface.inputs.push_back({name, member, written});
@@ -42,54 +42,24 @@ Interface make_interface(const graph::Graph& graph, const Signature& signature, 
   int tensors = 0;
   for (const auto kind : signature.arguments)
     input_of.push_back(kind == Signature::Argument::kTensor ? tensors++ : -1);
-  for (size_t s = 0; s < signature.symbols.size(); ++s) {
-    const auto& source = signature.symbols[s];
-    if (source.what == Signature::SymbolSource::kValue)
-      throw Unsupported("size " + graph.symbols[s] +
+  interface.symbols = signature.symbols;
+  for (size_t s = 0; s < interface.symbols.size(); ++s) {
+    Interface::Symbol& symbol = interface.symbols[s];
+    if (symbol.dim < 0)
+      throw Unsupported("size " + symbol.name +
                         " is an integer argument: an artifact takes sizes from tensors only");
-    const auto& [name, low, high] = names.sizes[s];
-    interface.symbols.push_back({name, input_of[source.argument],
-                                 source.what == Signature::SymbolSource::kStride, source.dim, source.divisor,
-                                 source.offset, low, high});
+    symbol.input = input_of[symbol.input];
+    std::tie(symbol.name, symbol.low, symbol.high) = names.sizes[s];
   }
-  for (size_t r = 0; r < signature.results.size(); ++r) {
-    const Signature::Result& from = signature.results[r];
-    Result& to = interface.results.emplace_back();
-    to.name = names.results[r];
-    to.index = from.index;
-    switch (from.kind) {
-      case Signature::Result::kNone:
-        to.kind = Result::Kind::kNone;
-        break;
-      case Signature::Result::kConstant:
-        to.kind = Result::Kind::kConstant;
-        to.constant = py::module_::import("json").attr("dumps")(from.constant).cast<std::string>();
-        break;
-      case Signature::Result::kDim:
-        to.kind = Result::Kind::kDim;
-        to.dim = from.dim;
-        break;
-      case Signature::Result::kArgument:
-        to.kind = Result::Kind::kArgument;
-        to.index = input_of[from.index];
-        break;
-      case Signature::Result::kSame:
-        to.kind = Result::Kind::kSame;
-        break;
-      case Signature::Result::kArgumentView:
-        throw Unsupported("a result is a view of an input that the model writes");
-      case Signature::Result::kTensor:
-      case Signature::Result::kAlias:
-        if (from.restrided || from.kind == Signature::Result::kAlias) {
-          to.sizes = from.sizes;
-          to.strides = from.strides;
-        }
-        if (from.kind == Signature::Result::kAlias) {
-          to.dtype = from.dtype;
-          to.dim = from.dim;
-        }
-        break;
-    }
+  interface.results = signature.results;
+  for (size_t r = 0; r < interface.results.size(); ++r) {
+    Result& result = interface.results[r];
+    result.name = names.results[r];
+    if (result.kind == Result::Kind::kConstant)
+      result.constant = py::module_::import("json").attr("dumps")(signature.constants[r]).cast<std::string>();
+    if (result.kind != Result::Kind::kArgument) continue;
+    if (result.sizes) throw Unsupported("a result is a view of an input that the model writes");
+    result.index = input_of[result.index];
   }
   return interface;
 }
@@ -106,7 +76,7 @@ class Compilation {
   Compilation(const GraphBuilder& builder, const py::list& arguments, const py::list& symbols,
               const py::list& outputs, Names names, const std::vector<std::string>& isas) {
     const graph::Graph& graph = builder.graph();
-    Interface interface = make_interface(graph, make_signature({arguments, symbols, outputs}, graph), names);
+    Interface interface = make_interface(make_signature({arguments, symbols, outputs}, graph), names);
     for (const auto& [text, dim] : names.conditions)
       interface.conditions.push_back({text, graph::to_size_expr(loop::parse_expr(dim), graph.symbols)});
     py::gil_scoped_release unlocked;

@@ -20,6 +20,7 @@ namespace ipex::python {
 namespace py = pybind11;
 namespace {
 
+using Kind = Interface::Result::Kind;
 using Sizes = c10::SmallVector<int64_t, 6>;
 
 Sizes evaluate(const std::vector<SizeExpr>& exprs, const int64_t* symbols) {
@@ -106,9 +107,8 @@ CompiledGraph::CompiledGraph(ipex::CompiledGraph compiled, Signature signature)
   is_static_.assign(parts.inputs.size(), false);
   for (int input : parts.static_inputs) is_static_[input] = true;
   std::vector<bool> returned(signature_.arguments.size(), false);  // by argument, as it is or as a view
-  for (const Signature::Result& result : signature_.results)
-    if (result.kind == Signature::Result::kArgument || result.kind == Signature::Result::kArgumentView)
-      returned[result.index] = true;
+  for (const Interface::Result& result : signature_.results)
+    if (result.kind == Kind::kArgument) returned[result.index] = true;
   for (size_t i = 0; i < is_static_.size(); ++i)
     may_go_.push_back(!is_static_[i] && !returned[input_argument_[i]]);
   for (const OutputSpec& output : parts.outputs)
@@ -169,7 +169,8 @@ std::vector<StepTimes::Event> CompiledGraph::take_profile() {
 py::list CompiledGraph::run_wrapped(const Call& call) const {
   py::list arguments(call.arguments.size());
   for (size_t i = 0; i < call.arguments.size(); ++i) arguments[i] = call.arguments[i];
-  return py::module_::import("intel_extension_for_pytorch.compiler.wrapped_tensors").attr("run")(this, arguments);
+  return py::module_::import("intel_extension_for_pytorch.compiler.wrapped_tensors")
+      .attr("run")(this, arguments);
 }
 
 py::list CompiledGraph::run(py::list list) const {
@@ -189,16 +190,16 @@ py::list CompiledGraph::run(py::list list) const {
   };
   for (const int position : input_argument_)
     if (is_wrapper(tensor_at(position))) return run_wrapped(call);
-  for (const auto& source : signature_.symbols) {
-    if (source.what == Signature::SymbolSource::kValue) {
-      call.symbols.push_back(source.symbol(call.arguments[source.argument].cast<int64_t>()));
+  for (const Interface::Symbol& symbol : signature_.symbols) {
+    if (symbol.dim < 0) {
+      call.symbols.push_back(symbol.value(call.arguments[symbol.input].cast<int64_t>()));
       continue;
     }
-    const at::Tensor& tensor = tensor_at(source.argument);
-    if (source.dim >= tensor.dim())
-      throw UserError("argument " + std::to_string(source.argument) + " has too few dimensions");
-    const bool is_size = source.what == Signature::SymbolSource::kSize;
-    call.symbols.push_back(source.symbol(is_size ? tensor.size(source.dim) : tensor.stride(source.dim)));
+    const at::Tensor& tensor = tensor_at(symbol.input);
+    if (symbol.dim >= tensor.dim())
+      throw UserError("argument " + std::to_string(symbol.input) + " has too few dimensions");
+    call.symbols.push_back(
+        symbol.value(symbol.is_stride ? tensor.stride(symbol.dim) : tensor.size(symbol.dim)));
   }
   for (size_t i = 0; i < input_argument_.size(); ++i) {
     at::Tensor tensor = take_argument(tensor_at(input_argument_[i]), static_cast<int>(i), call);
@@ -227,38 +228,37 @@ py::list CompiledGraph::run(py::list list) const {
   const int64_t* symbols = call.symbols.data();
   py::list results(signature_.results.size());
   for (size_t i = 0; i < signature_.results.size(); ++i) {
-    const Signature::Result& result = signature_.results[i];
+    const Interface::Result& result = signature_.results[i];
     switch (result.kind) {
-      case Signature::Result::kNone:
+      case Kind::kNone:
         results[i] = py::none();
         break;
-      case Signature::Result::kConstant:
-        results[i] = result.constant;
+      case Kind::kConstant:
+        results[i] = signature_.constants[i];
         break;
-      case Signature::Result::kDim:
+      case Kind::kDim:
         results[i] = py::int_(result.dim.eval(symbols));
         break;
-      case Signature::Result::kArgument:
-        results[i] = call.arguments[result.index];
-        break;
-      case Signature::Result::kSame:
+      case Kind::kSame:
         results[i] = results[result.index];
         break;
-      case Signature::Result::kTensor: {
-        at::Tensor tensor = call.outputs[result.index];
-        if (result.restrided)
-          tensor.unsafeGetTensorImpl()->set_sizes_and_strides(evaluate(result.sizes, symbols),
-                                                              evaluate(result.strides, symbols));
+      case Kind::kArgument:
+      case Kind::kTensor: {
+        const bool is_argument = result.kind == Kind::kArgument;
+        if (is_argument && !result.sizes) {
+          results[i] = call.arguments[result.index];
+          break;
+        }
+        at::Tensor tensor = is_argument ? tensor_at(result.index) : call.outputs[result.index];
+        if (result.dtype)
+          tensor = make_alias(tensor, kernels::scalar_type(*result.dtype), evaluate(*result.sizes, symbols),
+                              evaluate(*result.strides, symbols), result.dim.eval(symbols));
+        else if (result.sizes)
+          tensor.unsafeGetTensorImpl()->set_sizes_and_strides(evaluate(*result.sizes, symbols),
+                                                              evaluate(*result.strides, symbols));
         results[i] = object_of(std::move(tensor));
         break;
       }
-      case Signature::Result::kAlias:
-      case Signature::Result::kArgumentView:
-        results[i] = object_of(make_alias(
-            result.kind == Signature::Result::kAlias ? call.outputs[result.index] : tensor_at(result.index),
-            kernels::scalar_type(result.dtype), evaluate(result.sizes, symbols),
-            evaluate(result.strides, symbols), result.dim.eval(symbols)));
-        break;
     }
   }
   return results;
@@ -266,15 +266,12 @@ py::list CompiledGraph::run(py::list list) const {
 
 py::list CompiledGraph::output_strides() const {
   py::list all;
-  for (const Signature::Result& each : signature_.results) {
-    const Signature::Result& result =
-        each.kind == Signature::Result::kSame ? signature_.results[each.index] : each;
+  for (const Interface::Result& each : signature_.results) {
+    const Interface::Result& result = each.kind == Kind::kSame ? signature_.results[each.index] : each;
     py::object entry = py::none();
-    const bool is_view = result.kind == Signature::Result::kAlias ||
-                         result.kind == Signature::Result::kArgumentView || result.restrided;
-    if (is_view || result.kind == Signature::Result::kTensor) {
+    if (result.strides || result.kind == Kind::kTensor) {
       const auto& strides =
-          is_view ? result.strides : executable().parts().outputs[result.index].spec.strides;
+          result.strides ? *result.strides : executable().parts().outputs[result.index].spec.strides;
       bool known = true;
       for (const SizeExpr& stride : strides) known &= stride.is_const();
       if (known) {

@@ -25,7 +25,8 @@ constexpr char kStatic[] = "static";  // stands for the member of an input that 
 Interface interface_of(const CompiledGraph& graph) {
   const Executable::Parts& parts = graph.executable().parts();
   Interface interface;
-  for (const std::string& name : graph.signature().symbol_names) interface.symbols.push_back({.name = name});
+  for (const Interface::Symbol& symbol : graph.signature().symbols)
+    interface.symbols.push_back({.name = symbol.name});
   interface.inputs.resize(parts.inputs.size());
   for (size_t i = 0; i < interface.inputs.size(); ++i)
     interface.inputs[i].written = graph.signature().mutated[i];

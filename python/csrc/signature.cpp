@@ -12,19 +12,19 @@
 namespace ipex::python {
 namespace py = pybind11;
 
-Signature make_signature(const ImportedSignature& imported, std::vector<std::string> symbol_names,
+Signature make_signature(const ImportedSignature& imported, const std::vector<std::string>& symbol_names,
                          std::vector<bool> mutated) {
+  using Kind = Interface::Result::Kind;
   Signature signature;
-  signature.symbol_names = std::move(symbol_names);
   signature.mutated = std::move(mutated);
-  auto program = [&](const std::string& dim) {
-    return graph::to_size_expr(loop::parse_expr(dim), signature.symbol_names);
+  const auto program = [&](py::handle dim) {
+    return py::isinstance<py::str>(dim)
+               ? graph::to_size_expr(loop::parse_expr(dim.cast<std::string>()), symbol_names)
+               : SizeExpr(dim.cast<int64_t>());
   };
-  auto programs = [&](py::handle dims) {
+  const auto programs = [&](py::handle dims) {
     std::vector<SizeExpr> result;
-    for (py::handle dim : dims)
-      result.push_back(py::isinstance<py::str>(dim) ? program(dim.cast<std::string>())
-                                                    : SizeExpr(dim.cast<int64_t>()));
+    for (py::handle dim : dims) result.push_back(program(dim));
     return result;
   };
   for (py::handle item : imported.arguments) {
@@ -36,45 +36,42 @@ Signature make_signature(const ImportedSignature& imported, std::vector<std::str
   for (py::handle item : imported.symbols) {
     const auto [argument, what, dim, divisor, offset] =
         item.cast<std::tuple<int, std::string, int, int64_t, int64_t>>();
-    signature.symbols.push_back({argument,
-                                 what == "value"  ? Signature::SymbolSource::kValue
-                                 : what == "size" ? Signature::SymbolSource::kSize
-                                                  : Signature::SymbolSource::kStride,
-                                 dim, divisor, offset});
+    signature.symbols.push_back({.name = symbol_names[signature.symbols.size()],
+                                 .input = argument,
+                                 .is_stride = what == "stride",
+                                 .dim = what == "value" ? -1 : dim,
+                                 .divisor = divisor,
+                                 .offset = offset});
   }
   for (py::handle item : imported.outputs) {
     const auto tuple = item.cast<py::tuple>();
     const auto kind = tuple[0].cast<std::string>();
-    Signature::Result result;
-    if (kind == "constant") {
-      result.kind = Signature::Result::kConstant;
-      result.constant = tuple[1];
+    Interface::Result& result = signature.results.emplace_back();
+    py::object& constant = signature.constants.emplace_back();
+    if (kind == "none") {
+      result.kind = Kind::kNone;
+    } else if (kind == "constant") {
+      result.kind = Kind::kConstant;
+      constant = tuple[1];
     } else if (kind == "dim") {
-      result.kind = Signature::Result::kDim;
-      result.dim = program(tuple[1].cast<std::string>());
-    } else if (kind == "argument") {
-      result.kind = Signature::Result::kArgument;
+      result.kind = Kind::kDim;
+      result.dim = program(tuple[1]);
+    } else {
+      result.kind = kind == "same"                                  ? Kind::kSame
+                    : kind == "argument" || kind == "argument_view" ? Kind::kArgument
+                                                                    : Kind::kTensor;
       result.index = tuple[1].cast<int>();
-    } else if (kind == "tensor") {
-      result.kind = Signature::Result::kTensor;
-      result.index = tuple[1].cast<int>();
-      if (!tuple[2].is_none()) {
-        result.restrided = true;
-        result.sizes = programs(tuple[2]);
-        result.strides = programs(tuple[3]);
+      const bool is_view = kind == "alias" || kind == "argument_view";
+      const size_t geometry = is_view ? 3 : 2;
+      if (tuple.size() > geometry && !tuple[geometry].is_none()) {
+        result.sizes = programs(tuple[geometry]);
+        result.strides = programs(tuple[geometry + 1]);
       }
-    } else if (kind == "same") {
-      result.kind = Signature::Result::kSame;
-      result.index = tuple[1].cast<int>();
-    } else if (kind == "alias" || kind == "argument_view") {
-      result.kind = kind == "alias" ? Signature::Result::kAlias : Signature::Result::kArgumentView;
-      result.index = tuple[1].cast<int>();
-      result.dtype = *parse_dtype(tuple[2].cast<std::string>());
-      result.sizes = programs(tuple[3]);
-      result.strides = programs(tuple[4]);
-      result.dim = programs(py::make_tuple(tuple[5]))[0];
+      if (is_view) {
+        result.dtype = *parse_dtype(tuple[2].cast<std::string>());
+        result.dim = program(tuple[5]);
+      }
     }
-    signature.results.push_back(std::move(result));
   }
   return signature;
 }
