@@ -142,4 +142,5 @@ struct ipex::EnumText<ipex::graph::IndexFault> {
 #include "runtime/index_errors.def"
 #undef INDEX_ERROR
   };
+  static constexpr std::string_view kWhat = "row of runtime/index_errors.def";
 };
