@@ -1,6 +1,9 @@
-"""Intel Extension for PyTorch: a CPU compiler backend, `torch.compile(model, backend="ipex")`.
+"""Intel Extension for PyTorch: a CPU compiler backend for `torch.compile(model, backend="ipex")`.
 
-Importing this package costs next to nothing: every attribute is loaded on first use.
+Importing this package is cheap: every attribute is loaded on first use. Example:
+
+    import intel_extension_for_pytorch as ipex
+    print(ipex.explain(model, torch.randn(8, 64)))
 """
 
 from __future__ import annotations
@@ -9,7 +12,8 @@ import importlib
 
 __version__ = "2.13.0+cpu"
 
-# attribute -> module that holds it. No module has the name of an attribute: importing it would bind it here instead.
+# Attribute -> the module that holds it. A module must not have the name of an attribute: importing the module would
+# bind it under that name in this package.
 _LAZY = {
     "explain": "explanation",
     "Explanation": "explanation",

@@ -1,4 +1,4 @@
-"""The ways to fail, as Python sees them: the C++ classes of runtime/error.h, and a graph that must stay eager."""
+"""Exception classes: those of the C++ side (runtime/error.h), and those that keep a graph eager."""
 
 from __future__ import annotations
 
@@ -10,16 +10,19 @@ __all__ = ["CutNeeded", "GraphFallback", "InternalError", "MemoryFallback", "Uns
 
 
 class GraphFallback(Exception):
-    """A Graph cannot hold an op or a value: it has no counterpart in our types (complex, sparse, non-CPU...)."""
+    """A Graph cannot represent an op or a value, for example one that is complex, sparse or not on the CPU."""
 
 
 class MemoryFallback(GraphFallback):
-    """An op reads or writes memory that others see: parts compiled around it would not share it as eager's do, so the
-    whole graph runs eagerly."""
+    """An op reads or writes memory that other tensors share. Compiled code around it would not keep that sharing, so
+    the whole graph runs eagerly."""
 
 
 class CutNeeded(GraphFallback):
-    """Ops that a Graph cannot hold; the graph is cut there, and what stands between is compiled. `ops`: node -> why."""
+    """A Graph cannot represent some ops. The FX graph is cut at them, and the parts in between are compiled.
+
+    `ops` maps each such node to the reason.
+    """
 
     def __init__(self, ops: dict) -> None:
         super().__init__("; ".join(f"{node.target}: {why}" for node, why in ops.items()))

@@ -1,4 +1,4 @@
-"""What this installation is and how it is set: the text and the dict of `ipexc env`."""
+"""The installation and its settings, as `ipexc env` prints them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,14 @@ from . import _C
 
 
 def environment() -> dict[str, Any]:
-    """Target, library versions, threads and every IPEX_* knob with its value."""
+    """Describes the installation.
+
+    Returns a dict with the keys `target` (the instruction set that is compiled for), `supported_targets` (those that
+    this CPU runs), `threads` (int), `versions` (library -> version), `cache` (directory of the object cache, or "off")
+    and `knobs` (one dict per IPEX_* environment variable: name, value, default, help).
+
+    Example: `ipex.environment()["target"]`.
+    """
     return {
         "target": _C.target(),
         "supported_targets": _C.supported_targets(),
@@ -22,7 +29,7 @@ def environment() -> dict[str, Any]:
 
 
 def environment_text() -> str:
-    """environment() for people to read."""
+    """environment() as text."""
     env = environment()
     lines = [f"target    {env['target']}  (this CPU runs: {', '.join(env['supported_targets'])})"]
     lines.append(f"threads   {env['threads']}")

@@ -1,4 +1,4 @@
-"""The `torch.compile` backend: AOTAutograd's forward, backward and inference graphs, imported, compiled and called.
+"""The `torch.compile` backend: it imports, compiles and calls AOTAutograd's forward, backward and inference graphs.
 
 A graph that cannot be compiled runs eagerly with a warning; IPEX_STRICT=1 makes that an error.
 """
@@ -38,7 +38,10 @@ def ipex(
     options: dict[str, Any] | None = None,
     **ignored: Any,
 ) -> Callable:
-    """Dynamo calls this with an FX graph; the result runs it compiled."""
+    """Compiles an FX graph that Dynamo captured and returns a callable with the graph's signature.
+
+    `mode` and `options` are those of `torch.compile` (see compiler/options.py); UserError where they are invalid.
+    """
     settings = Options.parse(options, mode)
     if torch_private.differentiates_forward():
         return _with_tangents(module, settings)
@@ -46,7 +49,7 @@ def ipex(
     narrow = (torch.float16, torch.bfloat16, torch.float32)
     floats = {i for i in numbers if example_inputs[i].dtype in narrow and not example_inputs[i].shape}
     if floats and _takes_doubles_alone(example_inputs, numbers):
-        # As precise as eager, where what they meet is.
+        # Python numbers that arrive as float32 tensors; beside float64 tensors eager computes with them in double.
         example_inputs = [x.double() if i in floats else x for i, x in enumerate(example_inputs)]
     partitioner = partition if settings.recompute else torch_private.default_partition
     cached = warm_start.enabled()
@@ -71,8 +74,9 @@ def ipex(
 
 
 def _with_tangents(module: fx.GraphModule, options: Options) -> Callable:
-    """Forward-mode differentiation needs the operators one by one; Dynamo guards the level that is open."""
-    why = "inputs may have tangents of forward-mode differentiation"
+    """Runs the graph eagerly: forward-mode differentiation needs the operators one by one. Dynamo guards on the
+    active level of forward-mode differentiation."""
+    why = "inputs may carry tangents of forward-mode differentiation"
     if _C.flag("IPEX_STRICT") or not options.fallback:
         raise GraphFallback(why)
     log.warning("a graph runs eagerly: %s", why)
@@ -81,13 +85,13 @@ def _with_tangents(module: fx.GraphModule, options: Options) -> Callable:
 
 
 def _takes_doubles_alone(inputs: Sequence[Any], numbers: set[int]) -> bool:
-    """Whether the other tensors among the inputs are float64: a number in double leaves their type as it is."""
+    """Whether all other tensors among the inputs are float64. Then a number in double does not change their type."""
     dtypes = {x.dtype for i, x in enumerate(inputs) if isinstance(x, torch.Tensor) and i not in numbers}
     return dtypes == {torch.float64}
 
 
 def _casting(run: Callable, dtypes: dict[int, torch.dtype]) -> Callable:
-    """`run` with these arguments in the type that they were traced in."""
+    """`run`, with the arguments in `dtypes` cast to the type they were traced in."""
 
     def run_cast(*arguments: Any) -> Any:
         return run(*(a.to(dtypes[i]) if i in dtypes else a for i, a in enumerate(arguments)))
@@ -97,8 +101,8 @@ def _casting(run: Callable, dtypes: dict[int, torch.dtype]) -> Callable:
 
 @contextlib.contextmanager
 def _collections_of_new_objects() -> Iterator[None]:
-    """Garbage collections inside leave the objects from before alone: PyTorch's own are 400,000, in which a full
-    collection takes 0.2 s and finds nothing. Where the program has frozen objects itself, they stay as they are."""
+    """Garbage collections inside the context skip older objects: PyTorch alone has 400,000, and a full collection takes
+    0.2 s to find nothing among them. If the program itself has frozen objects, nothing is done."""
     if gc.get_freeze_count() > 0:
         yield
         return
@@ -110,8 +114,8 @@ def _collections_of_new_objects() -> Iterator[None]:
 
 
 def _direct_call(arguments: int) -> Callable | None:
-    """The call of the one graph that was compiled or loaded, where it takes the caller's arguments as they are and
-    AOTAutograd does nothing around it: its frames cost more than a small kernel."""
+    """The entry point of the single graph that was compiled or loaded, if it takes the caller's arguments unchanged and
+    AOTAutograd adds nothing around it. Skipping AOTAutograd's Python frames saves more than a small kernel costs."""
     codes = warm_start.direct_codes
     return codes[0].call if len(codes) == 1 and codes[0].arguments == arguments else None
 
@@ -119,7 +123,7 @@ def _direct_call(arguments: int) -> Callable | None:
 def _compile(
     module: fx.GraphModule, example_inputs: Sequence[Any], *, kind: str, options: Options
 ) -> CompiledCode | EagerCode:
-    """One AOTAutograd graph to a boxed callable: it takes a list of arguments and empties it."""
+    """Compiles one AOTAutograd graph to a boxed callable, which takes a list of arguments and empties it."""
     if kind == "forward":
         torch_private.donate_nothing()
     try:
@@ -143,7 +147,7 @@ def _compile_native(
     if kind != "backward":
         _refuse_moved_inputs(module)
     views = torch_private.views_of_inputs() if kind != "backward" else {}
-    refused: dict[fx.Node, str] = {}  # ops that no Graph can hold
+    refused: dict[fx.Node, str] = {}  # ops that a Graph cannot represent, with the reason
     if not segments.needs_cut(module):
         direct = kind == "inference" and torch_private.calls_need_no_wrapper()
         try:
@@ -173,7 +177,7 @@ def _compile_parts(
     refused: dict[fx.Node, str],
     views: Mapping[int, int] = MappingProxyType({}),
 ) -> EagerCode:
-    """What a Graph can hold, compiled, and the ops between."""
+    """Cuts the graph at ops that a Graph cannot represent and compiles the parts in between."""
     compile_one = partial(_compile_segment, kind=kind, options=options)
     run, ops = segments.compile_segments(module, static, compile_one, user_outputs, refused, views)
     for op, why in ops:
@@ -184,18 +188,18 @@ def _compile_parts(
 
 
 def _refuse_moved_inputs(module: fx.GraphModule) -> None:
-    """A compiled graph returns tensors that begin their memory: an input could not be told to begin elsewhere."""
+    """A compiled graph returns tensors with storage offset 0, so it cannot change an input's storage offset."""
     outputs = module.graph.output_node().args[0]
     for position in torch_private.changed_in_data_and_geometry():
         value = outputs[position].meta.get("val")
         if isinstance(value, torch.Tensor) and not torch_private.is_known(value.storage_offset() == 0):
-            raise GraphFallback("an input is written to and made a view that begins elsewhere in its memory")
+            raise GraphFallback("an input is written to and gets another storage offset")
 
 
 def _compile_segment(
     module: fx.GraphModule, example_inputs: Sequence[Any], static: frozenset[int], *, kind: str, options: Options
 ) -> CompiledCode | EagerCode:
-    """Part of a graph: a fallback stays within it, its outputs keep the strides of tracing."""
+    """Compiles part of a graph. If that fails, only this part runs eagerly. Outputs keep the traced strides."""
     try:
         try:
             return _import_and_compile(module, example_inputs, kind, options, static, None)[0]
@@ -216,7 +220,7 @@ def _import_and_compile(
     *,
     direct: bool = False,
 ) -> tuple[CompiledCode, list[tuple[int, ...] | None]]:
-    """The code, and the strides of its outputs. `direct`: the whole graph, and nothing stands around its calls."""
+    """The compiled code and the strides of its outputs. `direct`: it is the whole graph, and calls need no wrapper."""
     start = time.perf_counter()
     imported = import_graph(module, example_inputs, static=static, user_outputs=user_outputs, input_views=input_views)
     import_ms = (time.perf_counter() - start) * 1e3
@@ -228,7 +232,7 @@ def _import_and_compile(
         "derived": imported.derived,
         "hoist": kind == "inference" and options.hoist,
         "autotune": options.autotune,
-        # ATen calls want AOTAutograd's settings: no gradients, no autocast.
+        # ATen calls need the settings of AOTAutograd's wrapper: no gradients, no autocast.
         "direct": direct and not (imported.externs or imported.derived),
         "nodes": records.count_calls(module),
         "externs": imported.externs,
@@ -239,7 +243,7 @@ def _import_and_compile(
 
 
 def _run_eagerly(module: fx.GraphModule, kind: str, why: str, cause: Exception, options: Options) -> EagerCode:
-    """The graph as AOTAutograd traced it, op by op."""
+    """A callable that interprets the graph as AOTAutograd traced it, op by op."""
     if _C.flag("IPEX_STRICT") or not options.fallback:
         raise cause
     log.warning("the %s graph runs eagerly: %s", kind, why, extra={"cause": cause})
@@ -251,16 +255,16 @@ def _run_eagerly(module: fx.GraphModule, kind: str, why: str, cause: Exception, 
     def run(arguments: list[Any]) -> Any:
         values = list(arguments)
         arguments.clear()
-        # AOTAutograd counts the mutation itself.
+        # AOTAutograd bumps the version counters itself.
         mutated = [values[i] for i in positions]
         with torch_private.without_version_bump(mutated) if mutated else contextlib.nullcontext():
-            return copy.copy(interpreter).boxed_run(values)  # it keeps what it computes: one a call
+            return copy.copy(interpreter).boxed_run(values)  # an interpreter stores its values: one per call
 
     return EagerCode(run, why)
 
 
 def _traced_strides(module: fx.GraphModule) -> list[tuple[int, ...] | None]:
-    """Per output: its strides, or None where it is no tensor or its strides depend on symbols."""
+    """The strides of each output, or None if it is not a tensor or its strides are symbolic."""
     return [
         tuple(v.stride()) if isinstance(v, torch.Tensor) and all(isinstance(s, int) for s in v.stride()) else None
         for v in _output_values(module)

@@ -1,4 +1,4 @@
-"""Numbers as ATen converts them to a type, and those that it refuses."""
+"""ATen's conversion of Python numbers to a dtype, and its overflow check."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 
 
 def wrapped(value: float, dtype: torch.dtype) -> int:
-    """A number as ATen converts it to an integer or bool type: truncated, then reduced to the type's bits."""
+    """The value that ATen gets when it converts a number to an integer or bool type: truncated, then wrapped around."""
     if dtype is torch.bool:
         return int(value != 0)
     limits = torch.iinfo(dtype)
@@ -16,7 +16,7 @@ def wrapped(value: float, dtype: torch.dtype) -> int:
     return (int(value) - limits.min) % span + limits.min
 
 
-# As ATen's errors have them.
+# The type names in ATen's error messages.
 _CPP_NAMES = {
     torch.uint8: "uint8_t", torch.int8: "int8_t", torch.int16: "int16_t", torch.int32: "int", torch.int64: "int64_t",
     torch.float16: "c10::Half", torch.bfloat16: "c10::BFloat16", torch.float32: "float",
@@ -28,7 +28,7 @@ def overflow_error(dtype: torch.dtype) -> str:
 
 
 def fits(value: float, dtype: torch.dtype) -> bool:
-    """May ATen convert the number to that type (c10::overflows)?"""
+    """Whether ATen converts the number to that type without an overflow error (c10::overflows)."""
     if (
         dtype in (torch.bool, torch.float64)
         or dtype.is_complex
@@ -42,6 +42,6 @@ def fits(value: float, dtype: torch.dtype) -> bool:
 
 
 def limits_of(dtype: torch.dtype) -> tuple[float, float]:
-    """Of the integers that ATen converts to that type. A negative one may become an unsigned one."""
+    """The range of integers that ATen converts to that type. It allows negative ones for unsigned types."""
     limits = torch.finfo(dtype) if dtype.is_floating_point else torch.iinfo(dtype)
     return limits.min or -limits.max, limits.max

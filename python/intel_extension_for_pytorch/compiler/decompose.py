@@ -1,7 +1,7 @@
-"""Which ATen ops PyTorch takes apart before the importer sees them.
+"""The decomposition table: which ATen ops PyTorch decomposes before the importer sees them.
 
-PyTorch's core table and the entries below, minus every op that the importer knows whole: a row or a rule of ours rounds
-once where a decomposition rounds at each step, and random ops must stay the ones eager runs. And formulas/.
+The table is PyTorch's core table, the entries below and formulas/, minus every op that has an import rule. A rule
+rounds once where a decomposition rounds at each step, and random ops must draw the same numbers as eager.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .formulas import FORMULAS
 from .rules import native_names
 from .types_without_kernels import where_aten_has_kernels
 
-# Not in the core table, but without a rule of ours: into pointwise ops, reductions and views.
+# Ops that are not in the core table and have no import rule. They become pointwise ops, reductions and views.
 _EXTRA = (
     "_batch_norm_no_update", "_batch_norm_with_update", "_batch_norm_with_update_functional",
     "_native_batch_norm_legit", "addmv", "batch_norm_backward", "dist", "hann_window", "ldexp",
@@ -28,7 +28,7 @@ _EXTRA = (
     "im2col",
 )  # fmt: skip
 
-# Kept whole although no rule imports them: their decompositions draw other random numbers, or lose to ATen's kernel.
+# Ops that are not decomposed. Their decompositions draw other random numbers or are slower than ATen's kernel.
 _WHOLE = EXPECTED | {
     "addmm", "baddbmm", "bmm", "convolution", "convolution_backward", "mm", "rrelu_with_noise",
     "rrelu_with_noise_",
@@ -36,7 +36,7 @@ _WHOLE = EXPECTED | {
 
 
 class Decompositions(Mapping):
-    """The decomposition table for AOTAutograd. It is made when a graph is traced; a warm start never asks for it."""
+    """The decomposition table for AOTAutograd, built on first use: a warm start does not need it."""
 
     def __getitem__(self, op: Any) -> Callable:
         return _table()[op]
@@ -49,8 +49,8 @@ class Decompositions(Mapping):
 
 
 def ahead_of_time_decompositions() -> dict[Any, Callable]:
-    """The table for torch.export, which keeps whole what AOTAutograd takes apart before it asks. An LSTM becomes one op
-    a layer, as AOTAutograd has it, where ATen's own way unrolls the sequence."""
+    """The table for torch.export. It includes the implicit decompositions, which AOTAutograd applies by itself. An LSTM
+    becomes one op per layer, as under AOTAutograd, instead of an unrolled sequence."""
     table = torch_private.implicit_decompositions()
     table.update(_table())
     table[torch.ops.aten.lstm.input] = _lstm_by_layers
@@ -58,7 +58,7 @@ def ahead_of_time_decompositions() -> dict[Any, Callable]:
 
 
 def _lstm_by_layers(*arguments: Any) -> Any:
-    """PyTorch's decomposition, which unrolls where oneDNN is off, as torch.export has it while it decomposes."""
+    """PyTorch's decomposition with oneDNN on. torch.export turns oneDNN off while it decomposes, which would unroll."""
     lstm = torch.ops.aten.lstm.input
     with torch_private.onednn_on():
         return torch_private.registered_decompositions([lstm])[lstm](*arguments)
@@ -70,7 +70,7 @@ def _table() -> dict[Any, Callable]:
     packets = [getattr(torch.ops.aten, name) for name in _EXTRA if hasattr(torch.ops.aten, name)]
     table.update(torch_private.registered_decompositions(packets))
     kept = native_names() | _WHOLE
-    # A formula may leave to a rule what it does not know: it comes first.
+    # Formulas come first: a formula may return NotImplemented and leave the op to a rule.
     table = {op: function for op, function in table.items() if not _is_kept(op, kept)} | FORMULAS
     return {op: where_aten_has_kernels(op, function) for op, function in table.items()}
 

@@ -1,4 +1,4 @@
-"""Arguments that Python computes from the others at each call."""
+"""Derived arguments: extra arguments of a compiled graph that Python computes from the others at each call."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class Derived:
 
     expression: Any  # sympy
     parameters: list[Any]  # its symbols
-    sources: list[tuple]  # of the parameters, as in Imported.symbols
+    sources: list[tuple]  # where each parameter comes from, as in Imported.symbols
     dtype: torch.dtype | None = None
-    fits: torch.dtype | None = None  # only asked whether it fits this type, as eager asks
+    fits: torch.dtype | None = None  # only check that the value fits this type, as eager does
 
     def __post_init__(self) -> None:
         self._function = torch_private.symbolic_function(self.expression, self.parameters)

@@ -1,8 +1,9 @@
-"""Ops that stay ATen calls: how their arguments are spelled for kernels/extern_call.cpp, which of them are expected.
+"""Ops that stay ATen calls (Extern nodes): how their arguments are encoded, and which of them are expected.
 
-The arguments of an Extern node are a JSON array in the order of the op's schema: {"t": i} is tensor operand i, {"dim":
-"s0*2"} a symbolic size, {"dtype": "f32"}, {"memory_format": "channels_last"}, {"device": "cpu"}, {"layout": "strided"};
-numbers, strings, booleans, null and lists are themselves. Non-finite numbers are {"f": "inf"}.
+kernels/extern_call.cpp reads the arguments of an Extern node as a JSON array in schema order: {"t": i} is tensor
+operand i, {"dim": "s0*2"} a symbolic size, {"f": "inf"} a non-finite number; {"dtype": "f32"}, {"memory_format":
+"channels_last"}, {"device": "cpu"} and {"layout": "strided"} are what they say. Numbers, strings, booleans, null and
+lists stand for themselves.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ from .values import DTYPE_NAMES, Ref, node_source, require_plain
 
 log = logging.getLogger("ipex")
 
-CHECK = "ipex::check.default"  # a step of our own (kernels/check.h), which needs no ATen
+CHECK = "ipex::check.default"  # implemented in kernels/check.h, without ATen
 
-# Ops that are ATen's even where everything else is claimed to be native: random numbers come from eager's own generator
-# code. IPEX_STRICT=1 refuses every other Extern op, but for our own (`ipex::`).
+# Ops that may always run in ATen: random numbers come from eager's own generator code. IPEX_STRICT=1 refuses every
+# other Extern op except those in the `ipex::` namespace.
 EXPECTED = frozenset(
     {
         "bernoulli",
@@ -49,18 +50,18 @@ EXPECTED = frozenset(
         "uniform",
     }
 )
-# Checks that hold by the time a graph is compiled, or that guards repeat: nothing to run.
+# Checks that already hold when a graph is compiled, or that guards repeat. They are dropped.
 _NO_EFFECT = frozenset(
     {"_assert_scalar", "_assert_tensor_metadata", "sym_constrain_range", "sym_constrain_range_for_size"}
 )
-# What they give depends on memory that a value of the graph does not have: gaps, the rest of a storage.
+# Ops whose result depends on memory outside their operand: gaps, or the rest of the storage.
 _READS_STORAGE = frozenset({"as_strided", "as_strided_copy", "as_strided_scatter"})
 
 _warned: set[str] = set()
 
 
 def call(im: Any, node: fx.Node, why: str) -> Any:
-    """Imports `node` as an Extern node; at what cannot be called from a graph that is cut."""
+    """Imports `node` as an Extern node. GraphFallback where a graph cannot call the op: it is cut there."""
     target = node.target
     if not isinstance(target, torch_private.OpOverload):
         raise GraphFallback(f"{target} is not an operator of the dispatcher")
@@ -94,17 +95,19 @@ def call(im: Any, node: fx.Node, why: str) -> Any:
 
 
 def random_mask(im: Any, node: fx.Node, mask: torch.Tensor, p: float) -> Any:
-    """Booleans like `mask`, true with probability p: those of eager's `mask.bernoulli_(p)`, without its serial loop."""
+    """Booleans with the shape of `mask`, true with probability p: those that eager's `mask.bernoulli_(p)` draws,
+    without its serial loop."""
     spelled = [_spell(im, node, v, []) for v in (list(mask.shape), list(mask.stride()), p)]
     return _emit(im, node, "ipex::bernoulli.default", spelled, [], [], [mask], "eager's random numbers")[0]
 
 
 def check(im: Any, condition: Any, message: str | None = None) -> None:
-    """Raises RuntimeError(message), or ATen's own, in a call where `condition`, a tensor of one element, is zero."""
+    """Emits a check: a call raises RuntimeError if `condition`, a tensor of one element, is zero. The message defaults
+    to ATen's."""
     if message is None:
         message = "Expected Tensor with single nonzero value, but got zero"
     if any(size != 1 for size in condition.shape):
-        raise Unsupported("a condition of several elements")
+        raise Unsupported("a condition with several elements")
     args = json.dumps([{"t": 0}, message or "Assertion is failed"])
     condition = im.cast(condition, torch.bool)
     im.graph.extern_call(CHECK, [condition.id], [("b1", (0,))], [(1,)], args, "raises eager's error", [0], [])
@@ -113,7 +116,7 @@ def check(im: Any, condition: Any, message: str | None = None) -> None:
 def _emit(
     im: Any, node: fx.Node, op: str, spelled: list, operands: list, strides: list[tuple], values: list, why: str
 ) -> list[Any]:
-    """The Extern node; `values` are what tracing saw of its results."""
+    """Emits the Extern node; `values` are the traced results, None for one that is absent."""
     note(op, why)
     im.result.externs[op] = why
     im.result.extern_sources.setdefault(op, node_source(node))
@@ -134,16 +137,16 @@ def _emit(
 
 
 def _relies_on_strides(op: Any, operands: list[Any]) -> bool:
-    """Does what the op gives depend on how its operands lie? ATen's read memory by its data pointer where they hand it
-    to oneDNN, or where a caller makes a copy for them first, which is left out here; they draw random numbers in the
-    order of memory. Of others nobody knows."""
+    """Whether the result depends on the operands' strides. ATen ops do if they read through a data pointer: oneDNN ops,
+    and ops for which a caller would have made a copy that is left out here. Random ops draw in memory order. Ops of
+    other libraries are assumed to."""
     name = op._schema.name
     by_pointer = "mkldnn" in name or any(not operand.owned for operand in operands)
     return not name.startswith("aten::") or by_pointer or torch.Tag.nondeterministic_seeded in op.tags
 
 
 def _operand_strides(im: Any, node: fx.Node) -> list[tuple]:
-    """The strides that tracing gave each operand."""
+    """The traced strides of each operand."""
     given = torch_private.pytree.tree_leaves(in_schema_order(node.target._schema, node.args, node.kwargs))
     values = [a.meta["val"] for a in given if isinstance(a, fx.Node)]
     return [im.symbols.strides(v.stride()) for v in values if isinstance(v, torch.Tensor)]
@@ -161,7 +164,7 @@ def note(op: str, why: str) -> None:
 
 
 def _mutation(im: Any, node: fx.Node) -> Any:
-    """copy_ into an input: written once at the end of the run."""
+    """Imports copy_ into an input. The input is written once, at the end of the run."""
     target, source = node.args[0], im.read(node.args[1])
     if target not in im.input_position:
         raise MemoryFallback(f"{node.name} writes to {target}, which is not an input")

@@ -1,4 +1,4 @@
-"""What import rules are written with: nodes of a Graph, one call each, and numbers that only a call knows."""
+"""GraphWriter, the builder of Graph nodes for import rules. It also handles numbers that are known only at a call."""
 
 from __future__ import annotations
 
@@ -19,33 +19,33 @@ from .promotion import promote
 from .sizes import Dim, Symbols
 from .values import DTYPE_NAMES, Operand, Ref, opmath
 
-# Operands that eager converts, where they are numbers, to the type of the tensors or that of their arithmetic, and
-# refuses where they do not fit; other numbers it reduces to the type's bits.
+# Row -> (positions, in_opmath). If the operands at these positions are numbers, eager converts them to the type of the
+# tensors, or with in_opmath to the type of the arithmetic, and raises where they do not fit. Other numbers wrap around.
 _CONVERTED = {
     "add_scaled": ((2,), False), "sub_scaled": ((2,), False), "pow": ((1,), False), "clamp": ((1, 2), False),
     "clamp_min": ((1,), False), "clamp_max": ((1,), False), "hardtanh": ((1, 2), False),
     "threshold": ((1, 2), False), "addcmul": ((3,), True), "addcdiv": ((3,), True), "leaky_relu": ((1,), True),
     "elu": ((1, 2, 3), True), "softplus": ((1, 2), True), "lerp": ((2,), True),
 }  # fmt: skip
-# Rows by which eager multiplies or divides halves with a 0-d tensor as it is, not rounded to their type first.
+# Rows whose second operand, if it is a 0-d tensor beside fp16 or bf16 ones, eager does not round to their type first.
 _UNROUNDED_FACTOR = ("mul", "div", "div_trunc", "div_floor")
 
 
 class SizesMerged(Exception):
-    """Guards have made one size of two, which what was imported so far spells apart."""
+    """A guard has made two sizes equal that the import so far spells differently: it must start again."""
 
 
 class GraphWriter:
-    """Writes one Graph. `placeholders`: how many arguments the FX graph has; `merged`: sizes that guards have made one;
-    `checks_divisors`: Python computes, at each call, sizes whose divisor may be 0."""
+    """Writes one Graph. `placeholders`: the number of arguments of the FX graph; `merged`: sizes that guards have made
+    equal; `checks_divisors`: sizes whose divisor may be 0 are computed in Python at each call."""
 
     def __init__(self, placeholders: int, merged: dict[Any, Any], *, checks_divisors: bool = True) -> None:
         self.graph = _C.Graph()
         self.symbols = Symbols(self.graph.symbol, self._derive_size, merged, checks_divisors=checks_divisors)
-        self.derived: list[Derived] = []  # arguments that follow those of the placeholders
+        self.derived: list[Derived] = []  # extra arguments, after those of the placeholders
         self.derived_arguments: list[tuple] = []  # the same, as in Imported.arguments
         self._placeholders = placeholders
-        self._inputs = 0  # of the graph
+        self._inputs = 0  # number of graph inputs
         self._scalars: dict[tuple, Ref] = {}
         self._derived_numbers: dict[Any, Ref] = {}
         self._fitting: set[tuple] = set()
@@ -56,7 +56,7 @@ class GraphWriter:
         self._inputs += 1
         return self._inputs - 1
 
-    # ---- what rules are written with ----
+    # ---- nodes ----
 
     def shape_of(self, node: fx.Node) -> tuple[Dim, ...]:
         return self.symbols.dims(node.meta["val"].shape)
@@ -74,7 +74,7 @@ class GraphWriter:
         return self.results_of(id, types)
 
     def results_of(self, id: int, types: Sequence[tuple[torch.dtype, tuple]]) -> list[Ref]:
-        """The results of a node; a handle is its node with the result's number in the upper half."""
+        """The results of a node. A handle holds the node in its lower 32 bits and the result number in the upper."""
         return [Ref(self, id + (i << 32), d, s) for i, (d, s) in enumerate(types)]
 
     def scalar(self, value: Any, dtype: torch.dtype) -> Ref:
@@ -96,7 +96,7 @@ class GraphWriter:
         return ref
 
     def number(self, value: Any, dtype: torch.dtype) -> Ref:
-        """A scalar of a number that eager refuses where it does not fit."""
+        """A 0-d constant; Unsupported where the number does not fit, which eager refuses."""
         self.require_fit(value, dtype)
         return self.scalar(value, dtype)
 
@@ -111,14 +111,14 @@ class GraphWriter:
 
     def cast(self, x: Ref, dtype: torch.dtype) -> Ref:
         if dtype not in DTYPE_NAMES:
-            raise GraphFallback(f"{dtype} is no type of the compiler's graphs")
+            raise GraphFallback(f"{dtype} is not a type of the compiler's graphs")
         return x if x.dtype is dtype else self.pointwise_node("cast", [x], dtype, x.shape)
 
     # ---- arithmetic ----
 
     def pointwise(self, name: str, *operands: Operand, shape: tuple[Dim, ...] | None = None) -> Ref:
-        """A row of the pointwise table over tensors and numbers, promoted, and broadcast to `shape` (default: to the
-        shape that they have together)."""
+        """A row of the pointwise table over tensors and numbers, which are promoted and broadcast to `shape` (default:
+        their broadcast shape)."""
         row = pointwise_row(name)
         if shape is None:
             shape = self.symbols.broadcast([o.shape for o in operands if isinstance(o, Ref)])
@@ -143,8 +143,8 @@ class GraphWriter:
         return self.pointwise_node(name, refs, result, shape)
 
     def _operand(self, operand: Operand | None, promoted: torch.dtype, row: Any) -> Ref:
-        """One operand in the compute type. A half tensor may meet fp32 ones: arithmetic is in fp32 either way; what
-        eager rounds to the promoted type first, is rounded here too."""
+        """One operand in the compute type. fp16 and bf16 tensors stay as they are, since arithmetic is in fp32 anyway.
+        Where eager rounds a number to the promoted type first, so does this."""
         if isinstance(operand, Ref):
             if operand.dtype is promoted or opmath(operand.dtype) is promoted:
                 return operand
@@ -152,7 +152,7 @@ class GraphWriter:
         if operand is None:
             raise Unsupported(f"pointwise.{row.name} needs all of its operands")
         number = self.scalar(operand, opmath(promoted))
-        # Eager compares with a number of the tensors' type, and takes a remainder by one.
+        # In comparisons and remainders, eager converts the number to the tensors' type.
         rounds = row.promotion == "always_bool" or row.name in ("remainder", "fmod")
         return self.cast(self.cast(number, promoted), opmath(promoted)) if rounds else number
 
@@ -160,7 +160,7 @@ class GraphWriter:
         return self.pointwise("where", condition, x, y)
 
     def reduce(self, name: str, x: Ref, axes: Sequence[int] | None = None, keepdim: bool = False) -> Ref:
-        """A row of the reduction table over `axes` (default: all) that keeps the dtype."""
+        """A row of the reduction table over `axes` (default: all); the result has the dtype of x."""
         axes = list(range(len(x.shape)) if axes is None else axes)
         if not axes:
             return self.copy(x)
@@ -170,14 +170,14 @@ class GraphWriter:
         id = self.graph.pointwise(row, [self.expand(r, shape).id for r in operands], DTYPE_NAMES[dtype], shape)
         return Ref(self, id, dtype, shape)
 
-    # ---- elements at places that are data ----
+    # ---- indexing by data ----
 
     def gather(self, x: Ref, indices: Sequence[Ref], *, map: list[int], **attrs: Any) -> Ref:
-        """x at places that `map` makes of the indices, which have the result's shape: see rules/indexing.py."""
+        """Elements of x. The indices have the result's shape; `map` says how they address x: see rules/indexing.py."""
         return self.emit("gather", "", [x, *indices], x.dtype, indices[0].shape, map=map, **attrs)
 
     def scatter(self, x: Ref, indices: Sequence[Ref], src: Ref, *, map: list[int], combine: str, **attrs: Any) -> Ref:
-        """x with `src` combined into it at the places that `map` makes of the indices, which have the shape of src."""
+        """x with `src` combined into it. The indices have the shape of src; `map` says how they address x."""
         return self.emit("scatter", "", [x, *indices, src], x.dtype, x.shape, map=map, combine=combine, **attrs)
 
     # ---- views ----
@@ -189,8 +189,8 @@ class GraphWriter:
         if dims is None:
             lead = len(shape) - len(x.shape)
             dims = range(lead, len(shape))
-        # A symbolic size that is repeated is 1 by a guard, one that is not is the result's: nothing in its expression
-        # says so.
+        # Guards decide whether a symbolic size is broadcast (it is 1) or equal to the result's size. Its expression
+        # does not say which, so the hints are compared.
         hint = self.symbols.hint
 
         def stored_size(own: Dim, wanted: Dim) -> Dim:
@@ -232,8 +232,8 @@ class GraphWriter:
         return self.emit("iota", "", [], torch.int64, shape, axis=axis, start=start, step=step)
 
     def same_sizes(self, a: Sequence[Any], b: Sequence[Any]) -> None:
-        """Two traced shapes must agree: tracing guards most such pairs, but not those of every op. Where no guard can
-        say it, ATen has to compare them at each call."""
+        """Requires two traced shapes to agree. Tracing guards this for most ops, but not for all. Unsupported where no
+        guard can express it; ATen then compares the sizes at each call."""
         pairs = zip(a, b, strict=False)
         unknown = [
             (m, n)
@@ -241,15 +241,15 @@ class GraphWriter:
             if not torch_private.is_known(m == n) and self.symbols.dim(m) != self.symbols.dim(n)
         ]
         if len(a) != len(b) or not all(torch_private.guard_equal(m, n) for m, n in unknown):
-            raise Unsupported(f"sizes {list(a)} and {list(b)} must agree, which only a call knows")
+            raise Unsupported(f"sizes {list(a)} and {list(b)} must agree, which is known only at a call")
         for m, n in unknown:
             if not torch_private.is_known(m == n) and not self.symbols.merge(m, n):
-                raise Unsupported(f"sizes {m} and {n} agree, but neither can be spelled as the other")
+                raise Unsupported(f"sizes {m} and {n} agree, but neither can be expressed by the other")
         if unknown:
             raise SizesMerged
 
     def copy(self, x: Ref) -> Ref:
-        """A value that is x now, and memory of its own should the user get to see it."""
+        """x, to be copied to memory of its own if the user gets to see the result."""
         return Ref(self, x.id, x.dtype, x.shape, owned=False)
 
     def _view_of(self, x: Ref, view: Ref) -> Ref:
@@ -261,11 +261,11 @@ class GraphWriter:
         name = f"derived{len(self.derived)}"
         self._symbol_sources[name] = (self._derive(expr, size), "value", 0, 1, 0)
         self.derived_arguments.append(("integer",))
-        self.symbols.declare(name, torch_private.size_hint(size, expr), torch_private.least_value(size, expr))
+        self.symbols.declare(name, torch_private.size_hint(size, expr), torch_private.lower_bound(size, expr))
         return name
 
     def _derived_number(self, value: torch.SymFloat | torch.SymBool) -> Ref:
-        """A 0-d input made at each call from what Python computes: eager's own arithmetic."""
+        """A 0-d input that Python computes at each call, with the arithmetic of eager."""
         ref = self._derived_numbers.get(value.node.expr)
         if ref is None:
             dtype = torch.float64 if isinstance(value, torch.SymFloat) else torch.bool
@@ -276,14 +276,15 @@ class GraphWriter:
         return ref
 
     def _derive(self, expr: Any, of: Any, dtype: torch.dtype | None = None, fits: torch.dtype | None = None) -> int:
-        """Adds an argument that is computed from the others; returns its position."""
+        """Adds a derived argument and returns its position."""
         parameters = sorted(expr.free_symbols, key=str)
         sources = [self.symbol_source(str(symbol)) for symbol in parameters]
         self.derived.append(Derived(expr, parameters, sources, dtype, fits))
         return self._placeholders + len(self.derived) - 1
 
     def require_fit(self, value: Any, dtype: torch.dtype) -> None:
-        """Eager refuses to convert a number to a type that it does not fit."""
+        """Requires that the number fits the type, as eager does when it converts one. A symbolic number is checked at
+        each call."""
         if isinstance(value, (torch.SymInt, torch.SymFloat)):
             key = (value.node.expr, dtype)
             if key not in self._fitting and not all(fits(b, dtype) for b in torch_private.bounds(value)):
@@ -294,7 +295,7 @@ class GraphWriter:
                     self._derive(value.node.expr, value, fits=dtype)
                     self.derived_arguments.append(("ignored",))
         elif isinstance(value, (int, float)) and not fits(value, dtype):
-            raise Unsupported(f"{value} does not fit {dtype}: ATen has the error")
+            raise Unsupported(f"{value} does not fit {dtype}: ATen raises the error")
 
     def _fits(self, size: torch.SymInt, dtype: torch.dtype) -> Ref:
         low, high = limits_of(dtype)

@@ -1,8 +1,8 @@
-"""From an ATen FX graph to a Graph: every cast and every broadcast becomes a node of its own.
+"""The importer translates an ATen FX graph to a Graph, in which every cast and every broadcast is a node of its own.
 
-Eager is the oracle: what a rule produced must have the dtype and the shape that tracing recorded in
-`node.meta["val"]`. An op without a rule, or one whose rule refuses, becomes an Extern node that calls ATen.
-The rules are in rules/; graph_writer.py is what they are written with.
+The result of a rule must have the dtype and the shape that tracing recorded in `node.meta["val"]`. An op without a
+rule, or whose rule raises Unsupported, becomes an Extern node that calls ATen. The rules are in rules/; they build
+nodes with graph_writer.py.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ from .values import DTYPE_NAMES, Ref, node_source, require_plain
 
 @dataclass
 class Imported:
-    """A Graph with what a call needs beside it: where sizes come from and what each output is."""
+    """A Graph and what a call needs besides: where sizes come from and what each output is."""
 
     graph: Any
     arguments: list[tuple] = field(default_factory=list)  # ("tensor", input) | ("integer",) | ("ignored",)
     symbols: list[tuple] = field(default_factory=list)  # (argument, "value" | "size" | "stride", dim, divisor, offset)
-    outputs: list[tuple] = field(default_factory=list)  # see Importer._output and _alias
+    outputs: list[tuple] = field(default_factory=list)  # see Importer._output and Importer._alias
     externs: dict[str, str] = field(default_factory=dict)  # op -> why
-    extern_sources: dict[str, str] = field(default_factory=dict)  # op -> where it is called first
-    derived: list[Derived] = field(default_factory=list)  # the last arguments
+    extern_sources: dict[str, str] = field(default_factory=dict)  # op -> source line of its first call
+    derived: list[Derived] = field(default_factory=list)  # the last of the arguments
 
 
 def import_graph(module: fx.GraphModule, example_inputs: Sequence[Any], **options: Any) -> Imported:
-    """What an Importer makes of the graph, with the sizes that it found to need guards merged."""
+    """Imports the graph; starts again whenever the import has found two sizes to be equal. `options`: see Importer."""
     merged: dict[Any, Any] = {}
     values = (n.meta.get("val") for n in module.graph.nodes if n.op == "placeholder")
-    with torch_private.no_guards(values, _decided_by_a_call):
+    with torch_private.no_guards(values, _depends_on_call):
         while True:
             importer = Importer(module, example_inputs, merged=merged, **options)
             try:
@@ -51,17 +51,20 @@ def import_graph(module: fx.GraphModule, example_inputs: Sequence[Any], **option
             except SizesMerged:
                 continue
             finally:
-                vars(importer).clear()  # values refer to their writer: no cycle is left to the garbage collector
+                vars(importer).clear()  # values refer to their writer: break the reference cycle
 
 
-def _decided_by_a_call(expression: Any) -> Unsupported:
-    return Unsupported(f"what it does depends on the value of {expression}, which only a call knows")
+def _depends_on_call(expression: Any) -> Unsupported:
+    return Unsupported(f"its behaviour depends on the value of {expression}, which is known only at a call")
 
 
 class Importer(GraphWriter):
-    """Imports one FX graph. `static` holds positions of inputs that are parameters or buffers; `user_outputs` is how
-    many leading outputs keep the strides that tracing recorded; `input_views` says of outputs that are views of an
-    argument, as it is after the call, of which one; `merged` and `checks_divisors` as for GraphWriter."""
+    """Imports one FX graph.
+
+    `static`: positions of inputs that are parameters or buffers. `user_outputs`: how many leading outputs keep the
+    traced strides. `input_views`: position of an output that is a view of an argument after the call -> position of
+    that argument. `merged` and `checks_divisors`: as for GraphWriter.
+    """
 
     def __init__(
         self,
@@ -84,7 +87,7 @@ class Importer(GraphWriter):
         self.env: dict[fx.Node, Any] = {}
         self.result = Imported(self.graph, derived=self.derived)
         self.input_position: dict[fx.Node, int] = {}
-        self.handed_on: dict[fx.Node, int] = {}  # inputs that are no tensors: argument
+        self.passed_through: dict[fx.Node, int] = {}  # inputs that are not tensors -> argument position
         self.mutations: dict[fx.Node, Ref] = {}
         self._source = ""
         self._refused: dict[fx.Node, str] = {}
@@ -111,7 +114,7 @@ class Importer(GraphWriter):
         return self.result
 
     def _call_or_refuse(self, node: fx.Node, rule: Callable | None) -> Any:
-        """What an op gives; where a Graph cannot hold it, a stand-in, so that one walk finds all such ops."""
+        """The result of an op. If a Graph cannot represent it, a placeholder, so that one walk finds all such ops."""
         try:
             return self._call(node, rule)
         except MemoryFallback:
@@ -146,7 +149,7 @@ class Importer(GraphWriter):
         return extern.call(self, node, why)
 
     def _check(self, node: fx.Node, result: Any, value: Any) -> None:
-        """Eager is the oracle: dtype and shape must be the ones recorded by tracing."""
+        """Requires the dtype and shape that tracing recorded."""
         if isinstance(result, Ref):
             if not isinstance(value, torch.Tensor):
                 value = value[0] if isinstance(value, (tuple, list)) and len(value) == 1 else value
@@ -174,7 +177,7 @@ class Importer(GraphWriter):
     # ---- inputs, constants, outputs ----
 
     def _placeholder(self, node: fx.Node, position: int) -> None:
-        # The example input, not the node's metadata: its strides are the ones the forward graph really produced.
+        # The example input has the strides that the forward graph really produced; the node's metadata may not.
         value = self.example_inputs[position]
         traced = node.meta.get("val", value)
         if isinstance(traced, (torch.SymInt, int)) and not isinstance(traced, bool):
@@ -190,10 +193,10 @@ class Importer(GraphWriter):
             self.result.arguments.append(("ignored",))
             return
         if not isinstance(value, torch.Tensor):
-            # A device mesh, a process group: handed on at most.
+            # For example a device mesh or a process group. A graph may only return it.
             if any(user.op != "output" for user in node.users):
                 raise GraphFallback(f"input {node.name} is a {type(value).__name__}")
-            self.handed_on[node] = position
+            self.passed_through[node] = position
             self.env[node] = value
             self.result.arguments.append(("ignored",))
             return
@@ -220,7 +223,7 @@ class Importer(GraphWriter):
             self._symbol_sources.setdefault(name, (position, what, dim, divisor, offset))
 
     def _attribute(self, node: fx.Node) -> Any:
-        """A tensor that tracing lifted into the module: a literal of the model's code."""
+        """A tensor attribute of the module: a constant in the model's code."""
         value: Any = self.module
         for part in node.target.split("."):
             value = getattr(value, part)
@@ -236,7 +239,7 @@ class Importer(GraphWriter):
         outputs = node.args[0] if isinstance(node.args[0], (list, tuple)) else [node.args[0]]
         visible = len(outputs) if self.user_outputs is None else self.user_outputs
         shared = self._shared_memory(outputs, visible)
-        stored: dict[fx.Node, int] = {}  # whose memory others are views of: output of the graph
+        stored: dict[fx.Node, int] = {}  # base value of views -> output of the graph
         position: dict[fx.Node, int] = {}
         for i, out in enumerate(outputs):
             base = shared.get(out)
@@ -257,8 +260,8 @@ class Importer(GraphWriter):
         self.result.symbols = [self.symbol_source(name) for name in self.graph.symbols()]
 
     def _shared_memory(self, outputs: Sequence[Any], visible: int) -> dict[fx.Node, fx.Node]:
-        """Outputs in eager's memory of another output, one of which the user sees: the value that the memory is of.
-        Inputs' memory is left out: the compiler knows views of those."""
+        """Outputs that share memory in eager, where the user sees at least one of them -> the value that owns the
+        memory. Views of inputs are left out: they are handled by input_views."""
         by_memory: dict[int, list[fx.Node]] = {}
         seen: set[int] = set()
         for i, out in enumerate(outputs):
@@ -286,7 +289,7 @@ class Importer(GraphWriter):
     def _geometry(
         self, seen: torch.Tensor, within: torch.Tensor | None = None
     ) -> tuple[str, tuple[Dim, ...], tuple[Dim, ...], Dim]:
-        """dtype, sizes, strides, and how many elements the tensor begins after another one of the same memory."""
+        """dtype, sizes, strides, and the offset in elements (relative to `within` if it is given)."""
         sizes, strides = self.symbols.dims(seen.shape), self.symbols.dims(seen.stride())
         begin = self.symbols.dim(seen.storage_offset())
         if within is not None:
@@ -298,12 +301,13 @@ class Importer(GraphWriter):
 
     def _output(self, node: Any, visible: bool) -> tuple:
         """("none",) | ("constant", value) | ("dim", text) | ("argument", position) |
-        ("tensor", graph output, sizes, strides): sizes and strides are given where the graph's output is a slice of
-        what the user sees (a broadcast dimension has stride 0 and is stored once), and where a dimension of extent 1
-        has a stride, which the graph does not keep. Beside these: ("same", earlier output), and see _alias and
-        ("argument_view", position, as in _alias)."""
-        if node in self.handed_on:
-            return ("argument", self.handed_on[node])
+        ("tensor", graph output, sizes, strides). Other kinds are made elsewhere: ("same", earlier output), ("alias",
+        ..) by _alias, and ("argument_view", position, geometry as in _alias).
+
+        `sizes` and `strides` are None unless the graph's output differs from what the user sees: a broadcast dimension
+        has stride 0 and is stored once, and the graph does not keep the stride of a dimension of extent 1."""
+        if node in self.passed_through:
+            return ("argument", self.passed_through[node])
         value = self.env[node] if isinstance(node, fx.Node) else node
         if value is None:
             return ("none",)
@@ -319,7 +323,8 @@ class Importer(GraphWriter):
         if node in self.input_position:
             return ("argument", self.result.arguments.index(("tensor", self.input_position[node])))
         traced = node.meta["val"]
-        # What only the backward pass sees needs memory of its own where the user could change it meanwhile.
+        # The user must not share memory with other values. A value that only the backward pass reads needs memory of
+        # its own if it is a view of an input, which the user could change in the meantime.
         if visible or self.graph.is_of_input(value.id):
             value = self._own(value)
         sizes = strides = None
@@ -337,6 +342,6 @@ class Importer(GraphWriter):
 
 
 def _begins(tensor: torch.Tensor) -> bool:
-    """Does it lie where its memory does?"""
+    """Whether the tensor starts at the beginning of its storage."""
     offset = tensor.storage_offset()
     return isinstance(offset, int) and offset == 0

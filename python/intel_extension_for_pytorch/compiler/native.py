@@ -1,4 +1,4 @@
-"""From a Graph to code that runs: compiled, or as an earlier process left it."""
+"""Turns a Graph into executable code: compiles it, or loads what an earlier process compiled."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from . import records, time_limit
 
 log = logging.getLogger("ipex")
 
-# One graph is imported and compiled at a time: tracing state and the tables are shared, kernels compile in parallel
-# inside a compilation anyway.
+# One graph is imported and compiled at a time, because tracing state and tables are shared. Kernels of one graph
+# compile in parallel.
 compile_lock = threading.RLock()
 
 
@@ -31,7 +31,7 @@ def compile_graph(graph: Any, state: dict[str, Any]) -> Any:
 
 
 def load(state: dict[str, Any], text: str, saved: dict[str, Any] | None, report: dict[str, Any]) -> Any:
-    """A graph from what CompiledCode kept of it: its steps, or where they do not fit this process, its text."""
+    """Loads the saved steps of a graph. If there are none, or they do not fit this process, compiles its text."""
     start = time.perf_counter()
     with compile_lock:
         compiled = _load_saved(saved, state) if saved else None
@@ -47,5 +47,5 @@ def _load_saved(saved: dict[str, Any], state: dict[str, Any]) -> Any:
     try:
         return _C.load(saved, state["arguments"], state["symbols"], state["outputs"])
     except Exception as error:
-        log.info("warm start: the steps of a %s graph do not load: %s; it is compiled again", state["kind"], error)
+        log.info("warm start: cannot load the steps of a %s graph: %s; compiling it again", state["kind"], error)
         return None

@@ -1,4 +1,4 @@
-"""The tables of pointwise ops, reductions and scans: rows by the compiler's names and by ATen's."""
+"""Lookups in the tables of pointwise ops and reductions, by the compiler's names and by ATen's."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..errors import UserError
 
-# torch.compile's modes, as what they choose here. A graph is one call as it is: there is no overhead to reduce.
+# The options that each mode of torch.compile sets. "reduce-overhead" sets none: a compiled graph is already one call.
 MODES: dict[str, dict[str, bool]] = {
     "default": {},
     "reduce-overhead": {},
@@ -19,17 +19,20 @@ MODES: dict[str, dict[str, bool]] = {
 
 @dataclass(frozen=True)
 class Options:
-    """What a compilation may be told; every field is a key of `options`."""
+    """Options of a compilation. Every field is a key of `options`; all are bool.
 
-    hoist: bool = True  # keep what depends only on parameters (packed and cast weights) between inference calls
-    recompute: bool = True  # the backward pass recomputes cheap values instead of saving them
-    fallback: bool = True  # a graph that cannot be compiled runs eagerly, with a warning
-    autotune: bool = False  # matrix products: time our kernel and the library's, once a machine; mode="max-autotune"
+    Example: `torch.compile(model, backend="ipex", options={"autotune": True})`.
+    """
+
+    hoist: bool = True  # keep values that depend only on parameters (packed and cast weights) between inference calls
+    recompute: bool = True  # recompute cheap values in the backward pass instead of saving them
+    fallback: bool = True  # run a graph that cannot be compiled eagerly, with a warning, instead of raising
+    autotune: bool = False  # time our kernel and oneDNN's for matrix products, once per machine; mode="max-autotune"
 
     @staticmethod
     def parse(given: Mapping[str, Any] | None, mode: str | None = None) -> Options:
-        """Options from a mapping or a mode of `torch.compile`; UserError for an unknown mode or key, or a value of the
-        wrong type."""
+        """Options from the `options` mapping and the `mode` of `torch.compile`; `given` overrides the mode. UserError
+        for an unknown mode or key, or a value that is not a bool."""
         if mode is not None and mode not in MODES:
             raise UserError(f"unknown mode {mode!r} of backend 'ipex'; known: {', '.join(sorted(MODES))}")
         known = {f.name: f for f in fields(Options)}
@@ -37,5 +40,5 @@ class Options:
             if key not in known:
                 raise UserError(f"unknown option {key!r} of backend 'ipex'; known: {', '.join(sorted(known))}")
             if not isinstance(value, bool):
-                raise UserError(f"option {key!r} of backend 'ipex' is True or False, not {value!r}")
+                raise UserError(f"option {key!r} of backend 'ipex' must be True or False, not {value!r}")
         return Options(**{**MODES.get(mode or "default", {}), **(given or {})})

@@ -1,9 +1,9 @@
-"""What a forward pass saves for its backward pass: PyTorch's minimal cut, less what is cheap to have again.
+"""The partitioner: which values a forward pass saves for its backward pass.
 
-The cut saves every value that the backward pass needs in memory as it is (an operand of a product or a convolution),
-even where what it is made of is saved too: GELU's result beside its argument, a normalised tensor beside the tensor
-and its statistics. Computing such a value again reads what is read there anyway; saving it holds its memory from one
-pass to the other (Chen et al., Training Deep Nets with Sublinear Memory Cost, 2016).
+It takes PyTorch's minimum cut and removes values that are cheap to recompute. The cut saves every operand of a product
+or convolution of the backward pass, even if the values it is computed from are saved too: GELU's result beside its
+argument, a normalised tensor beside the tensor and its statistics. Recomputing such a value reads memory that is read
+anyway; saving it occupies memory between the passes (Chen et al., Training Deep Nets with Sublinear Memory Cost, 2016).
 """
 
 from __future__ import annotations
@@ -21,27 +21,28 @@ from .. import _C, torch_private
 
 aten = torch.ops.aten
 
-_LEAST_BYTES = 1 << 20  # smaller values stay saved: their memory is nothing, a kernel for them is something
-_MOST_OPS = 12  # in what makes a value again
-_MOST_READ = 3  # bytes read for each byte of it
-_MOST_COPIED = 1 << 16  # bytes of a parameter that nothing else saves: a norm's bias
+_MIN_BYTES = 1 << 20  # smaller values stay saved: a kernel to recompute them costs more than their memory
+_MAX_OPS = 12  # ops to recompute one value
+_MAX_BYTES_READ = 3  # bytes read to recompute one byte
+_MAX_BYTES_COPIED = 1 << 16  # size of a parameter that is saved only for this, such as a norm's bias
 
 _VIEWS = frozenset((
     "alias", "_unsafe_view", "expand", "permute", "reshape", "select", "slice", "squeeze", "t", "transpose",
     "unsqueeze", "view",
 ))  # fmt: skip
+# Ops whose kernels are bound by memory bandwidth.
 _CHEAP = frozenset(row["name"] for row in _C.pointwise_rows() if row["computed_again"])
 _NORMS = frozenset(("_native_batch_norm_legit_functional", "native_layer_norm"))
 _WHOLE_NUMBERS = (torch.uint8, torch.int16, torch.int32)
 
 
 def partition(joint: fx.GraphModule, inputs: Any, **options: Any) -> tuple[fx.GraphModule, fx.GraphModule]:
-    """The `partition_fn` of AOTAutograd: a graph of both passes to one of each."""
+    """The `partition_fn` of AOTAutograd: splits the joint graph into a forward and a backward graph."""
     return torch_private.min_cut_partition(_review)(joint, inputs, **options)
 
 
 def _review(graph: fx.Graph, cut: torch_private.Cut) -> list[fx.Node]:
-    """The values to save, given those of the minimal cut."""
+    """The values to save, given those of the minimum cut."""
     saved = dict.fromkeys(cut.saved)
     position = {node: i for i, node in enumerate(graph.nodes)}
     norms: dict[fx.Node, None] = {}
@@ -55,14 +56,14 @@ def _review(graph: fx.Graph, cut: torch_private.Cut) -> list[fx.Node]:
             norms.update(dict.fromkeys(recipe.norms))
     for norm in norms:
         _normalise_by_statistics(graph, norm)
-    # Arguments that the graph changes, and parameters that eager PyTorch would let the user change before the backward
-    # pass, are saved as they were.
+    # Save copies of arguments that the graph changes, and of parameters that the user may change before the backward
+    # pass (eager PyTorch allows that).
     changeable = (cut.written & saved.keys()) | (saved.keys() - set(cut.saved))
     return [_copied(graph, v) if v in changeable else _narrowed(graph, v, cut) for v in saved]
 
 
 def _copied(graph: fx.Graph, argument: fx.Node) -> fx.Node:
-    """A copy of an argument, which both passes read instead."""
+    """A copy of an argument. Both passes read the copy instead."""
     users = [user for user in argument.users if user.op != "output" and not torch_private.writes(user)]
     with graph.inserting_before(next(node for node in graph.nodes if node.op != "placeholder")):
         copy = _node(graph, argument.meta["val"], aten.clone.default, argument)
@@ -71,21 +72,21 @@ def _copied(graph: fx.Graph, argument: fx.Node) -> fx.Node:
     return copy
 
 
-# ---- what a value is made of ----
+# ---- recomputation ----
 
 
 @dataclass
 class _Recipe:
-    """What makes a value again."""
+    """How to recompute a value."""
 
     leaves: dict[fx.Node, None] = field(default_factory=dict)  # saved values and small parameters
     ops: set[fx.Node] = field(default_factory=set)
-    norms: dict[fx.Node, None] = field(default_factory=dict)  # of which it takes the result
+    norms: dict[fx.Node, None] = field(default_factory=dict)  # norms whose result it uses
 
 
 def _recipe_of(value: fx.Node, saved: set[fx.Node], cut: torch_private.Cut) -> _Recipe | None:
-    """How to make `value` of saved values and parameters by few cheap ops; None where that is not possible, or would
-    read parameters alone (their casts and transposes are computed once)."""
+    """How to recompute `value` from saved values and parameters by few cheap ops. None where that is not possible, or
+    where it would read only parameters (their casts and transposes are computed once)."""
     recipe = _Recipe()
     waiting, seen = [value], set()
     while waiting:
@@ -95,7 +96,7 @@ def _recipe_of(value: fx.Node, saved: set[fx.Node], cut: torch_private.Cut) -> _
         seen.add(node)
         if node in cut.written:
             return None
-        if node in saved or (cut.is_static(node) and torch_private.bytes_of(node) <= _MOST_COPIED):
+        if node in saved or (cut.is_static(node) and torch_private.bytes_of(node) <= _MAX_BYTES_COPIED):
             recipe.leaves[node] = None
             continue
         kind = _base_name(node)
@@ -110,16 +111,17 @@ def _recipe_of(value: fx.Node, saved: set[fx.Node], cut: torch_private.Cut) -> _
             waiting += _parts_of_norm(node.args[0])
         else:
             return None
-        if len(recipe.ops) + 3 * len(recipe.norms) > _MOST_OPS:
+        if len(recipe.ops) + 3 * len(recipe.norms) > _MAX_OPS:
             return None
     read = sum(torch_private.bytes_of(leaf) for leaf in recipe.leaves)
-    if read > _MOST_READ * torch_private.bytes_of(value) or all(map(cut.is_static, recipe.leaves)):
+    if read > _MAX_BYTES_READ * torch_private.bytes_of(value) or all(map(cut.is_static, recipe.leaves)):
         return None
     return recipe
 
 
 def _base_name(node: fx.Node) -> str:
-    """Of an ATen op, without overload. Other libraries stay in their ops' names, which are none of those above."""
+    """The name of an ATen op without its overload. Ops of other libraries keep their namespace, so they match none of
+    the names above."""
     target = node.target
     return target._schema.name.removeprefix("aten::") if isinstance(target, torch_private.OpOverload) else ""
 
@@ -128,12 +130,12 @@ def _is_large_tensor(node: fx.Node) -> bool:
     return (
         node.op == "call_function"
         and isinstance(node.meta.get("val"), torch.Tensor)
-        and torch_private.bytes_of(node) >= _LEAST_BYTES
+        and torch_private.bytes_of(node) >= _MIN_BYTES
     )
 
 
 def _is_result(node: fx.Node) -> bool:
-    """Whether its memory is that of a result of the whole graph: there whether it is saved or not."""
+    """Whether the value shares memory with a result of the whole graph. Then saving it costs nothing."""
     while _base_name(node) in _VIEWS:
         node = node.args[0]
     waiting = [node]
@@ -150,20 +152,20 @@ def _is_result(node: fx.Node) -> bool:
 
 
 def _is_normalised(node: fx.Node) -> bool:
-    """The first result of a norm whose statistics, in full precision, are its second and third."""
+    """Whether the node is the first result of a norm whose second and third are its statistics in full precision."""
     if node.target is not operator.getitem or node.args[1] != 0 or _base_name(node.args[0]) not in _NORMS:
         return False
     norm = node.args[0]
     training = _base_name(norm) == "native_layer_norm" or norm.args[5]
     y, x = node.meta["val"], norm.args[0].meta["val"]
     precision = torch.promote_types(y.dtype, torch.float32)
-    # Arithmetic keeps the strides of x. Symbolic ones are compared as they are written: no guard.
+    # Arithmetic keeps the strides of x. Symbolic strides are compared as text, which adds no guard.
     same_layout = [str(s) for s in x.stride()] == [str(s) for s in y.stride()]
     return training and same_layout and norm.meta["val"][1].dtype is precision and len(_statistics_of(norm)) == 2
 
 
 def _statistics_of(norm: fx.Node) -> list[fx.Node]:
-    """Mean and 1 / standard deviation, as far as the graph has them."""
+    """Mean and 1 / standard deviation, as far as the graph uses them."""
     results = {user.args[1]: user for user in norm.users if user.target is operator.getitem}
     return [results[i] for i in (1, 2) if i in results]
 
@@ -174,16 +176,16 @@ def _parameters_of(norm: fx.Node) -> tuple[fx.Node | None, fx.Node | None]:
 
 
 def _parts_of_norm(norm: fx.Node) -> list[fx.Node]:
-    """What its result is made of once its statistics are known."""
+    """The operands that compute a norm's result once its statistics are known."""
     return [norm.args[0], *_statistics_of(norm), *(p for p in _parameters_of(norm) if p is not None)]
 
 
 def _normalise_by_statistics(graph: fx.Graph, norm: fx.Node) -> None:
-    """Puts (x - mean) * scale * weight + bias in the place of a norm's result, in both passes: the backward pass then
-    has it without the reduction. The forward pass makes the same kernel of both."""
+    """Replaces a norm's result by (x - mean) * scale * weight + bias, in both passes. The backward pass then needs no
+    reduction. The forward pass compiles both forms to the same kernel."""
     result = next(user for user in norm.users if user.target is operator.getitem and user.args[1] == 0)
     mean, scale = _statistics_of(norm)
-    for statistic in (mean, scale):  # directly behind the norm, before whatever reads its result
+    for statistic in (mean, scale):  # directly behind the norm, before all readers of its result
         norm.append(statistic)
     wide, narrow = mean.meta["val"].dtype, result.meta["val"].dtype
     of_layer = _base_name(norm) == "native_layer_norm"
@@ -209,8 +211,8 @@ def _normalise_by_statistics(graph: fx.Graph, norm: fx.Node) -> None:
 
 
 def _narrowed(graph: fx.Graph, value: fx.Node, cut: torch_private.Cut) -> fx.Node:
-    """Positions of pooling's maxima, which ATen gives in 64 bits, in the narrowest type that holds them; whatever else
-    is saved as it is."""
+    """The positions of max pooling, which are int64 in ATen, converted to the narrowest type that holds them. Other
+    values are saved unchanged."""
     if not _is_position_of_maximum(value) or _is_result(value) or any(map(cut.in_forward, value.users)):
         return value
     image = value.args[0].args[0].meta["val"]
@@ -243,13 +245,13 @@ def _is_position_of_maximum(node: fx.Node) -> bool:
 
 
 def _node(graph: fx.Graph, traced: torch.Tensor, target: Callable, *args: Any, **kwargs: Any) -> fx.Node:
-    """A call whose result is like `traced`, in memory of its own."""
+    """A call whose result looks like `traced` and has memory of its own."""
     node = graph.call_function(target, args, kwargs)
     node.meta["val"] = traced.clone()
     return node
 
 
 def _converted(graph: fx.Graph, node: fx.Node, dtype: torch.dtype) -> fx.Node:
-    """A node in `dtype`: itself where it is."""
+    """The node converted to `dtype`, or the node itself if it has that type."""
     value = node.meta["val"]
     return node if value.dtype is dtype else _node(graph, value.to(dtype), aten._to_copy.default, node, dtype=dtype)

@@ -1,4 +1,4 @@
-"""The type that ATen gives arithmetic on values and Python numbers."""
+"""ATen's type promotion for values of a Graph and Python numbers."""
 
 from __future__ import annotations
 

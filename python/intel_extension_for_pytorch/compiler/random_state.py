@@ -1,8 +1,8 @@
-"""Random numbers that a backward pass draws again, as `torch.utils.checkpoint` asks for.
+"""Random numbers that a backward pass draws again, as `torch.utils.checkpoint` requires.
 
-PyTorch's partitioner wraps such ops: `run_and_save_rng_state(op, ...)` in the forward graph gives the generator's state
-beside the op's results, `run_with_rng_state(state, op, ...)` in the backward graph draws from that state and leaves the
-generator as it was. Here both become plain ops of a graph: the op between reads and writes of the state.
+PyTorch's partitioner wraps such ops: `run_and_save_rng_state(op, ...)` in the forward graph also returns the
+generator's state; `run_with_rng_state(state, op, ...)` in the backward graph draws from that state and then restores
+the generator. `expand` replaces both by plain ops that read or exchange the state around the op.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ def _save(graph: fx.Graph, node: fx.Node) -> None:
     with graph.inserting_before(node):
         state = graph.call_function(torch.ops.ipex.rng_state.default)
         result = graph.call_function(op, tuple(args), node.kwargs)
-    for part in list(node.users):  # the partitioner takes both results apart
+    for part in list(node.users):  # the users are getitem nodes of both results
         value = (state, result)[part.args[1]]
         value.meta = dict(part.meta)
-        if value is state:  # the partitioner's example can have a size without a number
+        if value is state:  # the partitioner's example value can have an unbacked size
             value.meta["val"] = torch_private.rng_state()
         part.replace_all_uses_with(value)
         graph.erase_node(part)
@@ -47,7 +47,7 @@ def _take(graph: fx.Graph, node: fx.Node) -> None:
         after = graph.call_function(exchange, (before,))
     for value in (before, after):
         value.meta = {"val": state.meta["val"]}
-    # The partitioner says nothing of what the op gives.
+    # The partitioner records no example value of the op's result.
     result.meta = {**node.meta, "val": torch_private.value_of_call(graph, result)}
     node.replace_all_uses_with(result)
     graph.erase_node(node)

@@ -1,4 +1,4 @@
-"""What was compiled: one record a graph, kept while somebody listens (`ipex.explain`, `ipex.record_reports`)."""
+"""Compilation reports: one dict per compiled graph, collected by `ipex.explain` and `ipex.record_reports`."""
 
 from __future__ import annotations
 
@@ -8,20 +8,28 @@ from typing import Any
 
 from torch import fx
 
-# of reports, and of their graphs
+# (reports, their compiled graphs) of each open context
 _listeners: list[tuple[list[dict[str, Any]], list[Any]]] = []
 _OF_LOADING = ("times", "kernels", "cache_hits", "loop_passes_ms", "llvm_ms", "link_ms")
 
 
 @contextlib.contextmanager
 def record_reports(graphs: list[Any] | None = None) -> Iterator[list[dict[str, Any]]]:
-    """Collects a dict for every graph compiled inside the context, forward, backward and inference alike.
+    """Collects a report (dict) for every graph compiled inside the context: forward, backward and inference graphs.
 
-    Keys: kind, eager (why the graph runs eagerly, or None), warm (loaded, neither traced nor imported), nodes (FX
-    calls), native_ops (those not Extern), kernel_steps, library_steps, extern_steps, extern_ops, measured (the products
-    that were timed), arena_bytes, naive_bytes, times, steps, imported (the graph's text before all passes), graph
-    (after them), loops and the totals in ms. `graphs` receives the compiled graph of each report, None for one that
-    runs eagerly.
+    `graphs`, a list, receives the compiled graph of each report, or None if it runs eagerly.
+
+    Yields the list of reports. Their keys are: kind ("forward", "backward" or "inference"), eager (why the graph runs
+    eagerly, or None), warm (loaded from the cache instead of traced and imported), nodes (number of FX calls),
+    native_ops (those that are not Extern), kernel_steps, library_steps, extern_steps, extern_ops, extern_why, measured
+    (products that were timed), arena_bytes, naive_bytes, times, steps, imported (text of the graph before all passes),
+    graph (text after them), loops, and times in ms (import_ms, total_ms, ..).
+
+    Example:
+
+        with ipex.record_reports() as reports:
+            torch.compile(model, backend="ipex")(x)
+        print(sum(report["extern_steps"] for report in reports))
     """
     reports: list[dict[str, Any]] = []
     listener = (reports, [] if graphs is None else graphs)
@@ -43,9 +51,9 @@ def add(
     warm: bool,
     first: dict[str, Any] | None = None,
 ) -> None:
-    """Records a graph, `compiled` from the imported `graph` and its `state`; `warm`: from AOTAutograd's cache.
+    """Records the code `compiled` from the imported `graph` with the given `state`; `warm`: from AOTAutograd's cache.
 
-    `first`: the report of the compilation whose steps were loaded; loading itself knows how long it took.
+    `first`: the report of the original compilation, if its steps were loaded. Times are then those of loading.
     """
     if not _listeners:
         return
@@ -72,7 +80,7 @@ def add_eager(kind: str, module: fx.GraphModule, why: str) -> None:
 
 
 def add_aten_calls(kind: str, ops: list[tuple[str, str]]) -> None:
-    """Records calls into ATen between the segments of a graph: op, why."""
+    """Records calls into ATen between the segments of a graph, as pairs of op and reason."""
     _add_uncompiled(kind, len(ops), extern_ops=[op for op, _ in ops], extern_why=dict(ops))
 
 
@@ -93,5 +101,5 @@ def _tell(report: dict[str, Any], graph: Any) -> None:
 
 
 def count_calls(module: fx.GraphModule) -> int:
-    """How many ops an FX graph holds."""
+    """The number of ops in an FX graph."""
     return sum(n.op == "call_function" and getattr(n.target, "__name__", "") != "getitem" for n in module.graph.nodes)

@@ -1,4 +1,4 @@
-"""Arguments of a call by the op's schema."""
+"""Matches the arguments of a call with the op's schema."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def named_arguments(target: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Arguments by the names that the op's schema gives them, with its defaults."""
+    """All arguments by their names in the op's schema, with defaults filled in."""
     schema = target._schema.arguments
     defaults = {a.name: a.default_value for a in schema if a.has_default_value()}
     return {**defaults, **dict(zip((a.name for a in schema), args, strict=False)), **kwargs}

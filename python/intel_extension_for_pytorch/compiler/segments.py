@@ -1,9 +1,9 @@
-"""Graphs of which a part cannot be compiled: cut there, compiled in between.
+"""Graphs that cannot be compiled as a whole: cut at some ops, and compiled in between.
 
-What makes a size that depends on data (nonzero, masked_select, item()), has values that a Graph cannot hold (complex,
-fp8, sparse), is no operator of the dispatcher, or was found by importing not to fit, runs in ATen, op by op. What
-stands between is a graph of its own whose symbols are all known when it is called: sizes of the arguments, and what
-the ATen calls found.
+These ops run in ATen, one by one: ops whose result size depends on data (nonzero, masked_select, item()), ops with
+values that a Graph cannot represent (complex, fp8, sparse), callables that are not operators of the dispatcher, and
+ops that the importer refused. Each part in between, a segment, becomes a graph of its own. All its symbols are known
+when it is called, from the arguments and from the results of earlier ATen calls.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ DATA_DEPENDENT = "the size of its result depends on data"
 
 
 def needs_cut(module: fx.GraphModule) -> bool:
-    """Is there an op that has to run outside of a Graph?"""
+    """Whether an op has to run outside of a Graph."""
     return first_cut(module) is not None
 
 
@@ -45,13 +45,13 @@ def first_cut(module: fx.GraphModule) -> tuple[fx.Node, str] | None:
 
 
 def _why_in_aten(node: fx.Node, known: set) -> str | None:
-    """Why an op cannot be part of a Graph, if so; `known`: the symbols that inputs and earlier ops tell."""
+    """Why an op cannot be part of a Graph, or None; `known`: the symbols that inputs and earlier ops define."""
     value = node.meta.get("val")
     if torch_private.data_dependent_symbols(value) - known:
         return DATA_DEPENDENT
     tensors = [t for t in pytree.tree_leaves(value) if isinstance(t, torch.Tensor)]
     if node.target is operator.getitem:
-        return None  # taken where its operand is made
+        return None  # runs together with its operand
     if tensors and not isinstance(node.target, torch_private.OpOverload):
         return f"{node.target} is not an operator of the dispatcher"
     read = [n.meta.get("val") for n in node.all_input_nodes]
@@ -64,7 +64,7 @@ def _why_in_aten(node: fx.Node, known: set) -> str | None:
 
 
 def mutated_positions(module: fx.GraphModule) -> list[int]:
-    """Which inputs the graph writes to."""
+    """Positions of the inputs that the graph writes to."""
     placeholders = [n for n in module.graph.nodes if n.op == "placeholder"]
     copies = [n for n in module.graph.nodes if n.op == "call_function" and n.target is torch.ops.aten.copy_.default]
     targets = {n.args[0] for n in copies}
@@ -73,17 +73,17 @@ def mutated_positions(module: fx.GraphModule) -> list[int]:
 
 @dataclass
 class Step:
-    """Nodes that run one by one in ATen, or that are compiled as one graph."""
+    """A group of nodes, either run one by one in ATen or compiled as one graph."""
 
     in_aten: bool
-    why: list[str] = field(default_factory=list)  # by node, where in ATen
+    why: list[str] = field(default_factory=list)  # per node: why it runs in ATen
     nodes: list[fx.Node] = field(default_factory=list)
     run: Callable | None = None
-    arguments: list = field(default_factory=list)  # of `run`: nodes, or symbols
+    arguments: list = field(default_factory=list)  # arguments of `run`: nodes or symbols
     results: list[fx.Node] = field(default_factory=list)
-    written: list[int] = field(default_factory=list)  # of the arguments
-    made: list[int] = field(default_factory=list)  # of the arguments, those that ATen made: they may be views
-    dead: list[fx.Node] = field(default_factory=list)  # read for the last time here
+    written: list[int] = field(default_factory=list)  # positions of arguments that it writes to
+    made: list[int] = field(default_factory=list)  # positions of arguments that ATen computed: they may be views
+    dead: list[fx.Node] = field(default_factory=list)  # values that this step reads last
 
     def add(self, node: fx.Node, why: str) -> None:
         self.nodes.append(node)
@@ -98,10 +98,12 @@ def compile_segments(
     refused: Mapping[fx.Node, str] = MappingProxyType({}),
     views: Mapping[int, int] = MappingProxyType({}),
 ) -> tuple[Callable[[list[Any]], Any], list[tuple[str, str]]]:
-    """A callable of one argument list, and the ops that run in ATen with the reason. `compile(module, example_inputs,
-    static_positions)` gives a callable of a segment; `refused`: ops that no segment can hold, and why. Outputs from the
-    `user_outputs`-th on, which compiled code will read, get the strides that tracing saw; `views`, outputs with the
-    position of an input, its memory: AOTAutograd makes views of inputs again by sizes, strides and offset."""
+    """Cuts the module and compiles its segments. Returns a callable of one argument list, and the ops that run in ATen
+    with the reason.
+
+    `compile(module, example_inputs, static_positions)` compiles a segment. `refused`: ops that no segment can contain,
+    with the reason. Outputs from `user_outputs` on are read by compiled code and get the traced strides. `views`:
+    output -> input whose memory it must share; AOTAutograd recreates views of inputs by sizes, strides and offset."""
     placeholders = [n for n in module.graph.nodes if n.op == "placeholder"]
     output = next(iter(reversed(module.graph.nodes)))
     sources: dict[Any, tuple] = {}  # symbol: (node, "value" | "size" | "stride", dim)
@@ -118,7 +120,7 @@ def compile_segments(
         if node not in kept:
             steps[last].dead.append(node)
     formulas = _formulas([*(n for s in steps for n in s.nodes), output], sources)
-    symbols_of: dict[fx.Node, list] = {}  # those whose source the node is
+    symbols_of: dict[fx.Node, list] = {}  # node -> symbols that it defines
     for name, (node, _, _) in sources.items():
         symbols_of.setdefault(node, []).append(name)
     outputs = output.args[0]
@@ -158,7 +160,7 @@ def compile_segments(
                 return value
             return torch.empty_strided(value.shape, strides, dtype=value.dtype).copy_(value)
 
-        # AOTAutograd counts the mutation itself.
+        # AOTAutograd bumps the version counters itself.
         written = [arguments[i] for i in mutated]
         bases = {i: arguments[views[i]] for i in geometries}
         for node, value in zip(placeholders, arguments, strict=True):
@@ -171,7 +173,7 @@ def compile_segments(
                         define(node, node.target(*fx.map_arg(node.args, read), **fx.map_arg(node.kwargs, read)))
             else:
                 given = [as_traced(a) if isinstance(a, fx.Node) else symbols[a] for a in step.arguments]
-                # A compiled graph takes its arguments for memory of their own.
+                # A compiled graph assumes that its arguments do not share memory.
                 for i in step.made if step.written else ():
                     if any(_shares_memory(given[i], given[k]) for k in step.written):
                         given[i] = given[i].clone()
@@ -192,7 +194,7 @@ def compile_segments(
 
 
 def _is_view_by_aten(node: Any, base: fx.Node, in_aten: Set[fx.Node]) -> bool:
-    """Whether ATen alone makes it of the base, step by step: then it has the base's memory."""
+    """Whether only ATen ops lead from the base to the node. Then it already shares the base's memory."""
     while node is not base:
         if node not in in_aten or not node.all_input_nodes:
             return False
@@ -201,7 +203,7 @@ def _is_view_by_aten(node: Any, base: fx.Node, in_aten: Set[fx.Node]) -> bool:
 
 
 def _geometry(view: torch.Tensor, base: torch.Tensor, sources: Mapping[Any, tuple]) -> Callable[[Mapping], list[int]]:
-    """Sizes, strides and how many elements the view begins after its base, as a function of the symbols."""
+    """A function of the symbols that returns the view's sizes, its strides and its offset from the base in elements."""
     numbers = [*view.shape, *view.stride(), view.storage_offset() - offset_in_elements(base, view.dtype)]
     computed = [_formula(number, sources) for number in numbers]
     return lambda symbols: [function(*(symbols[p] for p in parameters)) for function, parameters in computed]
@@ -219,7 +221,7 @@ def _shares_memory(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 
 def _known_strides(node: fx.Node) -> tuple[int, ...] | None:
-    """The strides that tracing saw, where they are numbers: compiled code reads with them, kernels of ATen may give
+    """The traced strides, or None if they are symbolic. Compiled code relies on them; ATen's kernels may return
     others."""
     value = node.meta.get("val")
     if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
@@ -254,7 +256,7 @@ def _cut(module: fx.GraphModule, sources: dict[Any, tuple], refused: Mapping[fx.
             in_aten[node.args[0]].add(node, "")
             _add_sources(node, sources)
         elif node.target is torch.ops.aten._assert_scalar.default:
-            # As soon as what it asserts is known, not where it would cut the graph once more.
+            # Run it with the last step in ATen, after which its operand is known, instead of cutting the graph again.
             for earlier in [s for s in steps if s.in_aten][-1:]:
                 earlier.add(node, "")
         else:
@@ -274,14 +276,14 @@ def _add_sources(node: fx.Node, sources: dict[Any, tuple]) -> None:
 
 
 def _is_formula(node: fx.Node) -> bool:
-    """A number, computed from symbols wherever it is needed."""
+    """Whether the node is a number. It is computed from symbols wherever it is needed."""
     return node.op == "call_function" and isinstance(node.meta.get("val"), (*SYMBOLIC, int, float, bool))
 
 
 def _compile_step(
     module: fx.GraphModule, step: Step, sources: dict[Any, tuple], static: set[fx.Node], compile: Callable
 ) -> None:
-    """The step's nodes as a graph of their own: what they read from outside, and every symbol they use, are inputs."""
+    """Compiles the step's nodes as a graph. Its inputs are the symbols and the outside values that they use."""
     graph = fx.Graph()
     copies: dict[fx.Node, fx.Node] = {}
     examples: list[Any] = []
@@ -293,7 +295,7 @@ def _compile_step(
             symbols.update(torch_private.symbols_in(read.meta.get("val")))
     for symbol in sorted(symbols, key=str):
         if symbol not in sources:
-            raise GraphFallback(f"no value tells the size {symbol}")
+            raise GraphFallback(f"no value defines the size {symbol}")
         value = symbols[symbol]
         graph.placeholder(str(symbol)).meta["val"] = value
         step.arguments.append(symbol)
@@ -322,7 +324,7 @@ def _compile_step(
 
 
 def _formulas(readers: Sequence[fx.Node], sources: dict[Any, tuple]) -> dict[fx.Node, tuple[Callable, list]]:
-    """The numbers that these nodes read, as functions of symbols."""
+    """The numbers that these nodes read, each as a function of symbols."""
     formulas: dict[fx.Node, tuple[Callable, list]] = {}
     for reader in readers:
         for node in reader.all_input_nodes:
@@ -332,10 +334,10 @@ def _formulas(readers: Sequence[fx.Node], sources: dict[Any, tuple]) -> dict[fx.
 
 
 def _formula(number: Any, sources: Mapping[Any, tuple]) -> tuple[Callable, list]:
-    """A number as a function, and the symbols that are its parameters."""
+    """A number as a function, with the symbols that are its parameters."""
     if not isinstance(number, SYMBOLIC):
         return lambda: number, []
     parameters = sorted(number.node.expr.free_symbols, key=str)
     if any(p not in sources for p in parameters):
-        raise GraphFallback(f"no value tells {number}")
+        raise GraphFallback(f"no value defines {number}")
     return torch_private.symbolic_function(number.node.expr, parameters), parameters

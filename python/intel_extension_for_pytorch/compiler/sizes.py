@@ -1,4 +1,4 @@
-"""Sizes as the Graph spells them: an int, or the text of an integer expression over the graph's symbols."""
+"""Sizes of a Graph: each is an int, or the text of an integer expression over the graph's symbols."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from ..errors import GraphFallback
 
 Dim = int | str
 
-_LOWEST = -(2**62)  # of an integer about which nothing is known; leaves room for index arithmetic
+_LOWEST = -(2**62)  # lower bound of an integer about which nothing is known; leaves room for index arithmetic
 
 
 class Symbols:
-    """The symbols a graph uses, in order of first use, with the values they had in the example inputs.
+    """The symbols that a graph uses, in order of first use, with their values in the example inputs.
 
-    `declare(name, hint, low)` is told about each before its first use; `low` is the least value it may have. A size
-    with no counterpart among Dims (int(s0 * 1.5)) is a symbol of its own, computed at each call: `derive(expr, size)`
-    names it; so is, where `checks_divisors`, one whose divisor may be 0. A symbol that guards know to be a multiple of
-    k is k times a symbol of its own: sizes then divide without floors. `merged`: sizes that guards know to be others,
-    which PyTorch goes on to spell apart; see merge().
+    `declare(name, hint, low)` is called before the first use of a symbol; `low` is its lower bound. `derive(expr,
+    size)` names a new symbol for a size that Dims cannot express (int(s0 * 1.5)), or, with `checks_divisors`, whose
+    divisor may be 0; Python computes it at each call. A symbol that guards know to be a multiple of k is written as k
+    times another symbol, so that sizes divide without floors. `merged`: size -> the equal size that replaces it; see
+    merge().
     """
 
     def __init__(
@@ -41,15 +41,15 @@ class Symbols:
         self._derive = derive
         self._dims: dict[Any, Dim] = {}
         self._values: dict[str, int] = {}
-        self._multiples: dict[Any, Any] | None = None  # symbol: k * another one
-        self._wholes: dict[Any, tuple[Any, int]] = {}  # that one: (symbol, k)
+        self._multiples: dict[Any, Any] | None = None  # symbol -> k * other symbol
+        self._wholes: dict[Any, tuple[Any, int]] = {}  # other symbol -> (symbol, k)
 
     def declare(self, name: str, hint: int, low: int) -> None:
         self.hints[name] = hint
         self._declare(name, hint, max(low, _LOWEST))
 
     def dim(self, size: int | torch.SymInt) -> Dim:
-        """An int, or the text of a symbolic size. Never specialises it."""
+        """An int, or the text of a symbolic size. Adds no guard."""
         if type(size) is int:
             return size
         if isinstance(size, torch.SymInt):
@@ -63,10 +63,10 @@ class Symbols:
         return int(size)
 
     def merge(self, m: int | torch.SymInt, n: int | torch.SymInt) -> bool:
-        """Says of two sizes that a guard knows to be equal that one is spelled as the other from the next import on;
-        False where that would not end."""
+        """Records that one of two equal sizes is replaced by the other from the next import on. False where that is
+        impossible."""
         one, other = (torch_private.expression(size).xreplace(self._merged) for size in (m, n))
-        # A symbol is the one to go, and nothing is spelled with itself: of s0 and min(s0, s1) the latter goes.
+        # Prefer to replace a symbol, but never by an expression that contains it: min(s0, s1) is replaced by s0.
         if other.is_Symbol and not one.has(other):
             one, other = other, one
         if other.has(one):
@@ -85,21 +85,21 @@ class Symbols:
                 return int(expr)
         hint = torch_private.size_hint(size, expr)
         if hint == 1 and not expr.is_Symbol and torch_private.is_known(size == 1):
-            return 1  # a guard that came after this size was traced says so
+            return 1  # because of a guard that was added after this size was traced
         text = self._print(expr, size)
         self._values[text] = hint
         return text
 
     def hint(self, dim: Dim) -> int | None:
-        """The size in the example inputs; None for an expression that no traced size has."""
+        """The value of the size in the example inputs, or None for an expression that is not a traced size."""
         return dim if isinstance(dim, int) else self._values.get(dim)
 
     def dims(self, sizes: Any) -> tuple[Dim, ...]:
         return tuple([s if type(s) is int else self.dim(s) for s in sizes])
 
     def broadcast(self, shapes: Sequence[tuple[Dim, ...]]) -> tuple[Dim, ...]:
-        """The shape that these shapes have together. Tracing knows that they have one: of two sizes that are spelled
-        apart one is 1, or they are equal and the first is taken."""
+        """The broadcast shape. Tracing guarantees that it exists: of two sizes with different text, one is 1, or they
+        are equal and the first is used."""
         result = shapes[0]
         for shape in shapes[1:]:
             if shape == result:
@@ -117,11 +117,11 @@ class Symbols:
             if str(symbol) not in self.hints:
                 of, k = self._wholes.get(symbol, (symbol, 1))
                 self.declare(
-                    str(symbol), torch_private.size_hint(size, of) // k, -(-torch_private.least_value(size, of) // k)
+                    str(symbol), torch_private.size_hint(size, of) // k, -(-torch_private.lower_bound(size, of) // k)
                 )
         try:
             if self._checks_divisors and self._may_divide_by_zero(whole, size):
-                raise GraphFallback(f"the size expression {whole} may divide by 0, for which Python has the error")
+                raise GraphFallback(f"the size expression {whole} may divide by 0; Python raises the error for that")
             return print_expression(expr)
         except GraphFallback:
             return self._derive(whole, size)
@@ -131,14 +131,14 @@ class Symbols:
         divisions, modulos, *_ = _function_classes()
         divisors = [part.args[1] for part in expr.atoms(*divisions, *modulos)]
         return any(
-            torch_private.least_value(size, d) <= 0 and torch_private.least_value(size, -d) <= 0 for d in divisors
+            torch_private.lower_bound(size, d) <= 0 and torch_private.lower_bound(size, -d) <= 0 for d in divisors
         )
 
     def _known_multiples(self, size: torch.SymInt) -> dict[Any, Any]:
         if self._multiples is None:
             self._multiples = {}
             for symbol, k in torch_private.known_factors(size).items():
-                if torch_private.least_value(size, symbol) < 1:
+                if torch_private.lower_bound(size, symbol) < 1:
                     continue
                 part = torch_private.positive_symbol(f"{symbol}_{k}")
                 self._multiples[symbol] = k * part
@@ -146,10 +146,10 @@ class Symbols:
         return self._multiples
 
     def names(self, size: int | torch.SymInt) -> list[tuple[str, int, int]]:
-        """The symbols that an argument's size gives, each as (name, k, offset): the size is k * symbol + offset."""
+        """The symbols that an argument's size determines, as (name, k, offset): the size is k * symbol + offset."""
         if not isinstance(size, torch.SymInt):
             return []
-        offset, multiple = size.node.expr.as_coeff_Add()  # 2*s0 + 1 where a size was exported so
+        offset, multiple = size.node.expr.as_coeff_Add()  # torch.export can produce 2*s0 + 1
         factor, symbol = multiple.as_coeff_Mul()
         if not symbol.is_Symbol or not factor.is_Integer or factor < 1 or not offset.is_Integer:
             return []
@@ -158,12 +158,12 @@ class Symbols:
         return [(name, int(factor) * k, int(offset)) for name, k in [(str(symbol), 1), *parts]]
 
     def strides(self, strides: Any) -> tuple[Dim, ...]:
-        """As dims(), without the max(1, s) of contiguous tensors: it matters only where there are no elements."""
+        """Like dims(), but without the max(1, s) of contiguous tensors, which matters only for empty tensors."""
         return tuple([s if type(s) is int else self.dim(torch_private.without_empty_case(s)) for s in strides])
 
 
 def print_expression(expr: Any) -> str:
-    """A sympy integer expression in the Graph's spelling, parenthesised where it nests."""
+    """The text of a sympy integer expression in a Graph, with parentheses around nested ones."""
     if expr.is_Integer:
         return str(int(expr))
     if expr.is_Symbol:
@@ -183,7 +183,7 @@ def print_expression(expr: Any) -> str:
         return _fold("min", expr.args)
     if isinstance(expr, maxima):
         return _fold("max", expr.args)
-    raise GraphFallback(f"the size expression {expr} has no counterpart")
+    raise GraphFallback(f"the size expression {expr} cannot be expressed in a Graph")
 
 
 def _infix(operator: str, args: Any) -> str:
@@ -240,7 +240,7 @@ def sub(a: Dim, b: Dim) -> Dim:
 
 
 def offset_in_elements(tensor: torch.Tensor, dtype: torch.dtype) -> int | torch.SymInt:
-    """Where the tensor begins in its memory, in elements of that type."""
+    """The tensor's storage offset in elements of that type."""
     return tensor.storage_offset() * tensor.dtype.itemsize // dtype.itemsize
 
 

@@ -1,6 +1,6 @@
-"""A bound for a compilation: what takes longer than IPEX_COMPILE_LIMIT seconds is given up, and its graph runs eagerly.
+"""The time limit of a compilation: after IPEX_COMPILE_LIMIT seconds it is given up, and the graph runs eagerly.
 
-A rule that does not return is interrupted from another thread; C++ asks between its passes and kernels.
+Another thread interrupts Python code. C++ code checks the time between passes and kernels.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from typing import Any
 from .. import _C
 from ..errors import GraphFallback, UserError
 
-_AGAIN = 1.0  # seconds until a compilation that swallowed the interrupt is interrupted again
+_RETRY_SECONDS = 1.0  # a compilation that swallowed the interrupt is interrupted again after this time
 
 
 class _Interrupted(BaseException):
-    """Raised in the thread that compiles; not an Exception, which PyTorch's code catches here and there."""
+    """Raised in the compiling thread. It is not an Exception, because PyTorch's code catches those in places."""
 
 
 class _Compilation:
-    """One that goes on, in the thread that makes it. `doing` says what, when asked."""
+    """A running compilation, in the thread that creates this object. `doing` describes its current step."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
@@ -44,10 +44,10 @@ class _Compilation:
         with self._lock:
             if not self._over:
                 _raise_in(self._thread, _Interrupted)
-                self._timer = self._start_timer(_AGAIN)
+                self._timer = self._start_timer(_RETRY_SECONDS)
 
     def finish(self) -> None:
-        """No interrupt comes after it; one that was sent before may still come out of it."""
+        """Ends the interrupts. One that was sent before may still be raised inside this call."""
         with self._lock:
             self._over = True
             self._timer.cancel()
@@ -55,46 +55,46 @@ class _Compilation:
 
 
 def _raise_in(thread: int, kind: type | None) -> None:
-    """Has a thread raise when it next runs Python code; None takes back what it has not raised yet."""
+    """Makes a thread raise `kind` when it next runs Python code. None cancels a pending one."""
     kind = ctypes.py_object(kind) if kind is not None else None
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), kind)
 
 
-_going_on: list[_Compilation] = []  # one at most: one graph is compiled at a time
+_running: list[_Compilation] = []  # at most one: one graph is compiled at a time
 
 
 @contextlib.contextmanager
 def compilation() -> Iterator[None]:
-    """Raises GraphFallback when what is inside takes longer than IPEX_COMPILE_LIMIT; one in another is part of it.
-    UserError where that is no number of seconds."""
+    """Raises GraphFallback if the body takes longer than IPEX_COMPILE_LIMIT, or UserError if that is not a number of
+    seconds. Inside another compilation it does nothing."""
     seconds = _limit()
-    if _going_on or seconds == 0:
+    if _running or seconds == 0:
         yield
         return
-    going_on = _Compilation(seconds)
-    _going_on.append(going_on)
+    running = _Compilation(seconds)
+    _running.append(running)
     try:
         try:
             yield
         finally:
-            _going_on.clear()
+            _running.clear()
             while True:  # an interrupt that was sent before may still arrive
                 try:
-                    going_on.finish()
+                    running.finish()
                     break
                 except _Interrupted:
                     continue
     except _Interrupted:
-        raise _given_up(seconds, going_on.doing()) from None
+        raise _given_up(seconds, running.doing()) from None
 
 
 def _limit() -> float:
     text = _C.knob("IPEX_COMPILE_LIMIT")
     with contextlib.suppress(ValueError):
         seconds = float(text)
-        if seconds >= 0:  # which NaN is not
+        if seconds >= 0:  # false for NaN
             return seconds
-    raise UserError(f"IPEX_COMPILE_LIMIT={text} is no number of seconds: give one, or 0 for no limit")
+    raise UserError(f"IPEX_COMPILE_LIMIT={text} is not a number of seconds; 0 means no limit")
 
 
 def _given_up(seconds: float, place: str) -> GraphFallback:
@@ -102,18 +102,18 @@ def _given_up(seconds: float, place: str) -> GraphFallback:
 
 
 def in_cpp(call: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-    """call(*arguments, **options, seconds=what is left); C++ says itself where it gave up. Its error becomes Python's
-    here, in a frame of Python, where an interrupt that was sent meanwhile arrives."""
-    going_on = _going_on[0] if _going_on else None
-    if going_on is None:
+    """call(*arguments, **options, seconds=the time left). A C++ timeout reports where it stopped; it is converted here,
+    in a Python frame, where an interrupt that was sent meanwhile is raised."""
+    running = _running[0] if _running else None
+    if running is None:
         return call(*arguments, **options)
     try:
-        return call(*arguments, **options, seconds=max(going_on.end - time.monotonic(), 0.0))
+        return call(*arguments, **options, seconds=max(running.end - time.monotonic(), 0.0))
     except _C.OutOfTime as reason:
-        raise _given_up(going_on.seconds, str(reason)) from None
+        raise _given_up(running.seconds, str(reason)) from None
 
 
 def doing(what: Callable[[], str]) -> None:
-    """Notes what the compilation is at, should its time be over."""
-    for each in _going_on:
+    """Sets the description of the current step, for the message of a timeout."""
+    for each in _running:
         each.doing = what

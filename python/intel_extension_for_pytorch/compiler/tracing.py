@@ -1,11 +1,11 @@
-"""What PyTorch's tracing makes of some ops is not what eager computes. Inside `as_eager()` it is.
+"""Corrects PyTorch's tracing for ops whose traced form does not compute what eager does. See `as_eager()`.
 
-Functionalization makes of a random op that writes in place one whose result has memory of its own. Eager draws in the
-order of the memory that is written, and for contiguous memory in another way than for memory with gaps. A draw that
-nobody reads counts too: what is drawn after it depends on it.
+Functionalization turns an in-place random op into one whose result has memory of its own. But eager draws in the order
+of the memory that it writes, and it draws differently for contiguous memory and for memory with gaps. Draws whose
+result is unused must be kept too, because later draws depend on them.
 
-Some ops are taken apart before autograd sees them: their gradients are then not those of eager's backward ops, where a
-slope changes and at NaN.
+Some ops are decomposed before autograd sees them. Their gradients then differ from those of eager's backward ops, at
+points where the slope changes and at NaN.
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ def _normal_(
 
 
 def _group_norm(usual: Callable, x: torch.Tensor, weight: Any, bias: Any, *settings: Any) -> tuple:
-    """Of halves with parameters of f32: those of formulas/ come too late for statistics that have gradients."""
+    """Handles fp16 and bf16 inputs with fp32 parameters. The formulas in formulas/ are applied too late for this: the
+    statistics have gradients."""
     if not has_wide_parameters(x, weight, bias):
         return usual(x, weight, bias, *settings)
     y, mean, scale = aten.native_group_norm.default(x.float(), weight, bias, *settings)
@@ -63,7 +64,7 @@ def _group_norm(usual: Callable, x: torch.Tensor, weight: Any, bias: Any, *setti
 
 
 def _dropout(usual: Callable, x: torch.Tensor, p: float, train: bool | None) -> torch.Tensor:
-    """Of everything it draws nothing: eager multiplies by zero."""
+    """With p = 1, eager draws no random numbers and multiplies by zero."""
     return x * torch.zeros((), dtype=x.dtype) if train and p == 1 else usual(x, p, train)
 
 
@@ -71,7 +72,7 @@ def _recurrent_layers(
     usual: Callable, x: torch.Tensor, hidden: Any, params: Any, has_biases: bool, layers: int, dropout: float,
     train: bool, bidirectional: bool, batch_first: bool, layer: Callable,
 ) -> tuple:  # fmt: skip
-    """One call a layer, and dropout between them: PyTorch's way of taking a recurrent network apart leaves it out."""
+    """One call per layer, with dropout between them, which PyTorch's decomposition of recurrent networks leaves out."""
     if not (train and dropout and layers > 1):
         return usual(x, hidden, params, has_biases, layers, dropout, train, bidirectional, batch_first, layer)
     x, final, step = x.transpose(0, 1) if batch_first else x, [], 2 if bidirectional else 1
@@ -85,6 +86,7 @@ def _recurrent_layers(
 
 @contextlib.contextmanager
 def as_eager() -> Iterator[None]:
+    """Graphs that are traced inside the context compute what eager does."""
     with contextlib.ExitStack() as stack:
         stack.enter_context(torch_private.with_unused_draws())
         stack.enter_context(torch_private.taken_apart(aten.dropout.default, _dropout))

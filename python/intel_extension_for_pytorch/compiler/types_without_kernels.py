@@ -1,5 +1,5 @@
-"""Types that operators have a native form for and ATen has no kernel for: with these they stay calls into ATen, which
-has the error."""
+"""Dtypes that the compiler supports for an op but ATen does not. Such ops stay ATen calls, so that ATen raises its
+error."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ _TYPES = {name: types for names, types in _MISSING.items() for name in names.spl
 
 
 def lacks_kernel(op: Any, *arguments: Any) -> bool:
-    """Whether ATen has none of the op for the type of its first tensor, or the one that pointwise ops promote to."""
+    """Whether ATen has no kernel of the op for the type of its first tensor. For a pointwise op of two tensors, the
+    promoted type counts."""
     types = _TYPES.get(op._schema.name.removeprefix("aten::")) if isinstance(op, torch_private.OpOverload) else None
     if types is None:
         return False
@@ -46,7 +47,7 @@ def lacks_kernel(op: Any, *arguments: Any) -> bool:
 
 
 def where_aten_has_kernels(op: Any, decomposition: Callable) -> Callable:
-    """The decomposition of an op for the types that ATen has kernels for; else the op is left whole."""
+    """Wraps a decomposition: for types that ATen has no kernel for, the op is not decomposed."""
     if not isinstance(op, torch_private.OpOverload) or op._schema.name.removeprefix("aten::") not in _TYPES:
         return decomposition
 
@@ -59,6 +60,7 @@ def where_aten_has_kernels(op: Any, decomposition: Callable) -> Callable:
 
 
 def norm_types_agree(x: torch.dtype, parameters: list[torch.dtype]) -> bool:
-    """ATen takes weights, biases and running statistics of x's type or, beside a half type, all of them of f32."""
+    """Whether ATen accepts a norm's weights, biases and running statistics: they have the type of x, or all are fp32
+    and x is fp16 or bf16."""
     half = x in (torch.float16, torch.bfloat16)
     return all(p is x for p in parameters) or (half and all(p is torch.float32 for p in parameters))

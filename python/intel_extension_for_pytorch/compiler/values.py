@@ -1,4 +1,4 @@
-"""Values of a Graph under construction, and what tracing says of them."""
+"""Values of a Graph under construction, and helpers that read the traced metadata of FX nodes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DTYPE_NAMES = {
     torch.bool: "b1", torch.uint8: "u8", torch.int8: "i8", torch.int16: "i16", torch.int32: "i32",
     torch.int64: "i64", torch.float16: "f16", torch.bfloat16: "bf16", torch.float32: "f32", torch.float64: "f64",
 }  # fmt: skip
-# What Dynamo puts before the path of a module: L['self'].layer.0, L['fn'].0
+# The prefix that Dynamo puts before the path of a module: L['self'].layer.0, L['fn'].0
 MODULE_ROOT = re.compile(r"^L\['\w+'\]\.?")
 _PYTORCH = os.path.dirname(torch.__file__)
 HALF = (torch.float16, torch.bfloat16)
@@ -30,7 +30,7 @@ def traced_shape(node: Any) -> torch.Size:
 
 
 def traced_count(node: Any) -> int | torch.SymInt:
-    """How many elements a traced tensor has. (torch.Size.numel() specialises symbols.)"""
+    """The number of elements of a traced tensor. (torch.Size.numel() would add guards on symbols.)"""
     return math.prod(traced_shape(node))
 
 
@@ -44,8 +44,8 @@ class Ref:
 
     Operands are tensors or numbers. They are promoted and broadcast as in ATen.
 
-    `id` is the C++ handle. `owned` is false for a value that shares memory with another one only because a copy was
-    left out (aten.clone): if the user gets to see it, the copy is made then.
+    `id` is the C++ handle. `owned` is false for a value whose copy (aten.clone) was left out, so that it shares memory
+    with another value. The copy is made if the user gets to see the value.
     """
 
     __slots__ = ("dtype", "id", "owned", "shape", "writer")
@@ -83,7 +83,7 @@ class Ref:
         return self.writer.expand(self, shape, dims)
 
     def sum(self, axes: Sequence[int] | None = None, keepdim: bool = False) -> Ref:
-        """Over `axes` (default: all), in the value's own type."""
+        """The sum over `axes` (default: all), in the value's own type."""
         return self.writer.reduce("sum", self, axes, keepdim)
 
 
@@ -93,7 +93,7 @@ Operand = Ref | float | int | torch.SymInt | torch.SymFloat
 def require_plain(node: fx.Node, value: Any) -> None:
     """Raises GraphFallback unless the Graph's types can hold `value`."""
     if not isinstance(value, torch.Tensor):
-        raise GraphFallback(f"{node.target} gives a {type(value).__name__}")
+        raise GraphFallback(f"{node.target} returns a {type(value).__name__}")
     if value.dtype in DTYPE_NAMES and torch_private.is_plain_tensor(value):
         return
     what = f"{value.dtype}" if value.dtype not in DTYPE_NAMES else f"{type(value).__name__} {value.layout}"
@@ -101,8 +101,8 @@ def require_plain(node: fx.Node, value: Any) -> None:
 
 
 def node_source(node: fx.Node) -> str:
-    """ "file.py:12 linear": the line of the model that the op comes from, not of PyTorch where that calls it; within
-    PyTorch's own modules, which Dynamo traces without lines, "encoder.0 (Linear) linear": the module."""
+    """Where the op comes from: "file.py:12 linear" names the innermost line outside of PyTorch. Dynamo records no lines
+    inside PyTorch's own modules; "encoder.0 (Linear) linear" then names the module."""
     name = node.target._opname if isinstance(node.target, torch_private.OpOverload) else node.name
     trace = node.meta.get("stack_trace")
     if not trace:

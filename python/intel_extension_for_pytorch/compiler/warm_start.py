@@ -1,9 +1,9 @@
-"""Compiled graphs as AOTAutograd's on-disk cache keeps them: a second process neither traces nor compiles again.
+"""Warm start: compiled graphs in AOTAutograd's on-disk cache, so that a second process neither traces nor compiles.
 
 An entry is plain data: the text of the imported Graph, how a call maps to it, the program of its steps, and the
-compiled kernels with the checksummed headers of the object cache. Loading makes the steps from the program; where they
-were made for another machine or number of threads, or have no text, it compiles the Graph, and every kernel that is the
-same is a cache hit.
+compiled kernels with the checksummed headers of the object cache. Loading rebuilds the steps from the program. If they
+were made for another machine or number of threads, or were not saved, it compiles the Graph; kernels that are the same
+are then cache hits.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from .options import Options
 
 log = logging.getLogger("ipex")
 
-# What a graph becomes depends on these too.
+# Knobs that change how a graph is compiled: they are part of the cache key.
 _KNOBS = (
     "IPEX_TARGET", "IPEX_DISABLE_PASS", "IPEX_STOP_AFTER", "IPEX_STRICT", "IPEX_PROFILE_JIT", "IPEX_INJECT_FAULT",
 )  # fmt: skip
 
 _warned: set[str] = set()
 
-# Graphs of the compilation under way that may be called without AOTAutograd's wrapper.
+# Graphs of the current compilation that may be called without AOTAutograd's wrapper.
 direct_codes: list[CompiledCode] = []
 
 
 @lru_cache(maxsize=1)
 def _source_identity() -> str:
-    """Identity of the compiler and of the importer: any change of either makes old entries foreign."""
+    """A digest of the compiler and of this package. Entries with another digest are not loaded."""
     digest = hashlib.sha256(_C.build_identity())
     for path in sorted(Path(__file__).parents[1].rglob("*.py")):
         digest.update(path.read_bytes())
@@ -42,14 +42,15 @@ def _source_identity() -> str:
 
 
 def cache_tag(options: Options) -> str:
-    """What the key of an entry holds beside the FX graph, its inputs and PyTorch's own settings."""
+    """The part of a cache key that is ours, beside the FX graph, its inputs and PyTorch's own settings."""
     knobs = [f"{knob}={_C.knob(knob)}" for knob in _KNOBS]
     return " ".join(["ipex", _source_identity(), _C.target(), repr(options), *knobs])
 
 
 def enabled() -> bool:
-    """Whether compiled graphs are kept: not without an object cache, nor where others could plant entries."""
-    if not _C.cache_directory() or _C.knob("IPEX_DUMP"):  # a dump wants to see the work done
+    """Whether compiled graphs are cached. They are not if there is no object cache, or if other users could write to
+    the cache directory."""
+    if not _C.cache_directory() or _C.knob("IPEX_DUMP"):  # a dump needs a compilation
         return False
     for directory in torch_private.autograd_cache_directories():
         reason = _C.distrust_reason(directory)
@@ -67,16 +68,16 @@ def enabled() -> bool:
 
 
 class CompiledCode(torch_private.output_code()):
-    """A compiled graph, called with its arguments as one list; what it pickles makes it again."""
+    """A compiled graph, called with one list of arguments. It can be pickled and rebuilt."""
 
     def __init__(self, state: dict[str, Any], graph: Any, compiled: Any) -> None:
         super().__init__()
         self._boxed_call = True
-        self.call: Callable | None = None  # the graph with its arguments one by one, where nothing stands around it
+        self.call: Callable | None = None  # takes separate arguments; set only if calls need no wrapper
         self._state = state
         self._graph = graph  # _C.Graph, or its text
-        self._report: dict[str, Any] | None = None  # of the compilation, in another process
-        # Only while serialized: the compiled graph as data, kernels by key.
+        self._report: dict[str, Any] | None = None  # report of the compilation in another process
+        # Set only while serialized: the compiled graph as data, and kernels by key.
         self._saved: dict[str, Any] | None = None
         self._kernels: dict[str, bytes | None] = {}
         self._take(compiled)
@@ -98,7 +99,7 @@ class CompiledCode(torch_private.output_code()):
     def prepare_for_serialization(self) -> None:
         """AOTAutograd calls this on the copy that it pickles."""
         if guard := torch_private.specialized_float():
-            log.info("no warm start for a graph that was made for one value of a number: %s", guard)
+            log.info("no warm start for a graph that is specialized to the value of a float: %s", guard)
             raise torch_private.cache_bypass(f"a float is specialized: {guard}")
         self._graph = str(self._graph)
         self._saved = self._compiled.save()
@@ -115,16 +116,16 @@ class CompiledCode(torch_private.output_code()):
         self.__dict__.update(pickled)
 
     def post_compile(self, example_inputs: Any, constants: Any, graph_kwargs: Any) -> None:
-        """AOTAutograd calls this on what it unpickled, once it knows that the guards hold."""
+        """AOTAutograd calls this on an unpickled object, once it knows that the guards hold."""
         for key, entry in self._kernels.items():
             if entry is not None and not _C.store_cached_kernel(key, entry):
-                log.warning("warm start: kernel %s is damaged; it is compiled again", key)
+                log.warning("warm start: kernel %s is damaged; compiling it again", key)
         self._take(load(self._state, self._graph, self._saved, self._report))
         self._saved, self._kernels = None, {}
 
 
 def _with_derived(run: Callable[[list[Any]], Any], derived: Sequence[Any]) -> Callable[[list[Any]], Any]:
-    """`run`, given also the arguments that are computed from the others."""
+    """`run`, with the derived arguments appended to each call."""
     if not derived:
         return run
 
@@ -136,7 +137,7 @@ def _with_derived(run: Callable[[list[Any]], Any], derived: Sequence[Any]) -> Ca
 
 
 class EagerCode(torch_private.output_code()):
-    """A graph that runs op by op; nothing to keep."""
+    """A graph that runs eagerly. It is not cached."""
 
     def __init__(self, run: Any, why: str) -> None:
         super().__init__()

@@ -56,7 +56,7 @@ from .symbols import (  # noqa: F401
     guard_equal,
     is_known,
     known_factors,
-    least_value,
+    lower_bound,
     no_guards,
     positive,
     positive_symbol,

@@ -17,7 +17,7 @@ def size_hint(size: torch.SymInt | torch.SymFloat, expr: Any) -> int:
     return int(size.node.shape_env.optimization_hint(expr, fallback=64))
 
 
-def least_value(size: torch.SymInt, expr: Any) -> int:
+def lower_bound(size: torch.SymInt, expr: Any) -> int:
     """What `expr`, of the same tracing as `size`, is never less than; far below 0 where nothing is known."""
     low = size.node.shape_env.bound_sympy(expr).lower
     return int(low) if low.is_Integer else -(2**63)

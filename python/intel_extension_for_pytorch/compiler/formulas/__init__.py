@@ -1,4 +1,4 @@
-"""Decompositions that PyTorch does not have: ATen ops as pointwise ops, reductions and matrix products."""
+"""Decompositions that PyTorch does not have, or has with other results than eager: "formulas"."""
 
 from . import (  # noqa: F401  (importing them registers their formulas)
     attention,

@@ -1,6 +1,6 @@
-"""What nn.MultiheadAttention and nn.TransformerEncoderLayer call on their fast path: products, attention and norms.
+"""Formulas of the fast paths of nn.MultiheadAttention and nn.TransformerEncoderLayer: products, attention and norms.
 
-Apart, they are compiled like those of the modules' other path. As in ATen, a row whose mask leaves nothing is NaN.
+They are decomposed into the ops of the modules' slow path. As in ATen, a row whose mask excludes all keys is NaN.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from .registry import formula
 aten = torch.ops.aten
 Tensor = torch.Tensor
 
-_OF_POSITIONS, _OF_KEYS, _OF_SCORES = 0, 1, 2  # types of masks: [L, S], [N, S], [N, heads, L, S]
+_OF_POSITIONS, _OF_KEYS, _OF_SCORES = 0, 1, 2  # mask types: [L, S], [N, S], [N, heads, L, S]
 
 
 def _broadcast_mask(mask: Tensor, mask_type: int) -> Tensor:
-    """[N or 1, heads or 1, L or 1, S], true where a score does not count."""
+    """The mask as [N or 1, heads or 1, L or 1, S], true where a score is excluded."""
     mask = mask.to(torch.bool)
     if mask_type == _OF_POSITIONS:
         return mask.reshape(1, 1, *mask.shape)
@@ -42,7 +42,7 @@ def _attention(
     query: Tensor, key: Tensor, value: Tensor, heads: int, weight: Tensor, bias: Tensor, out_weight: Tensor,
     out_bias: Tensor, mask: Tensor | None, mask_type: int | None, need_weights: bool,
 ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
-    """The result, and where wanted the weights, [N, heads, L, S]."""
+    """The result, and the weights [N, heads, L, S] if `need_weights`."""
     q, k, v = _projected(query, key, value, weight, bias, heads)
     left_out = None if mask is None else _broadcast_mask(mask, mask_type)
     weights = None

@@ -1,4 +1,4 @@
-"""Ranges, identity matrices, rolls, and random tensors in the order that eager draws them."""
+"""Formulas of linspace, logspace, eye and roll, and of random ops, which must draw in eager's order."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .registry import Tensor, aten, formula
 
 
 def _has_range(dtype: torch.dtype | None, *ends: float | Tensor) -> bool:
-    """Whether ATen makes a range of this type with these ends: all that they may be have to fit."""
+    """Whether ATen accepts a range of this type: all possible values of its ends must fit."""
     if dtype is torch.bool:
         return False
     dtype = dtype or torch.get_default_dtype()
@@ -33,7 +33,7 @@ def _fits(value: float | Tensor | torch.SymInt | torch.SymFloat, dtype: torch.dt
 def _linspace(
     start: float | Tensor, end: float | Tensor, steps: int, *, dtype: torch.dtype | None = None, **options: Any
 ) -> Tensor:
-    """Of integers as ATen does it: the ends truncated, what lies between in double from the nearer end, truncated."""
+    """For integers, as in ATen: truncate the ends, compute the points in double from the nearer end, and truncate."""
     if not _has_range(dtype, start, end):
         return NotImplemented
     if dtype is None or dtype.is_floating_point or dtype.is_complex or steps < 2:
@@ -62,8 +62,8 @@ def _logspace(
 
 
 def _drawn_in_order(op: Any) -> None:
-    """ATen draws these numbers into contiguous memory, whatever the layout of its operands; tracing takes that for the
-    result's."""
+    """ATen draws these numbers into contiguous memory, whatever the layout of its operands. In tracing the result would
+    have the operands' layout."""
 
     @formula(op)
     def drawn(*arguments: Any, **by_name: Any) -> Any:
@@ -82,7 +82,7 @@ for _op in (
 
 @formula(aten.eye.m)
 def _eye(n: int, m: int, *, dtype: torch.dtype | None = None, **options: Any) -> Tensor:
-    """PyTorch's own compares indices in the narrowest unsigned type, of which ATen has no range."""
+    """PyTorch's decomposition uses the narrowest unsigned type, for which ATen has no arange."""
     return (torch.arange(n)[:, None] == torch.arange(m)).to(dtype or torch.get_default_dtype())
 
 
@@ -93,8 +93,9 @@ def _square_eye(n: int, **options: Any) -> Tensor:
 
 @formula(aten.roll.default)
 def _roll(x: Tensor, shifts: list[int], dims: list[int] = ()) -> Tensor:
-    """Of an image in channels_last, whose memory format ATen keeps and tracing would not; the rest has a rule."""
+    """Only for channels_last images: ATen keeps the memory format, and tracing would not. Other cases have an import
+    rule."""
     if not dims or x.is_contiguous() or torch_private.suggested_memory_format(x) is not torch.channels_last:
         return NotImplemented
-    axes = [(0, 3, 1, 2)[d] for d in dims]  # of N, H, W, C
+    axes = [(0, 3, 1, 2)[d] for d in dims]  # in N, H, W, C
     return aten.roll.default(x.permute(0, 2, 3, 1), shifts, axes).permute(0, 3, 1, 2)

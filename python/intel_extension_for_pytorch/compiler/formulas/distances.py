@@ -1,4 +1,4 @@
-"""Distances between the rows of matrices."""
+"""Formulas of cdist and pdist, forward and backward: distances between the rows of matrices."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import torch
 
 from .registry import Tensor, aten, formula, of_one_type
 
-_MATRIX_ROWS = 25  # above it ATen takes euclidean distances from a matrix product
+_MATRIX_ROWS = 25  # above it, ATen computes euclidean distances by a matrix product
 
 
 @formula(aten._cdist_forward.default)
 @partial(of_one_type, accepted=(torch.float32, torch.float64))
 def _cdist(x: Tensor, y: Tensor, p: float, compute_mode: int | None) -> Tensor:
-    """[..., P, M] and [..., R, M] give [..., P, R]."""
+    """[..., P, M] and [..., R, M] -> [..., P, R]."""
     many = x.shape[-2] > _MATRIX_ROWS or y.shape[-2] > _MATRIX_ROWS
     if p == 2 and (compute_mode == 1 or (not compute_mode and many)):
         batch = torch.broadcast_shapes(x.shape[:-2], y.shape[:-2])
@@ -34,7 +34,7 @@ def _cdist_backward(gradient: Tensor, x: Tensor, y: Tensor, p: float, distance: 
 
 @formula(aten._pdist_forward.default)
 def _pdist(x: Tensor, p: float = 2) -> Tensor:
-    """[N, M] gives the distances of rows i < j, in that order."""
+    """[N, M] -> the distances of all pairs of rows i < j, in that order."""
     i, j = torch.triu_indices(x.shape[0], x.shape[0], 1)
     return torch.linalg.vector_norm(x[i] - x[j], p, dim=-1)
 
@@ -47,7 +47,7 @@ def _pdist_backward(gradient: Tensor, x: Tensor, p: float, distance: Tensor) -> 
 
 
 def _distance_gradient(gradient: Tensor, difference: Tensor, distance: Tensor, p: float) -> Tensor:
-    """Of the p-norm of `difference`; 0 where the norm has no slope."""
+    """The gradient of the p-norm of `difference`; 0 where the norm is not differentiable."""
     if p == 0:
         return gradient * torch.zeros_like(difference)
     if p == 1:

@@ -1,4 +1,4 @@
-"""Integers divided by zero: eager's error."""
+"""Formulas that raise eager's error where an integer is divided by zero."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _checked = threading.local()  # .op: the division whose divisors have just been 
 
 
 def _divide(op: Any, x: Any, y: Any, **options: Any) -> Tensor:
-    """The op itself, behind a check that raises as eager does. The check is an op of its own: it raises where nobody
-    reads the quotient, too."""
+    """The op itself after a check that raises as eager does. The check is an op of its own, so it also raises if the
+    quotient is unused."""
     if getattr(_checked, "op", None) is op or options.get("rounding_mode", "") is None:
         return NotImplemented
     nonzero = _nonzero(x, y)
@@ -38,7 +38,7 @@ for _op in (
 
 
 def _nonzero(x: Any, y: Any) -> Tensor | None:
-    """Whether no element of x / y is divided by zero, a tensor; None where that needs no check."""
+    """A tensor that says whether no element of x / y is divided by zero; None where no check is needed."""
     plain = [1 if isinstance(v, torch.SymInt) else v for v in (x, y)]
     if any(isinstance(v, (float, torch.SymFloat, torch.SymBool)) for v in plain):
         return None
@@ -47,17 +47,16 @@ def _nonzero(x: Any, y: Any) -> Tensor | None:
         return None
     if not isinstance(y, Tensor):
         if not isinstance(y, torch.SymInt):
-            y = int(y) % (1 << torch.iinfo(dtype).bits)  # as it is in that type
+            y = int(y) % (1 << torch.iinfo(dtype).bits)  # wrapped around, as in the result's type
         if torch_private.is_known(y != 0):
             return None
         y = torch.scalar_tensor(y, dtype=torch.int64)
     nonzero = (y.to(dtype) != 0).all()
-    if torch_private.is_known(
-        y.numel() == 1
-    ):  # tracing would raise for a constant at once: it knows what one number is
+    # Tracing knows the value of a single constant and would raise at once. The `|` hides it.
+    if torch_private.is_known(y.numel() == 1):
         nonzero = nonzero | torch.zeros((), dtype=torch.bool)
     count = x.numel() if isinstance(x, Tensor) else 1
-    # Where x is empty nothing is divided, whatever it is broadcast with.
+    # If x is empty, nothing is divided, whatever it is broadcast with.
     return (
         nonzero
         if torch_private.is_known(count != 0)

@@ -1,4 +1,4 @@
-"""Copies of parts, where a mask says, pooling backwards, embedding bags."""
+"""Formulas of narrow_copy, max_unpool, masked_fill, masked_scatter and embedding bags."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ def _narrow_copy(x: Tensor, dim: int, start: int, length: int) -> Tensor:
 @formula(aten.max_unpool2d.default)
 @formula(aten.max_unpool3d.default)
 def _max_unpool(x: Tensor, indices: Tensor, output_size: list[int], *unread: Any) -> Tensor:
-    """Values at their positions in each plane, 0 elsewhere; in the memory order of x, which PyTorch's own forgets."""
+    """Values at their positions in each plane, 0 elsewhere. Keeps channels_last, which PyTorch's decomposition does
+    not."""
     spatial = len(output_size)
     planes = x.new_zeros(*x.shape[:-spatial], math.prod(output_size))
     result = planes.scatter(-1, indices.flatten(-spatial), x.flatten(-spatial)).unflatten(-1, output_size)
@@ -30,7 +31,7 @@ def _max_unpool(x: Tensor, indices: Tensor, output_size: list[int], *unread: Any
 
 @formula(aten.masked_fill.Scalar)
 def _masked_fill(x: Tensor, mask: Tensor, value: float) -> Tensor:
-    """PyTorch's own leaves the number to an op that makes infinities of what is too large for a half."""
+    """PyTorch's decomposition, except for numbers that do not fit: it would convert them to infinities."""
     if isinstance(value, (int, float)) and not fits(value, x.dtype):
         return NotImplemented
     op = aten.masked_fill.Scalar
@@ -38,20 +39,20 @@ def _masked_fill(x: Tensor, mask: Tensor, value: float) -> Tensor:
 
 
 def _order_in_mask(mask: Tensor) -> Tensor:
-    """For each element of the mask, flat, how many before it are set."""
+    """For each element of the flattened mask, the number of set elements before it."""
     count = mask.reshape(-1).to(torch.int64)
     return count.cumsum(0) - count
 
 
 @formula(aten.masked_scatter.default)
 def _masked_scatter(x: Tensor, mask: Tensor, source: Tensor) -> Tensor:
-    """Elements of `source`, in order, where the mask is set."""
+    """x with elements of `source`, in order, where the mask is set."""
     x, mask = torch.broadcast_tensors(x, mask)
     count = math.prod(source.shape)
     if torch_private.is_known(count == 0):
         return x.clone()
     given = source if source.dim() == 1 else source.reshape(-1)
-    if not torch_private.is_known(count > 0):  # something to read where the mask is not set
+    if not torch_private.is_known(count > 0):  # pad: unset elements read element 0
         given = torch.cat([given, given.new_zeros(1)])
     order = torch.where(mask.reshape(-1), _order_in_mask(mask), 0)
     return torch.where(mask, given.gather(0, order).view(x.shape), x)
@@ -59,7 +60,7 @@ def _masked_scatter(x: Tensor, mask: Tensor, source: Tensor) -> Tensor:
 
 @formula(aten.masked_scatter_backward.default)
 def _masked_scatter_backward(gradient: Tensor, mask: Tensor, sizes: list[int]) -> Tensor:
-    """Of `source`: the gradients where the mask is set, in order; the rest of it has none."""
+    """The gradient of `source`: the gradients where the mask is set, in order, then zeros."""
     count = math.prod(sizes)
     if count == 0:
         return gradient.new_zeros(sizes)
@@ -75,8 +76,8 @@ def _embedding_bag_forward_only(
     weight: Tensor, indices: Tensor, offsets: Tensor, scale_by_frequency: bool = False, mode: int = 0,
     sparse: bool = False, weights: Tensor | None = None, include_last_offset: bool = False, padding_idx: int = -1,
 ) -> tuple[Tensor, ...]:  # fmt: skip
-    """What training computes. PyTorch's shape function counts the last offset as a bag, which ATen does in sums alone,
-    of whose bags it says nothing then."""
+    """Calls the op for training. With include_last_offset in mode sum, ATen returns sizes with one more entry, all
+    zero, and so does PyTorch's shape function."""
     result, bag_of, sizes, largest = aten._embedding_bag.default(
         weight, indices, offsets, scale_by_frequency, mode, sparse, weights, include_last_offset, padding_idx
     )
@@ -90,8 +91,8 @@ def _embedding_bag_backward(
     gradient: Tensor, indices: Tensor, offsets: Tensor, bag_of: Tensor, bag_sizes: Tensor, largest: Tensor,
     rows: int, scale_by_frequency: bool, mode: int, sparse: bool, *options: Any,
 ) -> Tensor:  # fmt: skip
-    """The op itself without what its mode does not read, which the forward pass then need not make. ATen, which a
-    failure of compilation would call, finds the bags of indices by `offsets` as well where it is given none."""
+    """The op without the operands that its mode does not read, so that the forward pass need not compute them. If the
+    compilation falls back to ATen, it finds the bag of each index from `offsets`."""
     unread = (bag_of, largest) if mode == 1 else (bag_of, bag_sizes, largest)
     if (
         sparse

@@ -1,4 +1,4 @@
-"""Lists of tensors (optimizers): the op on each of them."""
+"""Formulas of the _foreach ops, which optimizers use: the op is applied to each tensor of the list."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _of_each(op: Any, base: Callable) -> Callable:
     defaults = {a.name: a.default_value for a in arguments if a.has_default_value()}
     names = [a.name for a in arguments]
     lists = {a.name for a in arguments if str(a.type).startswith("List")}
-    # A list of numbers is called like its plural.
+    # A list argument has the plural name: "scalars" for "value".
     by_name = [n for n in names if n in _BY_NAME or (n == "scalars" and base in (aten.addcmul, aten.addcdiv))]
 
     def decomposed(*args: Any, **kwargs: Any) -> list[Tensor]:
@@ -52,7 +52,7 @@ for _name in _OF_EACH:
     _packet = getattr(aten, f"_foreach_{_name}")
     for _overload in _packet.overloads():
         _op = getattr(_packet, _overload)
-        # A tensor of numbers, one for each tensor of the list, is indexed by ATen.
+        # Skip overloads with a tensor of numbers, one for each tensor of the list.
         if "out" in _overload or any(a.name == "scalars" and str(a.type) == "Tensor" for a in _op._schema.arguments):
             continue
         formula(_op)(_of_each(_op, _BASES.get(f"_foreach_{_name}.{_overload}", getattr(aten, _name))))

@@ -1,5 +1,8 @@
-"""The margin losses of several classes. In PyTorch's own decompositions a NaN violates a margin and one that is met
-exactly has a gradient; that of several labels counts class 0 in place of each label that is left out."""
+"""Formulas of the multi-class margin losses, and of some losses' backward ops.
+
+In PyTorch's decompositions of the margin losses, a NaN violates a margin, a margin that is met exactly has a gradient,
+and multilabel_margin_loss counts class 0 in place of each unused label. Eager does none of that.
+"""
 
 from __future__ import annotations
 
@@ -12,26 +15,26 @@ Tensor = torch.Tensor
 
 
 def _is_atens(x: Tensor, target: Tensor) -> bool:
-    """Whether it is ATen's to say what comes of it: an error, or the mean of nothing."""
+    """Whether the op is left to ATen, which raises an error, or returns the mean of no elements."""
     return x.dtype not in (torch.float32, torch.float64) or target.dtype is not torch.int64 or 0 in x.shape
 
 
 def _share(x: Tensor, reduction: int) -> float:
-    """What each row's violations are multiplied by, [rows, classes] given."""
+    """The factor of each row's violations; x is [rows, classes]."""
     return 1 / (x.shape[0] * x.shape[1] if reduction == MEAN else x.shape[1])
 
 
 def _reduced(violations: Tensor, like: Tensor, reduction: int) -> Tensor:
-    """[rows] to the loss, whose shape is that of `like` where it is not reduced."""
+    """Reduces [rows] to the loss. Without a reduction it has the shape of `like`."""
     return violations.reshape(like.shape) if reduction == NONE else violations.sum()
 
 
-# ---- one label a row ----
+# ---- one label per row ----
 
 
 def _violated_by(x: Tensor, target: Tensor, margin: float, weight: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-    """By how much each class violates the margin from the label, where it does (else 0), which the label is, and the
-    label's weight; all [rows, classes]."""
+    """How much each class violates the margin to the label (0 if it does not), whether the class is the label, and the
+    label's weight; all broadcast to [rows, classes]."""
     aten._assert_async.msg(((target >= 0) & (target < x.shape[1])).all(), "target out of range")
     label = target.reshape(-1, 1).clamp(0, x.shape[1] - 1)
     is_label = torch.arange(x.shape[1]) == label
@@ -67,11 +70,11 @@ def _multi_margin_loss_backward(
     return (slope * gradient.reshape(-1, 1)).reshape(x.shape)
 
 
-# ---- labels of a row up to the first -1 ----
+# ---- several labels per row, up to the first -1 ----
 
 
 def _margins(x: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The margin of each label from each class, whether one violates the other, and which class the label is, all
+    """The distance of each label and class, whether it violates the margin, and whether the class is the label; all
     [rows, labels, classes]."""
     count = x.shape[1]
     aten._assert_async.msg(((target >= -1) & (target < count)).all(), "argument #2 'target' is out of range")
@@ -87,7 +90,7 @@ def _margins(x: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 @formula(aten.multilabel_margin_loss_forward.default)
 def _multilabel_margin_loss(x: Tensor, target: Tensor, reduction: int) -> tuple[Tensor, Tensor]:
-    """And which classes are labels, in x's type."""
+    """The loss, and whether each class is a label, in x's type."""
     if _is_atens(x, target):
         return NotImplemented
     rows = torch.atleast_2d(x)
@@ -113,7 +116,7 @@ def _multilabel_margin_loss_backward(
 
 @formula(aten.smooth_l1_loss_backward.default)
 def _smooth_l1_backward(gradient: Tensor, x: Tensor, target: Tensor, reduction: int, beta: float) -> Tensor:
-    """PyTorch's own takes the sign of a difference that is NaN, which is 0."""
+    """In PyTorch's decomposition, the gradient of a NaN difference is 0: its sign."""
     if 0 in x.shape:
         return torch.zeros_like(x)
     wide = torch.promote_types(x.dtype, torch.float32)
@@ -130,8 +133,8 @@ def _nll_loss_backward(
     gradient: Tensor, x: Tensor, target: Tensor, weight: Tensor | None, reduction: int, ignore_index: int,
     total_weight: Tensor,
 ) -> Tensor:  # fmt: skip
-    """Minus the gradient at each target and 0 elsewhere, asked for element by element: PyTorch's own scatters into
-    zeros, which is a tensor of the logits' size more in memory."""
+    """Minus the gradient at each target and 0 elsewhere, as a pointwise selection. PyTorch's decomposition scatters
+    into zeros, which takes another tensor of the logits' size."""
     channels = 1 if x.dim() > 1 else 0
     wide = torch.promote_types(x.dtype, torch.float32)
     gradient = gradient.to(wide)

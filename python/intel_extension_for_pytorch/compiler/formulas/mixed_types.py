@@ -1,5 +1,5 @@
-"""Decompositions where operands have several types: PyTorch's own promote them, ATen's kernels refuse some or give the
-type of the first."""
+"""Formulas of ops with operands of several dtypes. PyTorch's decompositions promote them; ATen's kernels refuse some
+combinations, or return the dtype of the first operand."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ for _op in (aten.huber_loss.default, aten.soft_margin_loss.default):
 
 @formula(aten.binary_cross_entropy.default)
 def _binary_cross_entropy(x: Tensor, target: Tensor, weight: Tensor | None = None, reduction: int = MEAN) -> Tensor:
-    """With a weight of another type; the rest has a rule."""
+    """Only for a weight of another dtype. Other cases have an import rule."""
     if weight is None or weight.dtype is x.dtype:
         return NotImplemented
     loss = (aten.binary_cross_entropy.default(x, target, None, NONE) * weight).to(x.dtype)
@@ -56,7 +56,7 @@ def _binary_cross_entropy(x: Tensor, target: Tensor, weight: Tensor | None = Non
 
 
 def _batch_norm(op: Any, decomposition: Callable) -> Callable:
-    """Of types that ATen refuses, and of nothing in training, the op itself, which has the error."""
+    """Does not decompose the op if ATen raises an error: for these dtypes, or for no elements in training."""
 
     def decomposed(x: Tensor, *arguments: Any, **by_name: Any) -> Any:
         parameters = [a.dtype for a in (*arguments, *by_name.values()) if isinstance(a, Tensor)]
@@ -76,8 +76,8 @@ for _op in (
 
 
 def _with_wide_statistics(op: Any) -> Callable:
-    """Of halves with parameters of fp32 eager keeps the statistics in fp32, which PyTorch's shape functions round to
-    halves: the op of x in fp32, and its result rounded. The rest has a rule."""
+    """For fp16 or bf16 inputs with fp32 parameters: the op on fp32 inputs, with its result rounded. Eager keeps the
+    statistics in fp32, which PyTorch's shape functions would round. Other cases have an import rule."""
 
     def decomposed(x: Tensor, *arguments: Any, **by_name: Any) -> Any:
         if not has_wide_parameters(x, *arguments, *by_name.values()):

@@ -1,4 +1,4 @@
-"""Normalisations."""
+"""Formulas of weight norm and group norm."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .registry import Tensor, aten, formula
 
 @formula(aten._weight_norm_interface_backward.default)
 def _weight_norm_backward(gradient: Tensor, v: Tensor, g: Tensor, norms: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-    """Of v * g / norms: along v the norm cancels, across it the gradient is scaled."""
+    """The gradient of v * g / norms. Its component along v vanishes; the rest is scaled."""
     axes = [d for d in range(v.dim()) if d != dim % v.dim()]
     wide = torch.promote_types(v.dtype, torch.float32)
     gradient, direction, scale, norm = (t.to(wide) for t in (gradient, v, g, norms))
@@ -26,7 +26,7 @@ def _group_norm(
     x: Tensor, weight: Tensor | None, bias: Tensor | None, batch: int, channels: int, length: int, groups: int,
     eps: float,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """With the statistics of layer norm: eager computes both in fp32, where its variances of fp32 are in fp64."""
+    """Uses layer norm for the statistics, which eager computes in fp32 for both. (torch.var would compute in fp64.)"""
     if not norm_types_agree(x.dtype, [p.dtype for p in (weight, bias) if p is not None]):
         return NotImplemented
     values = x.to(torch.promote_types(x.dtype, torch.float32))
@@ -44,6 +44,6 @@ def _group_norm(
 
 
 def has_wide_parameters(x: Tensor, *arguments: Any) -> bool:
-    """Whether x is of a half type and the tensors beside it of f32."""
+    """Whether x is fp16 or bf16 and the other tensors are fp32."""
     parameters = [a.dtype for a in arguments if isinstance(a, Tensor)]
     return bool(parameters) and parameters[0] is not x.dtype and norm_types_agree(x.dtype, parameters)

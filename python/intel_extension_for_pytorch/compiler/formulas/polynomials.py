@@ -1,4 +1,4 @@
-"""Orthogonal polynomials of a degree that the program says."""
+"""Formulas of orthogonal polynomials with a constant degree."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import torch
 from .registry import Tensor, aten, formula
 
 _Recurrence = Callable[[Tensor, int, Tensor, Tensor], Tensor]
-_MOST_STEPS = 6  # beyond it ATen takes Chebyshev polynomials from cosines
+_MAX_DEGREE = 6  # above it, ATen computes Chebyshev polynomials from cosines
 
 
 def _chebyshev(x: Tensor, k: int, p: Tensor, before: Tensor) -> Tensor:
     return 2 * x * p - before
 
 
-# ATen name: the polynomial of degree 1, and that of degree k + 1 from those of degree k and k - 1.
+# ATen name -> the polynomial of degree 1, and the recurrence: degree k + 1 from degrees k and k - 1.
 _POLYNOMIALS: dict[str, tuple[Callable[[Tensor], Tensor], _Recurrence]] = {
     "chebyshev_polynomial_t": (lambda x: x, _chebyshev),
     "chebyshev_polynomial_u": (lambda x: 2 * x, _chebyshev),
@@ -33,7 +33,7 @@ _POLYNOMIALS: dict[str, tuple[Callable[[Tensor], Tensor], _Recurrence]] = {
 def _polynomial(name: str, x: Tensor, n: float) -> Tensor:
     shifted = name.startswith("shifted_")
     first, following = _POLYNOMIALS[name.removeprefix("shifted_")]
-    if n > _MOST_STEPS:
+    if n > _MAX_DEGREE:
         return NotImplemented
     x = x if x.is_floating_point() else x.to(torch.get_default_dtype())
     x = 2 * x - 1 if shifted else x

@@ -1,4 +1,4 @@
-"""Sums of products."""
+"""Formulas of ops that are sums of products: addbmm, addmv and _trilinear."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from .registry import Tensor, aten, formula
 
 @formula(aten.addbmm.default)
 def _addbmm(x: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
-    """The sum over the batch is part of the inner dimension of one product."""
+    """One product, whose inner dimension includes the batch."""
     wide, high = a.permute(1, 0, 2).reshape(a.shape[1], -1), b.reshape(-1, b.shape[2])
     return torch.addmm(x, wide, high, beta=beta, alpha=alpha)
 
 
 @formula(aten.addmv.default)
 def _addmv(x: Tensor, a: Tensor, v: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
-    """With alpha = 0 the library that eager calls leaves the product out, infinities and all."""
+    """If alpha is 0, the library that eager calls skips the product, even if it has infinities."""
     if alpha != 0 or x.dtype not in (torch.float32, torch.float64):
         op = aten.addmv.default
         return torch_private.registered_decompositions([op])[op](x, a, v, beta=beta, alpha=alpha)

@@ -1,4 +1,4 @@
-"""Decompositions that PyTorch does not have: ATen ops as pointwise ops, reductions and matrix products."""
+"""The registry of formulas: our own decompositions of ATen ops into pointwise ops, reductions and matrix products."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from ...errors import InternalError
 aten = torch.ops.aten
 Tensor = torch.Tensor
 FORMULAS: dict[Any, Callable] = {}
-NONE, MEAN = 0, 1  # among ATen's reductions of a loss
+NONE, MEAN = 0, 1  # values of ATen's `reduction` argument of losses
 
 
 def formula(op: Any) -> Callable[[Callable], Callable]:
-    """Registers a function as what an ATen overload is made of. An overload has one."""
+    """Registers a function as the decomposition of an ATen overload. Each overload has at most one."""
 
     def register(function: Callable) -> Callable:
         if op in FORMULAS:
@@ -28,8 +28,8 @@ def formula(op: Any) -> Callable[[Callable], Callable]:
 
 
 def of_one_type(decomposition: Callable, accepted: tuple[torch.dtype, ...] = ()) -> Callable:
-    """A decomposition for operands of one type, one of `accepted` where some are named. ATen refuses others, which
-    tracing does not: the op is left whole, as it has the error."""
+    """Restricts a decomposition to operands of one type (from `accepted`, if given). ATen refuses others, but tracing
+    does not check that: such an op is not decomposed, so that ATen raises its error."""
 
     def decomposed(*arguments: Any, **by_name: Any) -> Any:
         types = {a.dtype for a in (*arguments, *by_name.values()) if isinstance(a, Tensor)}

@@ -1,9 +1,9 @@
-"""grid_sample both ways, 2-d and 3-d, as gathers, one scatter and pointwise ops.
+"""Formulas of grid_sample, forward and backward, in 2 and 3 dimensions: gathers, one scatter and pointwise ops.
 
-Along each dimension a position of the grid falls between the elements of the input: it reads a few of them (taps), each
-with a weight. The result is the sum over all combinations of taps; the gradient of the input goes back to the same
-places with the same weights, the gradient of the grid follows the slopes of the weights. Places are numbered through
-all dimensions of an image, which makes one index of them, the same in every channel.
+Along each dimension a grid position lies between elements of the input. It reads a few of them, called taps, each with
+a weight. The result is the sum over all combinations of taps. The gradient of the input goes to the same elements with
+the same weights; the gradient of the grid uses the slopes of the weights. Elements are addressed by a flat index into
+the image, which is the same in every channel.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ Tensor = torch.Tensor
 
 _BILINEAR, _NEAREST, _BICUBIC = 0, 1, 2
 _ZEROS, _BORDER, _REFLECTION = 0, 1, 2
-_CUBIC = -0.75  # the slope of the kernel one element away, as in ATen
+_CUBIC = -0.75  # slope of the cubic kernel at distance 1, as in ATen
 
 
 class Tap(NamedTuple):
-    index: Tensor  # within the dimension, a whole number of the grid's type
+    index: Tensor  # index in the dimension: a whole number in the grid's type
     weight: Tensor
-    slope: Tensor | None  # of the weight, by the grid's coordinate
-    valid: Tensor | None  # whether there is such an element (None: always); where not, 0 is read in its place
+    slope: Tensor | None  # derivative of the weight by the grid's coordinate
+    valid: Tensor | None  # whether the element exists (None: always); if not, 0 is read
 
 
 def _unnormalised(x: Tensor, size: int, align_corners: bool) -> tuple[Tensor, float]:
-    """Coordinates of [-1, 1] in elements, and their slope."""
+    """Converts coordinates in [-1, 1] to elements; returns them and their slope."""
     if align_corners:
         return (x + 1) * ((size - 1) / 2), (size - 1) / 2
     return ((x + 1) * size - 1) / 2, size / 2
 
 
 def _inside(x: Tensor, size: int, padding: int, align_corners: bool) -> tuple[Tensor, Tensor | None]:
-    """Coordinates brought into the input, and the slope of that (None: 1)."""
+    """Moves coordinates into the input; returns them and the slope of that mapping (None: 1)."""
     if padding == _ZEROS:
         return x, None
     slope = None
@@ -61,12 +61,13 @@ def _inside(x: Tensor, size: int, padding: int, align_corners: bool) -> tuple[Te
 
 
 def _taps(grid: Tensor, size: int, interpolation: int, padding: int, align_corners: bool) -> list[Tap]:
-    """What one coordinate of the grid reads along its dimension of `size` elements."""
+    """The taps of one coordinate of the grid along its dimension of `size` elements."""
     x, scale = _unnormalised(grid, size, align_corners)
     padded = padding != _ZEROS
 
     def tap(at: Tensor, weight: Tensor, slope: Tensor | None, inside: bool = padded) -> Tap:
-        # What `_inside` brought in is valid, but only this says so to the compiler, which then checks no index.
+        # A coordinate from `_inside` is always valid. The selection proves it to the compiler, which then needs no
+        # bounds check.
         valid = (at >= 0) & (at <= size - 1)
         return Tap(torch.where(valid, at, 0.0), weight, slope, None if inside else valid)
 
@@ -86,7 +87,7 @@ def _taps(grid: Tensor, size: int, interpolation: int, padding: int, align_corne
 
 
 def _cubic(t: Tensor, k: int) -> Tensor:
-    """The weight of the element k places after the one below: the convolution kernel at |k - t|."""
+    """The weight of the element at base + k: the cubic convolution kernel at |k - t|."""
     d = k - t if k > 0 else t - k
     if k in (0, 1):
         return ((_CUBIC + 2) * d - (_CUBIC + 3)) * d * d + 1
@@ -100,7 +101,7 @@ def _cubic_slope(t: Tensor, k: int) -> Tensor:
 
 
 class _Sampling:
-    """The taps of one call; every tensor is laid out as [N, 1, grid...], images as [N, C, places]."""
+    """The taps of one call. Tensors have the layout [N, 1, grid...], images [N, C, elements]."""
 
     def __init__(self, x: Tensor, grid: Tensor, interpolation: int, padding: int, align_corners: bool) -> None:
         self.wide = torch.promote_types(x.dtype, torch.float32)
@@ -122,7 +123,7 @@ class _Sampling:
         return itertools.product(*self.taps)
 
     def at(self, indices: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """Where the taps of each dimension meet, in `images`."""
+        """The index into `images` of a combination of taps, one per dimension."""
         place, *others = (index.to(self.index_type) for index in indices)
         for index, size in zip(others, self.sizes[1:], strict=True):
             place = place * size + index
@@ -134,7 +135,7 @@ class _Sampling:
 
 
 def _where_valid(valid: Sequence[Tensor | None], value: Tensor) -> Tensor:
-    """0 elsewhere: a weight of 0 would make NaN of the infinity or NaN that is there."""
+    """`value` where all are valid, else 0. (A weight of 0 would not do: 0 times infinity or NaN is NaN.)"""
     checks = [check for check in valid if check is not None]
     return torch.where(functools.reduce(torch.logical_and, checks), value, 0.0) if checks else value
 
@@ -168,7 +169,7 @@ def _grid_sampler_backward(
     wide = gradient.to(sampling.wide)
     of_x = of_grid = None
     if output_mask[0]:
-        # All taps in one scatter: dims of taps in front of the gradient's.
+        # One scatter for all taps: they are leading dimensions, before those of the gradient.
         rank = len(sampling.taps)
 
         def stacked(d: int, field: Callable[[Tap], Tensor]) -> Tensor:
@@ -180,7 +181,7 @@ def _grid_sampler_backward(
 
         weight = _product([stacked(d, lambda tap: tap.weight) for d in range(rank)])
         at = sampling.at([stacked(d, lambda tap: tap.index) for d in range(rank)])
-        some_outside = any(tap.valid is not None for tap in sampling.taps[0])  # the same in every dim
+        some_outside = any(tap.valid is not None for tap in sampling.taps[0])  # the same for all dimensions
         valid = [stacked(d, validity) for d in range(rank)] if some_outside else []
         zeros = torch.zeros(sampling.images.shape, dtype=sampling.wide)
         of_x = zeros.index_put(at, _where_valid(valid, wide * weight), accumulate=True).view(x.shape).to(x.dtype)

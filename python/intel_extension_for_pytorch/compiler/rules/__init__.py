@@ -1,7 +1,7 @@
-"""Which rule imports an ATen op: a rule of this package, else the row of an op table.
+"""Finds the import rule of an ATen op: a rule of this package, or else a row of an op table.
 
-A rule is a function (writer, node, *args) that writes Graph nodes and returns their values; it raises Unsupported for
-what it cannot express, and the op becomes Extern.
+A rule is a function (writer, node, *args) that writes Graph nodes and returns their values. It raises Unsupported where
+it cannot express the op, which then becomes an Extern node.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from .rows import pointwise_rule
 
 
 def native_names() -> set[str]:
-    """ATen base names and overloads that have a rule or a row: these must not be decomposed."""
+    """ATen base names and overloads that have a rule or a row. They must not be decomposed."""
     return set(RULES).union(*row_tables())
 
 
 @cache
 def rule_for(target: Any) -> Rule | None:
-    """The rule of an op, or None: Extern."""
+    """The rule of an op, or None if it has none and becomes Extern."""
     if target is operator.getitem:
         return _getitem
     if not isinstance(target, torch_private.OpOverload):
@@ -57,7 +57,7 @@ def _aten_rule(target: Any, base: str) -> Rule | None:
     return None
 
 
-# Operands that ATen takes of one type alone, which tracing does not compare.
+# Operands that must have the same dtype in ATen. Tracing does not check this.
 _OF_ONE_TYPE = {
     "index_add": ("self", "source"), "index_copy": ("self", "source"), "index_reduce": ("self", "source"),
     "put": ("self", "source"), "index_put": ("self", "values"), "_unsafe_index_put": ("self", "values"),
@@ -68,7 +68,7 @@ _OF_ONE_TYPE = {
 
 
 def _of_one_type(rule: Rule, target: Any, names: Sequence[str]) -> Rule:
-    """The rule where these operands are of one type; ATen has the error for others."""
+    """Wraps a rule: if these operands differ in dtype, the op becomes Extern, and ATen raises the error."""
 
     def import_one_type(im: GraphWriter, node: Any, *args: Any, **kwargs: Any) -> Any:
         given = named_arguments(target, args, kwargs)

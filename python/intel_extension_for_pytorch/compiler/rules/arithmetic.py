@@ -1,4 +1,4 @@
-"""Import rules of sums, differences, quotients and powers, where they are more than a row of the op table."""
+"""Import rules of add, sub, div and pow, for cases that are not a single row of the op table."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _rsub(im: GraphWriter, node: Any, x: Any, y: Any, alpha: Any = 1) -> Ref:
 
 
 def _refuse_booleans(node: Any, operation: str, x: Any, y: Any, alpha: Any) -> None:
-    """ATen subtracts none, and scales by one only sums of them."""
+    """ATen does not subtract booleans, and takes a boolean factor only in a sum of booleans."""
     types = [v.dtype if isinstance(v, Ref) else type(v) for v in (x, y)]
     if operation == "sub" and any(t in (torch.bool, bool) for t in types):
         raise Unsupported("a difference of booleans")
@@ -52,9 +52,9 @@ def _div_mode(im: GraphWriter, node: Any, x: Any, y: Any, rounding_mode: str | N
 @rule("pow.Tensor_Scalar")
 def _pow(im: GraphWriter, node: Any, x: Ref, exponent: Any) -> Ref:
     if not node.meta["val"].dtype.is_floating_point and isinstance(exponent, int) and exponent < 0:
-        raise Unsupported("a negative power of integers: ATen has the error")
+        raise Unsupported("a negative power of integers: ATen raises the error")
     if x.dtype is torch.float16 and exponent in (0.5, -0.5):
-        # For other types ATen takes square roots, which differ for -0 and -inf.
+        # For other types ATen uses sqrt, which differs from pow for -0 and -inf.
         signless = im.pointwise("logical_or", im.pointwise("eq", x, 0), im.pointwise("isinf", x))
         x = im.where(signless, im.pointwise("abs", x), x)
     return pointwise(im, node, "pow", x, exponent)

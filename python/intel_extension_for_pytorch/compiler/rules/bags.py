@@ -1,7 +1,7 @@
-"""Import rules of embedding bags and of reductions over segments: rows gathered and reduced in one kernel.
+"""Import rules of embedding bags: rows are gathered and reduced in one kernel.
 
-Bags of one length, as an index matrix gives them, are a reduction over a dimension; others are graph op Segment, a
-loop from each bag's begin to its end.
+Bags of equal length, which an index matrix defines, are a reduction over a dimension. Others become the graph op
+Segment, a loop from each bag's begin to its end.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _embedding_bag(
         numbers = im.where(im.pointwise("isnan", rows), -math.inf, rows)
         total, position = im.emit_many("segment", "max_with_index", [numbers, begins, ends], types)
         if length != 0:
-            # ATen begins with the first row and takes what is larger: a NaN counts in the first row only.
+            # ATen starts with the first row and replaces it by larger ones, so only a NaN in the first row counts.
             first = begins
             if padding_idx >= 0:
                 beyond = torch.iinfo(torch.int64).max
@@ -86,7 +86,7 @@ def _embedding_bag(
         if mode == _MEAN:
             total = total / im.pointwise("clamp_min", count, 1).to(rows.dtype).expand((bags, width), [0])
     bag = im.full(0, torch.int64, (0,)) if im.symbols.dims(bag_of.shape) == (0,) else _bag_of_each(im, begins, length)
-    if mode == _SUM:  # its gradient reads no sizes, and ATen leaves them zero
+    if mode == _SUM:  # the gradient does not read the sizes, and ATen leaves them zero
         count = im.full(0, torch.int64, (bags,))
     last = found if mode == _MAX else count
     return [
@@ -114,11 +114,11 @@ def _embedding_bag_backward(
     per_sample_weights: Ref | None,
     padding_idx: int = -1,
 ) -> Ref:
-    """[bags, width] gives [rows, width]: each index adds its bag's gradient to its row."""
+    """Adds the gradient of each index's bag to the index's row: [bags, width] -> [rows, width]."""
     if sparse:
         raise Unsupported("a sparse gradient")
     if scale_grad_by_freq:
-        raise Unsupported("ATen scales by the counts of other rows (`counts[indices[i]]`)")
+        raise Unsupported("scale_grad_by_freq, for which ATen uses the counts of other rows (`counts[indices[i]]`)")
     shape = im.symbols.dims(node.meta["val"].shape)
     (bags, width), length, wide = gradient.shape, indices.shape[0], opmath(gradient.dtype)
     if mode == _MAX:
@@ -145,7 +145,7 @@ def _weights_backward(
     im: GraphWriter, node: Any, gradient: Ref, table: Ref, indices: Ref, offsets: Ref, bag_of: Ref, mode: int,
     padding_idx: int = -1,
 ) -> Ref:  # fmt: skip
-    """Of sums only: each weight's gradient is its row times its bag's gradient, [length]."""
+    """Each weight's gradient is the dot product of its row and its bag's gradient, [length]. Only for mode sum."""
     (length,), width, wide = indices.shape, gradient.shape[1], opmath(gradient.dtype)
     index, bag = as_index(im, indices), _bag_of_each(im, as_index(im, offsets), length)
     of_bag, of_row = (
@@ -160,19 +160,21 @@ def _weights_backward(
 
 
 def _bag_of_each(im: GraphWriter, begins: Ref, length: Dim) -> Ref:
-    """The last bag that begins at an index or before it; of bags that begin together only the last has any."""
+    """The bag of each index: the last one that begins at or before it. Of bags with equal begins, only the last has
+    elements."""
     following = search(im, begins, im.iota((length,), 0), torch.int64, right=True)
     return following - 1
 
 
 def _sum_of_rows(im: GraphWriter, shape: tuple[Dim, ...], index: Ref, added: Ref, dtype: torch.dtype) -> Ref:
-    """A matrix of the rows of `added`, each added at its index."""
+    """Zeros of `shape` with each row of `added` added at its index."""
     zeros = im.full(0, added.dtype, shape)
     return im.scatter(zeros, [index], added, map=[-1, 1], combine="add", wrap=False).to(dtype)
 
 
 def _checked_offsets(im: GraphWriter, node: Any, offsets: Ref, length: Dim) -> Ref:
-    """The first must be 0, the last at most `length`: they are taken as positions in dimensions that have no others."""
+    """Offsets with checks: the first must be 0, the last at most `length`. The checks are gathers from ranges of just
+    the allowed values."""
     offsets = as_index(im, offsets)
     (count,) = offsets.shape
     if not torch_private.is_known(traced_shape(node.args[2])[0] > 0):
@@ -189,7 +191,7 @@ def _checked_offsets(im: GraphWriter, node: Any, offsets: Ref, length: Dim) -> R
 
 
 def _bounds(im: GraphWriter, offsets: Ref, length: Dim, bags: Dim, include_last_offset: bool) -> tuple[Ref, Ref]:
-    """Where each bag begins and ends, which is not before it."""
+    """The begin and end of each bag, with a check that no length is negative."""
     if include_last_offset:
         begins, ends = im.slice_dim(offsets, 0, 0, bags), im.slice_dim(offsets, 0, 1, bags)
     else:
@@ -204,7 +206,7 @@ def _bounds(im: GraphWriter, offsets: Ref, length: Dim, bags: Dim, include_last_
 
 
 def _only_within(im: GraphWriter, positions: Ref, index: Ref, error: str) -> Ref:
-    """`index`, of which each is a position of the range `positions`."""
+    """`index`, with a check that each is a valid position in `positions`, which is a range."""
     return im.gather(positions, [index], map=[-1], wrap=False, error=error)
 
 
@@ -221,9 +223,9 @@ def _bags_of_one_length(
         scale = per_sample_weights.reshape((bags, length)).expand(shape, [0, 1])
         rows = rows.to(opmath(rows.dtype)) * scale.to(opmath(rows.dtype))
     total = im.reduce("mean" if mode == _MEAN else "sum", rows, [1])
-    # ATen leaves the bag of each index out where its own backward can do without.
+    # ATen does not compute the bag of each index where its own backward does not need it.
     known = im.symbols.dims(bag_of.shape) != (0,)
-    counted = step if mode == _MEAN else 0  # as above
+    counted = step if mode == _MEAN else 0  # not computed for sums either
     bag = im.iota((bags, length), 0).reshape(indices.shape) if known else im.full(0, torch.int64, (0,))
     return [
         total.reshape(im.symbols.dims(output.shape)).to(output.dtype),
@@ -234,14 +236,15 @@ def _bags_of_one_length(
 
 
 def _bag_length(node: Any) -> int | torch.SymInt | None:
-    """The common length of bags given as the rows of a matrix: indices its flat view, offsets a range over it."""
+    """The common length of bags that are the rows of an index matrix, or None. PyTorch passes such a matrix as a flat
+    view of it and offsets that are a range."""
     indices, offsets = node.args[1:3]
     if indices.target is not torch.ops.aten.view.default or offsets.target is not torch.ops.aten.arange.start_step:
         return None
     matrix = indices.args[0].meta["val"]
     if matrix.dim() != 2 or offsets.args[0] != 0:
         return None
-    # A step of 1 is left out.
+    # A step of 1 is omitted from the arguments.
     end, step = (a.meta["val"] if isinstance(a, torch.fx.Node) else a for a in (*offsets.args, 1)[1:3])
     rows_begin_bags = torch_private.same_count((step,), (matrix.shape[1],)) and torch_private.same_count(
         (end,), matrix.shape

@@ -1,8 +1,8 @@
-"""Import rules of what reads or writes at indices that are data: gather and scatter with explicit index operands.
+"""Import rules of ops that read or write at indices: the graph ops gather and scatter, with index operands.
 
-A `map` names, for each dimension of the indexed tensor, where its coordinate comes from: k >= 0 is dimension k of the
-result (gather) or of the source (scatter), -(j + 1) is index operand j. `error` is the row of runtime/index_errors.def
-that says what eager raises for an index out of range.
+A `map` says where the coordinate in each dimension of the indexed tensor comes from: k >= 0 is the coordinate in
+dimension k of the result (gather) or of the source (scatter); -(j + 1) is the value of index operand j. `error` names
+the row of runtime/index_errors.def with the exception that eager raises for an index out of range.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def _index_select(im: GraphWriter, node: Any, x: Ref, dim: int, index: Ref) -> R
 
 @rule("take")
 def _take(im: GraphWriter, node: Any, x: Ref, index: Ref) -> Ref:
-    """Elements of x as one row."""
+    """Elements of the flattened x."""
     flat = x.reshape((numel(x.shape),))
     return im.gather(flat, [as_index(im, index)], map=[-1], error="take")
 
@@ -72,7 +72,7 @@ def _gather(im: GraphWriter, node: Any, x: Ref, dim: int, index: Ref, sparse_gra
 
 
 def along(x: Ref, dim: int) -> list[int]:
-    """The map of a gather or scatter whose index is for one dimension."""
+    """The map of a gather or scatter that indexes one dimension."""
     return [-1 if d == dim else d for d in range(len(x.shape))]
 
 
@@ -83,7 +83,7 @@ def _index_tensor(im: GraphWriter, node: Any, x: Ref, indices: list[Ref | None])
 
 
 def _counted_dims(indices: list[Ref | None], rank: int) -> dict[str, list[int]]:
-    """Eager's errors count the dimensions that have an index."""
+    """Eager's error messages number only the dimensions that have an index."""
     dims = list(range(rank))
     for number, d in enumerate(d for d, index in enumerate(indices) if index is not None):
         dims[d] = number
@@ -93,8 +93,9 @@ def _counted_dims(indices: list[Ref | None], rank: int) -> dict[str, list[int]]:
 def _advanced_index(
     im: GraphWriter, x: Ref, indices: list[Ref | None], sources: list[Any]
 ) -> tuple[list[Ref], list[int], tuple[Dim, ...]]:
-    """NumPy's rule: the indices broadcast together and stand where they are, if adjacent, else in front. An index that
-    only counts (x[arange(n).view(n, 1), y]) is no operand: that dimension is taken as it comes."""
+    """NumPy's advanced indexing. The indices are broadcast; their dimensions stay in place if the indices are adjacent,
+    else they come first. An index that is just a range (x[arange(n).view(n, 1), y]) becomes no operand: that dimension
+    is mapped directly."""
     indices = [*indices, *[None] * (len(x.shape) - len(indices))]
     positions = [d for d, i in enumerate(indices) if i is not None]
     index_shape = _broadcast([indices[d].shape for d in positions])
@@ -129,7 +130,7 @@ _SAME_ELEMENTS = ("view", "reshape", "_unsafe_view", "unsqueeze", "alias", "clon
 
 
 def _counts_along(im: GraphWriter, index: Any, size: Dim) -> int | None:
-    """The dimension of an index tensor along which it is 0, 1, .. size - 1, where it has no other."""
+    """The only dimension of an index tensor, if the tensor is 0, 1, .. size - 1 along it; else None."""
     shape = im.shape_of(index)
     dims = [d for d, s in enumerate(shape) if s != 1]
     if len(dims) != 1 or shape[dims[0]] != size or index.meta["val"].dtype not in _INDEX_TYPES:
@@ -148,7 +149,7 @@ def _counts_along(im: GraphWriter, index: Any, size: Dim) -> int | None:
 
 
 def _holds_range(dtype: torch.dtype, size: Dim) -> bool:
-    """Is each of 0, 1, .. size - 1 a value of the type?"""
+    """Whether the type can hold each of 0, 1, .. size - 1."""
     if dtype is torch.int64 or not isinstance(size, int):
         return dtype is torch.int64
     if dtype is torch.bool:
@@ -194,18 +195,18 @@ def _index_put(
 
 
 def _guard_broadcast(im: GraphWriter, node: Any, values: Ref, shape: tuple[Dim, ...]) -> None:
-    """Symbols among the sizes of values and places, which tracing does not compare."""
+    """Guards that the symbolic sizes of the values and the indexed elements agree, which tracing does not check."""
     places = _traced_places(node)
     traced = traced_shape(node.args[2])
     pairs = zip(reversed(traced), reversed(places), reversed(values.shape), reversed(shape), strict=False)
     for size, place, dim, wanted in pairs:
         if dim not in (wanted, 1):
             im.same_sizes([size], [place])
-    raise Unsupported(f"index_put of values of {list(values.shape)} at places of {list(shape)}")
+    raise Unsupported(f"index_put of values of shape {list(values.shape)} at elements of shape {list(shape)}")
 
 
 def _traced_places(node: Any) -> list[Any]:
-    """The shape of x[indices] as traced sizes: see _advanced_index."""
+    """The shape of x[indices] as traced sizes; see _advanced_index."""
     into = traced_shape(node.args[0])
     indices = [*node.args[1], *[None] * (len(into) - len(node.args[1]))]
     positions = [d for d, i in enumerate(indices) if i is not None]
@@ -223,7 +224,7 @@ def _traced_places(node: Any) -> list[Any]:
 
 
 def _masked_put(im: GraphWriter, node: Any, x: Ref, indices: list, mask: Ref, values: Ref, accumulate: bool) -> Ref:
-    """x[mask] = number: a selection."""
+    """x[mask] = number, as a selection."""
     source = node.args[1][0]
     if accumulate or indices[0] is None or numel(values.shape) != 1:
         raise Unsupported("index_put through a mask with several values")
@@ -245,7 +246,7 @@ def _scatter(
     wrap: bool = True,
     **error: Any,
 ) -> Ref:
-    """Sums of halves accumulate in fp32, rounded once."""
+    """A scatter. Sums and products of fp16 and bf16 accumulate in fp32 and are rounded once."""
     wide = opmath(x.dtype) if combine in ("add", "mul") else x.dtype
     result = im.scatter(x.to(wide), indices, src.to(wide), map=map, combine=combine, wrap=wrap, **error)
     return result.to(x.dtype)
@@ -286,21 +287,21 @@ def _index_reduce(
 
 @rule("index_add", "index_copy")
 def _index_add(im: GraphWriter, node: Any, x: Ref, dim: int, index: Ref, src: Ref, *, alpha: Any = 1) -> Ref:
-    """PyTorch's decompositions are index_put, which takes a negative index where these raise."""
+    """PyTorch decomposes these to index_put, which accepts negative indices where these ops raise."""
     rows, at, src, map = _rows_at(im, node, x, dim, index, src)
     im.require_fit(alpha, x.dtype)
     if not torch_private.is_known(alpha == 1):
         src = src * alpha
     combine, error = "set", "copy"
     if "add" in node.target._schema.name:
-        # ATen scatters into several dimensions, but not what it has to scale.
+        # The error depends on the kernel that ATen uses: a scatter for several dimensions without scaling.
         combine, error = "add", "element" if len(x.shape) > 1 and torch_private.is_known(alpha == 1) else "select"
     return _scatter(im, rows, [at], src, map, combine, wrap=False, error=error).reshape(x.shape)
 
 
 @rule("index_fill")
 def _index_fill(im: GraphWriter, node: Any, x: Ref, dim: int, index: Ref, value: Any) -> Ref:
-    """A negative index counts from the end."""
+    """Negative indices count from the end."""
     rows = x if x.shape else x.reshape((1,))
     dim %= len(rows.shape)
     shape = (*rows.shape[:dim], numel(index.shape), *rows.shape[dim + 1 :])
@@ -310,7 +311,8 @@ def _index_fill(im: GraphWriter, node: Any, x: Ref, dim: int, index: Ref, value:
 
 
 def _rows_at(im: GraphWriter, node: Any, x: Ref, dim: int, index: Ref, src: Ref) -> tuple[Ref, Ref, Ref, list[int]]:
-    """For index_add and its like: x, where each of src goes along dim, src, the map; a 0-d x is a vector of 1."""
+    """For index_add and similar ops: x, the index of each element of src along dim, src, and the map. A 0-d x becomes a
+    vector of one element."""
     if index.dtype not in (torch.int64, torch.int32):
         raise Unsupported(f"an index of {index.dtype}, which ATen refuses")
     count = (numel(index.shape),)
@@ -327,7 +329,8 @@ def _rows_at(im: GraphWriter, node: Any, x: Ref, dim: int, index: Ref, src: Ref)
 def _reduce_into(
     im: GraphWriter, x: Ref, index: Ref, src: Ref, map: list[int], reduce: str, include_self: bool, error: str
 ) -> Ref:
-    """x with the reduction of what src brings to each element, and of the element itself if `include_self`."""
+    """x, with each element reduced with the elements of src that are scattered to it (without its old value, unless
+    `include_self`)."""
     combine = {"sum": "add", "mean": "add", "prod": "mul", "amax": "max", "amin": "min"}[reduce]
     indexed: dict[str, Any] = {"map": map, "wrap": False, "error": error}
     wide = opmath(x.dtype) if combine in ("add", "mul") else x.dtype
@@ -349,7 +352,7 @@ def _reduce_into(
 
 
 def _neutral(combine: str, dtype: torch.dtype) -> Any:
-    """What an element may be combined with unchanged."""
+    """The neutral element of the combination."""
     if combine in ("add", "mul"):
         return int(combine == "mul")
     if dtype is torch.bool:
@@ -361,7 +364,7 @@ def _neutral(combine: str, dtype: torch.dtype) -> Any:
 
 
 def _scatter_along(im: GraphWriter, x: Ref, dim: int, index: Ref, src: Any, combine: str) -> Ref:
-    if not x.shape:  # one element, addressed as a vector of one
+    if not x.shape:  # treat it as a vector of one element
         source = src.reshape((1,)) if isinstance(src, Ref) else src
         return _scatter_along(im, x.reshape((1,)), 0, index.reshape((1,)), source, combine).reshape(())
     if not index.shape:
@@ -399,7 +402,7 @@ def _embedding_dense_backward(
 
 
 def _over_frequency(im: GraphWriter, src: Ref, index: Ref, rows: Dim) -> Ref:
-    """src[i] / how often index[i] occurs."""
+    """src[i] / the number of occurrences of index[i]."""
     flat = index.reshape((numel(index.shape),))
     ones = im.full(1, torch.int64, flat.shape)
     zeros = im.full(0, torch.int64, (rows,))
@@ -414,7 +417,7 @@ def _over_frequency(im: GraphWriter, src: Ref, index: Ref, rows: Dim) -> Ref:
 
 @rule("unfold")
 def _unfold(im: GraphWriter, node: Any, x: Ref, dim: int, size: int, step: int) -> Ref:
-    """Windows along dim, their elements in a new last dimension: element dim * step + last of x."""
+    """Windows along dim, with their elements in a new last dimension: index dim * step + last of x."""
     result = im.shape_of(node)
     rows = x if x.shape else x.reshape((1,))
     shape = result if x.shape else (1, size)
@@ -444,7 +447,7 @@ def _diagonal_scatter(
 
 @rule("put")
 def _put(im: GraphWriter, node: Any, x: Ref, index: Ref, source: Ref, accumulate: bool = False) -> Ref:
-    """x as one row."""
+    """Writes to the flattened x."""
     im.same_sizes([traced_count(node.args[1])], [traced_count(node.args[2])])
     count = (numel(index.shape),)
     flat = x.reshape((numel(x.shape),))
@@ -455,7 +458,7 @@ def _put(im: GraphWriter, node: Any, x: Ref, index: Ref, source: Ref, accumulate
 
 @rule("replication_pad1d_backward", "replication_pad2d_backward", "replication_pad3d_backward")
 def _replication_pad_backward(im: GraphWriter, node: Any, grad: Ref, x: Ref, padding: Any) -> Ref:
-    """Each gradient goes to the element it was copied from: its position, clamped to x."""
+    """Adds each gradient to the element that was replicated: its position clamped to x."""
     sizes = node.meta["val"].shape
     dtype = opmath(grad.dtype)
     map, indices = list(range(len(x.shape))), []

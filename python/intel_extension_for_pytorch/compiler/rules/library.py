@@ -47,7 +47,7 @@ def _addmm(im: GraphWriter, node: Any, bias: Ref, a: Ref, b: Ref, *, beta: Any =
 
 
 def _scaled(im: GraphWriter, value: Ref, factor: Any, left_out: bool | Ref) -> Ref:
-    """`value` times a number; where it is left out, a factor of 0 makes zeros of infinities and NaN too."""
+    """`value` times a number. `left_out`: if the factor is 0, the result is 0 even for infinities and NaN."""
     if torch_private.is_known(factor == 1):
         return value
     if left_out is True and torch_private.is_known(factor == 0):
@@ -62,36 +62,36 @@ def _scaled(im: GraphWriter, value: Ref, factor: Any, left_out: bool | Ref) -> R
     return im.where(is_zero, 0.0, scaled)
 
 
-# Of so many multiplications and more a batch's products are the library's, of fewer they are loops of ATen.
-_LEAST_IN_LIBRARY = 400
+# ATen calls the library for products in a batch with at least this many multiplications, and runs loops below it.
+_MIN_LIBRARY_MULTIPLICATIONS = 400
 
 
 def _is_left_out(im: GraphWriter, a: Ref, b: Ref) -> bool | Ref:
-    """Whether the library that eager calls for a product of f32 leaves it out where alpha is 0."""
+    """Whether eager skips the product if alpha is 0. The library does so for f32."""
     if a.dtype is not torch.float32 or len(a.shape) == 2:
         return a.dtype is torch.float32
     sizes = (*a.shape[1:], b.shape[-1])
     if all(isinstance(size, int) for size in sizes):
-        return math.prod(sizes) >= _LEAST_IN_LIBRARY
+        return math.prod(sizes) >= _MIN_LIBRARY_MULTIPLICATIONS
     multiplications = math.prod(map(im.size, sizes[1:]), start=im.size(sizes[0]))
-    return im.pointwise("ge", multiplications, _LEAST_IN_LIBRARY)
+    return im.pointwise("ge", multiplications, _MIN_LIBRARY_MULTIPLICATIONS)
 
 
 # ---- attention ----
 
 
 def _attention_operands(im: GraphWriter, q: Ref, k: Ref, v: Ref, dropout: float, mask: Ref | None) -> list[Ref]:
-    """q, k, v and the mask as the graph takes them: [batch, heads, rows, columns]."""
+    """q, k, v and the mask in the graph's layout: [batch, heads, rows, columns]."""
     if dropout != 0:
-        raise Unsupported("attention with dropout in one operator")
+        raise Unsupported("attention with dropout")
     if not q.dtype.is_floating_point or any(r.dtype is not q.dtype for r in (k, v)):
         raise Unsupported(f"attention of {q.dtype}, {k.dtype} and {v.dtype}")
     if any(len(r.shape) != 4 or 0 in r.shape for r in (q, k, v)):
-        raise Unsupported("attention of tensors that are not 4-d, or without elements")
+        raise Unsupported("attention of tensors that are not 4-d or have no elements")
     if not isinstance(q.shape[3], int) or any(not isinstance(r.shape[1], int) for r in (q, k, v)):
-        raise Unsupported("attention with heads or columns of a size known only when it runs")
+        raise Unsupported("attention with a symbolic number of heads or columns")
     if q.shape[1] % k.shape[1] or k.shape[1] != v.shape[1]:
-        raise Unsupported(f"attention of {q.shape[1]} heads to {k.shape[1]} and {v.shape[1]}")
+        raise Unsupported(f"attention of {q.shape[1]} query heads with {k.shape[1]} key and {v.shape[1]} value heads")
     if mask is None:
         return [q, k, v]
     if not mask.dtype.is_floating_point:
@@ -148,13 +148,13 @@ def _conv_attrs(
 
 
 def per_dim(values: Any, rank: int) -> list[int]:
-    """Settings of windows; a symbol among them, which the library does not take, is refused by int()."""
+    """One setting of a window per dimension. int() refuses symbols, which the library does not accept."""
     values = [values] if isinstance(values, int) else [int(v) for v in values]
     return values * rank if len(values) == 1 else values
 
 
 def _check_conv(x: Ref, *others: Ref) -> int:
-    """The number of spatial dimensions of a convolution that the library takes."""
+    """The number of spatial dimensions; Unsupported for a convolution that the library does not accept."""
     rank = len(x.shape) - 2
     if not 1 <= rank <= 3:
         raise Unsupported(f"a convolution over {rank} dimensions")
@@ -177,7 +177,7 @@ def _convolution(
 
 
 def _check_shapes(im: GraphWriter, node: Any, *settings: Any) -> None:
-    """Autograd gives a convolution's backward a gradient of the result's shape; who calls it by hand may not."""
+    """Checks the gradient's shape. Autograd always passes the result's shape; a direct call of the op may not."""
     grad, x, w = (n.meta["val"] for n in node.args[:3])
     transposed, groups = settings[3:5]
     im.same_sizes(x.shape[1:2], [w.shape[0] if transposed else w.shape[1] * groups])
@@ -206,7 +206,7 @@ def _convolution_backward(
 
 # ---- LSTM ----
 
-_LSTM = 2  # among the modes of ATen's recurrent layers
+_LSTM = 2  # the mode of ATen's recurrent layers that is an LSTM
 
 
 @rule("mkldnn_rnn_layer.default")
@@ -215,10 +215,10 @@ def _lstm_layer(
     reverse: bool, batch_sizes: list[int], mode: int, hidden_size: int, num_layers: int, has_biases: bool,
     bidirectional: bool, batch_first: bool, train: bool,
 ) -> list[Ref | None]:  # fmt: skip
-    """One layer in one direction, in f32 where autocast left operands of two types. Without has_biases, what comes as
-    biases means nothing."""
+    """One layer in one direction. It runs in f32 if autocast left operands of different types. b_input and b_hidden are
+    ignored without has_biases."""
     if mode != _LSTM or num_layers != 1 or batch_sizes or bidirectional or batch_first or train:
-        raise Unsupported("a recurrent layer that is no single LSTM layer in one direction, for inference")
+        raise Unsupported("a recurrent layer other than a single LSTM layer in one direction for inference")
     if any(user.args[1] == 3 and user.users for user in node.users):
         raise Unsupported("an LSTM layer that keeps its workspace for gradients")
     if any(r.dtype not in _MATMUL_TYPES for r in (x, w_input, w_hidden, h, c)):

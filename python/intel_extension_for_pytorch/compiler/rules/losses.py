@@ -1,4 +1,4 @@
-"""Import rules of losses whose data eager checks: what lies outside of its range ends the call with eager's error."""
+"""Import rules of losses that check their data: values out of range raise eager's error."""
 
 from __future__ import annotations
 
@@ -43,20 +43,20 @@ def _binary_cross_entropy(
 
 
 def _require_probabilities(im: GraphWriter, x: Ref, name: str) -> None:
-    """A NaN is none either."""
+    """Checks that all elements are in [0, 1]. NaN fails the check, as in eager."""
     within = im.pointwise("logical_and", im.pointwise("ge", x, 0), im.pointwise("le", x, 1))
     every = im.emit("reduce", "all", [within], torch.bool, (), axes=list(range(len(x.shape))), keepdim=False)
     extern.check(im, every, f"all elements of {name} should be between 0 and 1")
 
 
-# ---- the negative logarithm of a class's likelihood ----
+# ---- negative log likelihood ----
 
 
 @rule("nll_loss_forward", "nll_loss2d_forward")
 def _nll_loss(
     im: GraphWriter, node: Any, x: Ref, target: Ref, weight: Ref | None, reduction: int, ignore_index: Any
 ) -> list[Ref]:
-    """The loss and the weight that a mean divides it by, of [N, C, ...] at [N, ...], or of [C] at []."""
+    """The loss, and the total weight that a mean divides by. x is [N, C, ...] and target [N, ...], or [C] and []."""
     if target.dtype not in (torch.int64, torch.uint8) or (weight is not None and weight.dtype is not x.dtype):
         raise Unsupported(f"nll_loss of {x.dtype} at {target.dtype}")
     wide, channels = opmath(x.dtype), 1 if len(x.shape) > 1 else 0

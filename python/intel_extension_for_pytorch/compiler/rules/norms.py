@@ -1,8 +1,8 @@
-"""Import rules of variances, batch norm, layer norm and dropout's gradient, forward and backward: statistics, then
-pointwise ops.
+"""Import rules of variances, batch norm and layer norm (forward and backward), and of dropout's gradient.
 
-Those of the norms make what PyTorch's decompositions of these ops make. A network has one for each of its layers, and
-taking them apart under AOTAutograd's tracing costs a hundred times as much as here.
+A norm becomes a reduction that computes its statistics, followed by pointwise ops: the same ops as in PyTorch's
+decompositions. Importing them here is a hundred times as fast as decomposing them under AOTAutograd's tracing, and a
+network has a norm in each of its layers.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def _var_mean(im: GraphWriter, x: Ref, axes: list[int], *, keepdim: bool, correc
 
 
 def _statistics(im: GraphWriter, x: Ref, axes: list[int], eps: float) -> tuple[Ref, Ref, Ref]:
-    """Biased variance, mean and 1 / standard deviation over `axes`, which stay with size 1."""
+    """Biased variance, mean and 1 / standard deviation over `axes` (keepdim)."""
     variance, mean = _var_mean(im, x, axes, keepdim=True, correction=0.0)
     return variance, mean, im.pointwise("rsqrt", variance + eps)
 
@@ -42,11 +42,11 @@ def _require_types(x: Ref, *parameters: Ref | None) -> None:
 
 def _require_elements(x: Ref, training: bool) -> None:
     if training and 0 in x.shape:
-        raise Unsupported("batch norm of nothing in training, which ATen refuses")
+        raise Unsupported("batch norm of no elements in training, which ATen refuses")
 
 
 def _count(im: GraphWriter, sizes: Sequence[Dim]) -> float | Ref:
-    """The product of sizes: a number, or a float64 value where a size is a symbol."""
+    """The product of sizes: a number, or a float64 value if a size is symbolic."""
     count: float | Ref = float(math.prod(s for s in sizes if isinstance(s, int)))
     for size in (s for s in sizes if not isinstance(s, int)):
         count = im.size(size).to(torch.float64) * count
@@ -62,7 +62,7 @@ def _quotient(im: GraphWriter, a: float | Ref, b: float | Ref, dtype: torch.dtyp
 
 
 def _by_channel(x: Ref, like: Ref) -> Ref:
-    """A value a channel, to meet one with channels in dimension 1."""
+    """Reshapes x, one value per channel, to broadcast with a value that has channels in dimension 1."""
     channels = like.shape[1]
     return x.to(opmath(like.dtype)).reshape((channels,) + (1,) * (len(like.shape) - 2))
 
@@ -78,7 +78,7 @@ def _scaled(x: Ref, weight: Ref | None, bias: Ref | None) -> Ref:
 
 @rule("var", "std", "var_mean", "std_mean")
 def _variance(im: GraphWriter, node: Any, *args: Any, **kwargs: Any) -> Any:
-    """Eager accumulates in fp64. So are squares of the types of fp32's range here; those of fp16 fit into fp32."""
+    """Eager accumulates in fp64. Here squares of fp32 and bf16 are fp64, too; those of fp16 fit into fp32."""
     given = named_arguments(node.target, args, kwargs)
     x, dim, keepdim, name = given["self"], given.get("dim"), given.get("keepdim", False), node.target._schema.name[6:]
     correction = given.get("correction")
@@ -100,15 +100,15 @@ def _variance(im: GraphWriter, node: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def _is_positive(size: int | torch.SymInt) -> bool:
-    """At every call: a row without elements has no first one."""
-    return (size if isinstance(size, int) else torch_private.least_value(size, size.node.expr)) > 0
+    """Whether the size is positive at every call."""
+    return (size if isinstance(size, int) else torch_private.lower_bound(size, size.node.expr)) > 0
 
 
 def _double_variance(im: GraphWriter, x: Ref, axes: list[int], keepdim: bool, correction: float) -> tuple[Ref, Ref]:
-    """Variance and mean in fp64 of fp32 or bf16 numbers, in one pass: from sums of their distances to the first of a
-    row and of the squares of these. As that one is of the row, the squares about it are at most as many times those
-    about the mean as the row is long (Chan, Golub and LeVeque, Algorithms for computing the sample variance, 1983):
-    fp32's digits are left of fp64's wherever the row lies."""
+    """Variance and mean in fp64 of fp32 or bf16 numbers, in one pass, from the sums of their distances to the first
+    element of the row and of the squares of these distances. The sum of squares about an element of the row is at most
+    n times that about the mean, for a row of n elements (Chan, Golub and LeVeque, Algorithms for computing the sample
+    variance, 1983). So fp64 leaves the precision of fp32 after cancellation, wherever the row lies."""
     wide, rank = torch.float64, len(x.shape)
     stored = reduced_shape(x, axes, keepdim=True)
     first = im.slice(x, [0] * rank, [1] * rank, stored).to(wide)
@@ -153,7 +153,8 @@ def _with_running_statistics(
 
 
 def _by_own_statistics(im: GraphWriter, x: Ref, weight: Ref | None, bias: Ref | None, eps: float) -> list[Ref]:
-    """And a channel's mean, 1 / standard deviation and biased variance."""
+    """The result normalised by the statistics of x itself, and each channel's mean, 1 / standard deviation and biased
+    variance."""
     values, channels = x.to(opmath(x.dtype)), (x.shape[1],)
     variance, mean, scale = _statistics(im, values, [d for d in range(len(x.shape)) if d != 1], eps)
     y = (values - mean) * scale
@@ -185,14 +186,14 @@ def _batch_norm(
     im: GraphWriter, node: Any, x: Ref, weight: Ref | None, bias: Ref | None, running_mean: Ref, running_variance: Ref,
     training: bool, momentum: float, eps: float,
 ) -> list[Ref]:  # fmt: skip
-    """And the statistics that the backward pass reads, and the running ones."""
+    """The result, the mean and 1 / standard deviation for the backward pass, and the updated running statistics."""
     _require_types(x, weight, bias, running_mean, running_variance)
     _require_elements(x, training)
     traced = node.meta["val"]
     if not training:
         y = _with_running_statistics(im, x, weight, bias, running_mean, running_variance, eps)
         nothing = im.full(0, x.dtype, (0,))
-        # PyTorch's shape function has them in the type of the arithmetic.
+        # In PyTorch's shape function, they have the type of the arithmetic.
         kept = [im.copy(r.to(t.dtype)) for r, t in zip((running_mean, running_variance), traced[3:], strict=True)]
         return [y, nothing, nothing, *kept]
     wide = opmath(x.dtype)
@@ -223,7 +224,7 @@ def _batch_norm_backward(
     mean, scale = mean.to(wide), scale.to(wide)
     centred = values - mean.reshape(stored)
     total = gradient.sum(others)
-    # Of normalised values: sums of large ones would overflow.
+    # Sum products with normalised values: with centred values the sum could overflow.
     normal = centred * scale.reshape(stored)
     along = (gradient * normal).sum(others)
     weighted = scale if weight is None else scale * weight.to(wide)

@@ -1,4 +1,4 @@
-"""Pointwise ops whose operands are arranged before a row computes them, and ops that change nothing or the type."""
+"""Import rules of pointwise ops whose operands need preparation, and of ops that only copy, fill or change the type."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _nan_to_num(im: GraphWriter, node: Any, x: Any, nan: Any = None, posinf: Any
 @rule("logit")
 def _logit(im: GraphWriter, node: Any, x: Any, eps: Any = None) -> Ref:
     if eps is not None:
-        low, high = eps, 1.0 - eps  # where they cross, ATen asks for the lower one first
+        low, high = eps, 1.0 - eps  # if low > high, ATen tests against low first
         clamped = im.pointwise("clamp_max", x, high)
         x = im.where(im.pointwise("lt", x, low), low, clamped)
     return pointwise(im, node, "logit", x)
@@ -94,7 +94,7 @@ def _frexp(im: GraphWriter, node: Any, x: Ref) -> list[Ref]:
 
 @rule("log_sigmoid_forward")
 def _log_sigmoid_forward(im: GraphWriter, node: Any, x: Ref) -> list[Ref]:
-    """And exp(-|x|), which the backward reads."""
+    """The result, and exp(-|x|), which the backward op reads."""
     power = x
     for name in ("abs", "neg", "exp"):
         power = im.pointwise(name, power)
@@ -128,9 +128,9 @@ def _native_dropout(im: GraphWriter, node: Any, x: Ref, p: Any, train: bool | No
         return [im.copy(x), im.full(True, torch.bool, x.shape)]
     mask = extern.random_mask(im, node, node.meta["val"][1], 1.0 - p)
     wide = opmath(x.dtype)
-    # A product, not a choice: what is dropped of infinities and NaN is NaN, as in eager.
+    # A product, not a selection: dropped infinities and NaN become NaN, as in eager.
     kept = x.to(wide) * mask.to(wide)
-    scale = im.scalar(0.0 if p == 1 else 1.0 / (1.0 - p), x.dtype).to(wide)  # eager rounds it, too
+    scale = im.scalar(0.0 if p == 1 else 1.0 / (1.0 - p), x.dtype).to(wide)  # rounded to x's type, as in eager
     return [(kept * scale).to(x.dtype), mask]
 
 
@@ -150,7 +150,7 @@ def _convert_element_type(im: GraphWriter, node: Any, x: Ref, dtype: torch.dtype
     return im.copy(x) if dtype is x.dtype else x.to(dtype)
 
 
-@rule("prims.fma")  # what Dynamo makes of lerp_ and addcmul_
+@rule("prims.fma")  # Dynamo emits it for lerp_ and addcmul_
 def _fma(im: GraphWriter, node: Any, x: Any, y: Any, z: Any) -> Ref:
     return pointwise(im, node, "fma", x, y, z)
 
@@ -173,7 +173,8 @@ def _threshold_backward(im: GraphWriter, node: Any, grad: Ref, x: Ref, threshold
 
 
 def _in_type_of(im: GraphWriter, x: Ref, *numbers: Any, first: torch.dtype | None = None) -> list[Any]:
-    """Numbers that eager converts to the tensor's type, or of integers to another one first, before it compares."""
+    """Numbers converted to the type of x, as eager does before it compares. For integers, they must fit `first`
+    (default: x's type)."""
     if x.dtype.is_floating_point:
         return list(numbers)
     for number in numbers:

@@ -1,8 +1,8 @@
-"""Import rules of pooling both ways: windows that slide, adaptive windows, and their gradients.
+"""Import rules of pooling, forward and backward, with sliding or adaptive windows.
 
-The gradient of an average is a pooling too, over the windows that cover an element; so is that of a maximum, over those
-of them whose maximum the element was, unless windows overlap so much that it is cheaper to send each gradient where its
-maximum came from.
+The gradient of average pooling is a pooling too: it sums over the windows that cover an element. So is the gradient of
+max pooling, restricted to the windows whose maximum the element is. If many windows overlap, a scatter of each gradient
+to the position of its maximum is cheaper.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def _pool(
     stride: list[int] | None = None, padding: list[int] | None = None, dilation: list[int] | None = None,
     ceil_mode: bool = False, include_pad: bool = True, divisor: int = 0, index: Ref | None = None, **attrs: Any,
 ) -> list[Ref]:  # fmt: skip
-    """Pooling of x [.., C, spatial..]; an image without a batch gets one."""
+    """Pooling of x [.., C, spatial..]. An image without a batch dimension gets one."""
     operands = [x] if index is None else [x, index]
     rank = len(kernel)
     attrs |= {
@@ -62,7 +62,7 @@ def _floating(x: Ref) -> None:
         raise Unsupported(f"average pooling of {x.dtype}")
 
 
-# ---- windows that slide ----
+# ---- sliding windows ----
 
 
 @rule("max_pool2d_with_indices.default", "max_pool3d_with_indices.default")
@@ -96,7 +96,7 @@ def _avg_pool_backward(
     im: GraphWriter, node: Any, grad: Ref, x: Ref, kernel: Any, stride: Any, padding: Any, ceil_mode: bool,
     count_include_pad: bool, divisor: int | None,
 ) -> Ref:  # fmt: skip
-    """Each element gets a share of every window that covers it."""
+    """Each element gets a share of the gradient of every window that covers it."""
     _floating(x)
     rank = _spatial_rank(node)
     kernel, padding = per_dim(kernel, rank), per_dim(padding, rank)
@@ -119,7 +119,8 @@ def _avg_pool_backward(
 def _window_length(
     im: GraphWriter, grad: Ref, x: Ref, d: int, kernel: int, stride: int, padding: int, include_pad: bool
 ) -> Ref:
-    """Along dim d, how much of the window of each result lies in the tensor, padded or not: of grad's shape, i64."""
+    """The length along dim d of each result's window inside the tensor (padded, if `include_pad`): int64, grad's
+    shape."""
 
     def of(row: str, *operands: Any) -> Ref:
         return im.pointwise(row, *operands)
@@ -133,7 +134,7 @@ def _window_length(
 
 
 def _over_lengths(im: GraphWriter, grad: Ref, lengths: list[Ref]) -> Ref:
-    """grad / the product of the lengths, in the type that arithmetic is done in."""
+    """grad / the product of the lengths, in the type of the arithmetic."""
     wide = opmath(grad.dtype)
     count = lengths[0]
     for length in lengths[1:]:
@@ -145,7 +146,7 @@ def _over_lengths(im: GraphWriter, grad: Ref, lengths: list[Ref]) -> Ref:
 
 
 def _equal_windows(sizes: tuple[Dim, ...], out: tuple[Dim, ...]) -> list[int] | None:
-    """The common length of the windows along each dim, where there is one."""
+    """The common length of the windows along each dim, or None if they differ."""
     if all(isinstance(s, int) and isinstance(o, int) and o > 0 and s % o == 0 for s, o in zip(sizes, out, strict=True)):
         return [s // o for s, o in zip(sizes, out, strict=True)]
     return None
@@ -155,9 +156,9 @@ def _equal_windows(sizes: tuple[Dim, ...], out: tuple[Dim, ...]) -> list[int] | 
 def _adaptive_avg_pool(im: GraphWriter, node: Any, x: Ref, output_size: Any) -> Ref:
     _floating(x)
     rank = _spatial_rank(node)
-    refused = traced_shape(node.args[0])[-2 if rank == 2 else 1 :]  # ATen refuses to average nothing, by these
-    if not all(torch_private.is_known(size > 0) for size in refused):
-        raise Unsupported("averages of what may be nothing")
+    checked = traced_shape(node.args[0])[-2 if rank == 2 else 1 :]  # ATen refuses zeros among these sizes
+    if not all(torch_private.is_known(size > 0) for size in checked):
+        raise Unsupported("an average of possibly no elements")
     types = _results(im, node)
     kernel = _equal_windows(x.shape[-rank:], types[0][1][-rank:])
     if kernel is not None:
@@ -167,7 +168,7 @@ def _adaptive_avg_pool(im: GraphWriter, node: Any, x: Ref, output_size: Any) -> 
 
 @rule("_adaptive_avg_pool2d_backward.default", "_adaptive_avg_pool3d_backward.default")
 def _adaptive_avg_pool_backward(im: GraphWriter, node: Any, grad: Ref, x: Ref) -> Ref:
-    """Results that look at an element lie in the adaptive window that the element would have over them."""
+    """The results that read an element are those in the adaptive window of this element over the results."""
     _floating(x)
     rank = _spatial_rank(node)
     lead, sizes, out = x.shape[:-rank], x.shape[-rank:], grad.shape[-rank:]
@@ -206,10 +207,10 @@ def _adaptive_max_pool(im: GraphWriter, node: Any, x: Ref, output_size: Any) -> 
     return _pool(im, x, types, [1] * rank, kind="max", window="adaptive")
 
 
-# ---- the gradient of a maximum ----
+# ---- gradient of max pooling ----
 
 
-_FEW_WINDOWS = 9  # that may hold an element
+_MAX_WINDOWS = 9  # windows that may cover an element; above it, a scatter is cheaper
 
 
 @rule("max_pool2d_with_indices_backward", "max_pool3d_with_indices_backward")
@@ -217,12 +218,12 @@ def _max_pool_backward(
     im: GraphWriter, node: Any, grad: Ref, x: Ref, kernel: Any, stride: Any, padding: Any, dilation: Any,
     ceil_mode: bool, indices: Ref,
 ) -> Ref:  # fmt: skip
-    """Each element gets the gradients of the windows that it was the maximum of."""
+    """Each element gets the gradients of the windows whose maximum it is."""
     rank = _spatial_rank(node)
     kernel = per_dim(kernel, rank)
     stride = per_dim(stride, rank) or kernel
     windows = math.prod(-(-k // s) for k, s in zip(kernel, stride, strict=True))
-    if any(d != 1 for d in per_dim(dilation, rank)) or windows > _FEW_WINDOWS:
+    if any(d != 1 for d in per_dim(dilation, rank)) or windows > _MAX_WINDOWS:
         return _to_positions(im, node, grad, x, indices)
     return _pool(
         im, grad, [(grad.dtype, x.shape)], kernel, kind="avg", window="covering", stride=stride,
@@ -236,7 +237,7 @@ def _adaptive_max_pool_backward(im: GraphWriter, node: Any, grad: Ref, x: Ref, i
 
 
 def _to_positions(im: GraphWriter, node: Any, grad: Ref, x: Ref, indices: Ref) -> Ref:
-    """Each gradient goes to the position its maximum came from: an addition into the flattened image."""
+    """Adds each gradient at the position of its maximum in the flattened image."""
     rank = _spatial_rank(node)
     lead = x.shape[:-rank]
     shape = (*lead, numel(x.shape[-rank:]))

@@ -1,4 +1,4 @@
-"""Rows of the reduction and scan tables."""
+"""Import rules made from rows of the reduction and scan tables."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def reduction_rule(target: Any, row: Any) -> Rule:
 
 
 def reduced(im: GraphWriter, x: Ref, dim: Any, keepdim: bool) -> tuple[Ref, list[int], bool]:
-    """What a reduction over `dim` (None or empty: every dimension) reads, over which axes, and whether it keeps them. A
-    value without dimensions has one, which is not kept."""
+    """Operand, axes and keepdim of a reduction over `dim` (None or empty: all dimensions). A 0-d value becomes a vector
+    of one element, whose dimension is not kept."""
     rank = len(x.shape)
     if rank == 0:
         return x.reshape((1,)), [0], False
@@ -49,10 +49,10 @@ def reduced(im: GraphWriter, x: Ref, dim: Any, keepdim: bool) -> tuple[Ref, list
 
 
 def reduce(im: GraphWriter, node: Any, row: Any, x: Ref, dim: Any, keepdim: bool) -> Any:
-    """Emits a reduction of x over `dim` (None or empty: every dimension)."""
+    """Emits a reduction of x over `dim` (None or empty: all dimensions)."""
     x, axes, keepdim = reduced(im, x, dim, keepdim)
     if row.name in ("max_with_index", "min_with_index") and any(x.shape[d] == 0 for d in axes):
-        raise Unsupported(f"{node.target} of nothing")
+        raise Unsupported(f"{node.target} of no elements")
     shape = reduced_shape(x, axes, keepdim)
     attrs: dict[str, Any] = {"axes": axes, "keepdim": keepdim}
     value = node.meta["val"]
@@ -83,16 +83,16 @@ def _extreme_of_all(im: GraphWriter, node: Any, x: Ref) -> Ref:
 
 
 def require_elements(im: GraphWriter, node: Any, count: Any, message: str) -> None:
-    """Eager's error where a reduction without a neutral element has nothing to reduce."""
+    """Raises eager's error where a reduction without a neutral element has no elements."""
     if torch_private.is_known(count > 0):
         return
     if isinstance(count, int):
-        raise Unsupported(f"{node.target} of nothing")
+        raise Unsupported(f"{node.target} of no elements")
     extern.check(im, im.pointwise("gt", im.size(im.symbols.dim(count)), 0), message)
 
 
 def _scan_rule(row: Any) -> Rule:
-    """A row of the scan table; sums and products of integers are i64."""
+    """The rule of a row of the scan table. Sums and products of integers are int64."""
 
     def import_scan(im: GraphWriter, node: Any, x: Ref, dim: int, dtype: Any = None) -> Any:
         if dtype is None and row.promotion == "default" and not x.dtype.is_floating_point:

@@ -1,4 +1,4 @@
-"""Where import rules are kept: one an ATen op."""
+"""The registry of import rules, one per ATen op or overload."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ RULES: dict[str, Rule] = {}
 
 
 def rule(*names: str) -> Callable[[Rule], Rule]:
-    """Registers a rule for ATen base names ("add") or overloads ("max.dim"). A name has one."""
+    """Registers a rule for ATen base names ("add") or overloads ("max.dim"). Each name has at most one rule."""
 
     def register(function: Rule) -> Rule:
         for name in names:

@@ -1,4 +1,4 @@
-"""Import rules that are a row of the pointwise table."""
+"""Import rules made from rows of the pointwise table."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _NUMBER_TYPES = ("number", "float", "int", "bool", "SymInt")
 
 
 def pointwise_rule(target: Any, row: Any) -> Rule | None:
-    """Rows whose operands are the op's arguments in order; anything else needs a rule of its own."""
+    """The rule of a row whose operands are the op's arguments in order, or None: the op then needs its own rule."""
     arguments = target._schema.arguments
     kinds = [_argument_kind(a) for a in arguments]
     if None in kinds or len(arguments) != row.arity:
@@ -37,5 +37,5 @@ def _argument_kind(argument: Any) -> str | None:
 
 
 def pointwise(im: GraphWriter, node: Any, name: str, *operands: Any) -> Ref:
-    """The row of that name over tensors and numbers, in the shape that tracing gave the node."""
+    """The named row over tensors and numbers, with the traced shape of the node."""
     return im.pointwise(name, *operands, shape=im.shape_of(node))

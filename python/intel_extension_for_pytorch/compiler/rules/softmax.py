@@ -1,9 +1,9 @@
-"""Import rules of softmax and its logarithm, forward and backward.
+"""Import rules of softmax and log_softmax, forward and backward.
 
-They make what PyTorch's decompositions make, but for three things that a softmax allows. Its maximum need not keep NaN:
-the sum of exponentials does. That sum is between 1 and the number of terms, so that multiplying by its reciprocal
-neither overflows nor loses more than a rounding, where a division takes four times as long. And nothing is above the
-maximum: exponentials of what is at most 0 take two thirds of the operations.
+They emit the same ops as PyTorch's decompositions, with three changes. The maximum need not propagate NaN, because the
+sum of exponentials does. That sum is between 1 and the number of elements, so it is safe to multiply by its reciprocal:
+this cannot overflow and costs at most one rounding, where a division takes four times as long. And the arguments of the
+exponential are at most 0, which takes two thirds of the operations.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ def _along(x: Ref, dim: int) -> list[int]:
 
 
 def _exp(im: GraphWriter, x: Ref, result: torch.dtype) -> Ref:
-    """Exponentials of what is at most 0, as accurate as a result of this type can tell."""
+    """exp(x) for x <= 0, as accurate as a result of this type needs."""
     half = result in (torch.bfloat16, torch.float16)
     return im.pointwise("exp_nonpositive_half" if half else "exp_nonpositive", x)
 
 
 def _exponentials(im: GraphWriter, x: Ref, dim: int, result: torch.dtype) -> tuple[Ref, Ref, Ref]:
-    """x - its maximum along `dim`, the exponentials of that, and their sum, which keeps the dim with size 1."""
+    """x - max(x) along `dim`, its exponentials, and their sum (keepdim)."""
     shifted = x - im.reduce("fmax", x, _along(x, dim), keepdim=True)
     powers = _exp(im, shifted, result)
     return shifted, powers, powers.sum(_along(x, dim), keepdim=True)
@@ -37,7 +37,7 @@ def _exponentials(im: GraphWriter, x: Ref, dim: int, result: torch.dtype) -> tup
 @rule("_softmax")
 def _softmax(im: GraphWriter, node: Any, x: Ref, dim: int, half_to_float: bool) -> Ref:
     result = node.meta["val"].dtype
-    if not x.shape or 0 in x.shape:  # 1, as for any row of one element
+    if not x.shape or 0 in x.shape:  # 1, as for a row of one element
         return im.pointwise("exp", x - x).to(result)
     _, powers, total = _exponentials(im, x.to(opmath(x.dtype)), dim, result)
     return (powers * im.pointwise("reciprocal", total)).to(result)

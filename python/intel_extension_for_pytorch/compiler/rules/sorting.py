@@ -1,4 +1,4 @@
-"""Import rules of what orders a dimension or searches in one that is ordered: values and indices of graph op Sort."""
+"""Import rules of sort, topk, kthvalue, median, mode and searchsorted, by the graph ops Sort and Search."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ from ..values import Ref
 from .reductions import reduce
 from .registry import rule
 
-# Of so many elements and more ATen selects one by a heap, which keeps the first of equal ones, as max does; in shorter
-# rows it may be any of them (kernels/sort_row.h).
-_HEAP_SHARE = 64
+# For top-1 of this many elements or more, ATen uses a heap, which returns the first of equal elements, as max does. In
+# shorter rows it may return any of them (kernels/sort_row.h).
+_MIN_HEAP_LENGTH = 64
 
 
 def _is_half(x: Ref) -> bool:
-    """A kernel does not round what it computes of such a type on the way, and of rounded numbers more are equal."""
+    """Whether x is fp16 or bf16. Kernels do not round intermediate values of these types, but rounding would make more
+    of them equal."""
     return x.dtype in (torch.float16, torch.bfloat16)
 
 
@@ -30,7 +31,7 @@ def _sort(
     im: GraphWriter, kind: str, x: Ref, dim: int, extent: Dim | None = None, *,
     descending: bool = False, ordered: bool = True, **k: Dim,
 ) -> list[Ref]:  # fmt: skip
-    """Values and indices; `extent` of them along dim, all if None. A 0-d x is a row of one."""
+    """Values and indices, `extent` of them along dim (None: all). A 0-d x is treated as a vector of one element."""
     rows = x if x.shape else x.reshape((1,))
     axis = dim % len(rows.shape)
     shape = rows.shape if extent is None else rows.shape[:axis] + (extent,) + rows.shape[axis + 1 :]
@@ -40,7 +41,7 @@ def _sort(
 
 
 def _pick(im: GraphWriter, kind: str, x: Ref, dim: int, keepdim: bool, **k: Dim) -> list[Ref]:
-    """One element of each row, and where it is."""
+    """One element of each row, and its index."""
     if x.shape and x.shape[dim] == 0:
         raise Unsupported(f"{kind} of no elements")
     results = _sort(im, kind, x, dim, 1, **k)
@@ -70,7 +71,7 @@ def _topk(im: GraphWriter, node: Any, x: Ref, k: Any, dim: int = -1, largest: bo
         torch_private.is_known(k == 1)
         and largest
         and isinstance(x.shape[dim], int)
-        and x.shape[dim] >= _HEAP_SHARE
+        and x.shape[dim] >= _MIN_HEAP_LENGTH
         and not _is_half(x)
     ):
         return reduce(im, node, row_tables()[1]["max.dim"], x, dim, True)
@@ -111,7 +112,7 @@ def _searchsorted(
 
 
 def search(im: GraphWriter, boundaries: Ref, values: Ref, dtype: torch.dtype, *, right: bool) -> Ref:
-    """How many elements of its sorted row come before each value; with `right`, those equal to it too."""
+    """The insertion point of each value in its sorted row; with `right`, behind equal elements."""
     length = boundaries.shape[0] if len(boundaries.shape) == 1 else 0
     if isinstance(length, int) and 0 < length < 2**31 and not _is_half(values):
         return _search_in_one_row(im, boundaries, length, values, right).to(dtype)
@@ -119,28 +120,28 @@ def search(im: GraphWriter, boundaries: Ref, values: Ref, dtype: torch.dtype, *,
 
 
 def _search_in_one_row(im: GraphWriter, row: Ref, size: int, values: Ref, right: bool) -> Ref:
-    """How many elements of the row come before each value. ATen's binary search, NaN in the row included, which is in
-    no order and sends it to the right: the same probes, without branches, so that a kernel searches for a vector of
-    values at once. What is left of the row when a step begins has one of two lengths, `least` and `most`."""
+    """search() in a single row, as branch-free pointwise ops, so that a kernel searches for a vector of values at once.
+    It makes the same probes as ATen's binary search, so it agrees with it if the row contains NaN, which compares
+    false. Before each step the rest of the row has one of two lengths, `shorter` and `longer`."""
     shape = values.shape
 
     def number(value: int) -> Ref:
         return im.scalar(value, torch.int32).expand(shape)
 
-    start, length, least, most = number(0), number(size), size, size
-    while most > 0:
+    start, length, shorter, longer = number(0), number(size), size, size
+    while longer > 0:
         half = im.pointwise("bitwise_right_shift", length, number(1))
         middle = start + half
-        # Within the row while there is something left of it: bounds-check elimination has to be shown that.
+        # The middle is within the row while the rest is not empty. The clamps show that to bounds-check elimination.
         probe = im.pointwise("maximum", im.pointwise("minimum", middle, number(size - 1)), number(0))
         key = im.gather(row, [probe.to(torch.int64)], map=[-1])
         found = im.pointwise("gt" if right else "ge", key, values)
         goes_on = im.pointwise("logical_not", found)
-        if least == 0:
+        if shorter == 0:
             goes_on = im.pointwise("logical_and", goes_on, im.pointwise("gt", length, number(0)))
         start = im.where(goes_on, middle + number(1), start)
         length = im.where(goes_on, length - half - number(1), half)
-        least, most = max(0, (least - 1) // 2), most // 2
+        shorter, longer = max(0, (shorter - 1) // 2), longer // 2
     return start
 
 

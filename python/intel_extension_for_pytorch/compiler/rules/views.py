@@ -1,4 +1,4 @@
-"""Import rules of what moves or makes values without arithmetic: views, copies, concatenation, creation, padding."""
+"""Import rules of ops without arithmetic: views, copies, concatenation, padding and creation."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from ..values import DTYPE_NAMES, HALF, Ref, traced_shape
 from .indexing import along
 from .registry import rule
 
-# ---- the same memory ----
+# ---- views ----
 
 
-# Extern calls of collectives return when the result is there: nothing is left to wait for.
+# Extern calls of collectives return when the result is complete, so wait_tensor does nothing.
 @rule("alias", "detach", "lift", "lift_fresh", "_c10d_functional.wait_tensor")
 def _alias(im: GraphWriter, node: Any, x: Ref) -> Ref:
     return x
@@ -33,12 +33,13 @@ def _reshape(im: GraphWriter, node: Any, x: Ref, *arguments: Any) -> Ref:
     return x.reshape(im.shape_of(node))
 
 
-_WORDS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # by bytes
+_WORDS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # size in bytes -> integer type
 
 
 @rule("view.dtype")
 def _view_as(im: GraphWriter, node: Any, x: Ref, dtype: torch.dtype) -> Ref:
-    """The same memory: of another size, elements of the last dimension are cut or joined, low parts first."""
+    """Reinterprets the memory. If the element sizes differ, elements of the last dimension are split or joined, low
+    parts first."""
     if x.dtype is dtype:
         return x
     if dtype not in DTYPE_NAMES or torch.bool in (x.dtype, dtype):
@@ -93,7 +94,7 @@ def _expand(im: GraphWriter, node: Any, x: Ref, size: Any, implicit: bool = Fals
 
 @rule("slice.Tensor")
 def _slice(im: GraphWriter, node: Any, x: Ref, dim: int = 0, start: Any = None, end: Any = None, step: Any = 1) -> Ref:
-    """By a step that is a symbol it is a gather: a Graph's slices have numbers."""
+    """A slice, or a gather if the step is symbolic: slices of a Graph have constant steps."""
     dim %= len(x.shape)
     shape, first, every = im.shape_of(node), _start(im, node, start, dim), im.symbols.dim(step)
     if isinstance(every, int):
@@ -103,25 +104,25 @@ def _slice(im: GraphWriter, node: Any, x: Ref, dim: int = 0, start: Any = None, 
 
 
 def _start(im: GraphWriter, node: Any, start: Any, dim: int) -> Dim:
-    """Where a slice of the node's first operand begins, in [0, size]: negative counts from the end."""
+    """The start of a slice of the node's first operand, in [0, size]. A negative one counts from the end."""
     if start is None:
         return 0
     return im.symbols.dim(_place(start, traced_shape(node.args[0])[dim]))
 
 
 def _place(at: Any, size: Any) -> Any:
-    """A bound of a slice, a traced number, in [0, size]."""
+    """A bound of a slice, as a traced number in [0, size]."""
     if torch_private.is_known(at < 0):
         at = at + size
         if not torch_private.is_known(at >= 0):
             at = torch_private.positive(at)
     elif not torch_private.is_known(at >= 0):
-        raise Unsupported("whether the slice counts from the beginning or the end only a call knows")
+        raise Unsupported("a slice bound whose sign is known only at a call")
     return at if torch_private.is_known(at <= size) else torch.sym_min(at, size)
 
 
 def _slice_length(size: Any, start: Any, end: Any, step: int) -> Any:
-    """How many elements a slice of `size` has, as a traced size."""
+    """The number of elements of a slice of `size`, as a traced size."""
     first = 0 if start is None else _place(start, size)
     last = size if end is None else _place(end, size)
     return (torch_private.positive(last - first) + step - 1) // step
@@ -167,7 +168,7 @@ def _diagonal(im: GraphWriter, node: Any, x: Ref, offset: int = 0, dim1: int = 0
 
 @rule("as_strided")
 def _as_strided(im: GraphWriter, node: Any, x: Ref, size: Any, stride: Any, storage_offset: Any = None) -> Ref:
-    """Over a dense operand of any dim order: a permuted reshape where strides spell one, else a gather."""
+    """Of a dense operand with dims in any order: a permuted reshape if the strides are those of one, else a gather."""
     source = node.args[0].meta["val"]
     _require_inside(source, size, stride, storage_offset)
     shape, strides, offset = im.shape_of(node), im.symbols.dims(stride), _offset_in(im, source, storage_offset)
@@ -188,7 +189,7 @@ def _as_strided(im: GraphWriter, node: Any, x: Ref, size: Any, stride: Any, stor
 def _as_strided_scatter(
     im: GraphWriter, node: Any, x: Ref, values: Ref, size: Any, stride: Any, storage_offset: Any = None
 ) -> Ref:
-    """x with `values` at the places that as_strided would read."""
+    """x with `values` at the elements that as_strided would read."""
     source = node.args[0].meta["val"]
     _require_inside(source, size, stride, storage_offset)
     order = _memory_order(source)
@@ -207,7 +208,7 @@ def _memory_order(source: torch.Tensor) -> list[int]:
 
 
 def _require_inside(source: torch.Tensor, size: Any, stride: Any, storage_offset: Any) -> None:
-    """Unsupported where the elements may lie in the storage, but not among the source's."""
+    """Unsupported where some elements may be in the storage but not in the source."""
     begin = 0 if storage_offset is None else storage_offset - source.storage_offset()
     last = begin + sum((n - 1) * s for n, s in zip(size, stride, strict=True))
     inside = torch_private.is_known(begin >= 0) and torch_private.is_known(last < source.numel())
@@ -216,14 +217,14 @@ def _require_inside(source: torch.Tensor, size: Any, stride: Any, storage_offset
 
 
 def _offset_in(im: GraphWriter, source: torch.Tensor, storage_offset: Any) -> Dim:
-    """Where a view at `storage_offset` of the storage (None: where the source starts) starts in the source."""
+    """The offset in the source of a view at `storage_offset` of the storage (None: where the source starts)."""
     if storage_offset is None:
         return 0
     return sub(im.symbols.dim(storage_offset), im.symbols.dim(source.storage_offset()))
 
 
 def _copied(view: Any) -> Any:
-    """The rule of a `*_copy` op: what the view gives, in memory of its own should the user get to see it."""
+    """The rule of a `*_copy` op: the view, copied if the user gets to see it."""
 
     def copy(im: GraphWriter, node: Any, *arguments: Any, **options: Any) -> Any:
         result = view(im, node, *arguments, **options)
@@ -246,7 +247,7 @@ rule("as_strided_copy")(_copied(_as_strided))
 
 
 def _positions(im: GraphWriter, shape: tuple[Dim, ...], strides: tuple[Dim, ...], offset: Dim) -> Ref:
-    """offset + sum of index * stride: positions in flat memory."""
+    """Positions in flat memory: offset + sum of index * stride."""
     if isinstance(offset, int):
         index = im.full(offset, torch.int64, shape)
     elif shape:
@@ -262,7 +263,7 @@ def _positions(im: GraphWriter, shape: tuple[Dim, ...], strides: tuple[Dim, ...]
 
 @rule("copy")
 def _copy(im: GraphWriter, node: Any, x: Ref, source: Ref, non_blocking: bool = False) -> Ref:
-    """Without the write: what x would be after copy_."""
+    """The value that x would have after copy_."""
     return im.copy(source.to(x.dtype).expand(x.shape))
 
 
@@ -285,7 +286,7 @@ def _roll(im: GraphWriter, node: Any, x: Ref, shifts: Any, dims: Any = ()) -> Re
 
 
 def _rolled(im: GraphWriter, x: Ref, dim: int, shift: Dim) -> Ref:
-    """The last elements in front of the others."""
+    """x with its last `shift` elements along dim moved to the front."""
     size = x.shape[dim]
     if size == 0:
         return x
@@ -306,7 +307,7 @@ def _repeat(im: GraphWriter, node: Any, x: Ref, repeats: Any) -> Ref:
     return im.copy(tiled.reshape(im.shape_of(node)))
 
 
-# ---- several values in one ----
+# ---- concatenation and replacement ----
 
 
 @rule("cat", "concat", "concatenate")
@@ -361,7 +362,7 @@ def _select_scatter(im: GraphWriter, node: Any, x: Ref, src: Ref, dim: int, inde
 
 
 def _replace(im: GraphWriter, x: Ref, src: Ref, dim: int, first: Dim, length: Dim) -> Ref:
-    """x with [first, first + length) of one dimension replaced: a concatenation of three."""
+    """x with [first, first + length) of one dimension replaced by src, as a concatenation of up to three parts."""
     last = add(first, length)
     tail = sub(x.shape[dim], last)
     parts = [src]
@@ -389,7 +390,7 @@ def _constant_pad(im: GraphWriter, node: Any, x: Ref, pad: Any, value: Any = 0) 
 
 
 def _padded(im: GraphWriter, x: Ref, dim: int, size: Any, before: Any, after: Any, filling: Ref) -> Ref:
-    """x with so many elements more, or fewer, at both ends of a dimension of the traced `size`."""
+    """x with symbolic padding (or cropping, if negative) at both ends of a dimension of traced size `size`."""
     length = im.symbols.dim(size + before + after)
     shape = x.shape[:dim] + (length,) + x.shape[dim + 1 :]
     if not all(torch_private.is_known(n >= 0) for n in (before, after)):
@@ -399,9 +400,9 @@ def _padded(im: GraphWriter, x: Ref, dim: int, size: Any, before: Any, after: An
 
 
 def _moved(im: GraphWriter, x: Ref, dim: int, size: Any, by: Any, filling: Ref, shape: tuple[Dim, ...]) -> Ref:
-    """x moved along a dimension by what only a call knows the sign of; what has no counterpart is `filling`."""
+    """x shifted along a dimension by an amount of unknown sign. Elements without a counterpart are `filling`."""
     if not torch_private.is_known(size >= 1):
-        raise Unsupported("padding or cropping of what may have no elements")
+        raise Unsupported("padding or cropping of a dimension that may be empty")
     place = im.iota(shape, dim, im.symbols.dim(-by))
     last = im.size(im.symbols.dim(size - 1))
     above, below = im.pointwise("ge", place, im.scalar(0, torch.int64)), im.pointwise("le", place, last)
@@ -410,7 +411,7 @@ def _moved(im: GraphWriter, x: Ref, dim: int, size: Any, by: Any, filling: Ref, 
     return im.where(im.pointwise("logical_and", above, below), moved, filling)
 
 
-# ---- made from nothing ----
+# ---- creation ----
 
 
 @rule("full", "new_full", "full_like", "scalar_tensor")
@@ -427,7 +428,7 @@ def _ones(im: GraphWriter, node: Any, *arguments: Any, **options: Any) -> Ref:
 @rule("zeros", "new_zeros", "zeros_like", "zero")
 @rule("empty.memory_format", "empty_strided", "empty_like", "new_empty", "new_empty_strided", "empty_permuted")
 def _zeros(im: GraphWriter, node: Any, *arguments: Any, **options: Any) -> Ref:
-    """Also what eager leaves uninitialised: zero is as good as any."""
+    """Zeros; also for tensors that eager leaves uninitialised."""
     return _filled(im, node, 0)
 
 
@@ -437,7 +438,8 @@ def _filled(im: GraphWriter, node: Any, value: Any) -> Ref:
         raise GraphFallback(f"{node.target} makes a tensor of {dtype}")
     if isinstance(value, Ref):
         return value.reshape(()).to(dtype).expand(im.shape_of(node))
-    if dtype not in HALF or node.target._schema.name != "aten::scalar_tensor":  # which makes infinities of them
+    # scalar_tensor converts numbers that do not fit fp16 or bf16 to infinities.
+    if dtype not in HALF or node.target._schema.name != "aten::scalar_tensor":
         im.require_fit(value, dtype)
     if dtype is torch.bool and isinstance(value, (int, float)):
         value = bool(value)
@@ -457,11 +459,11 @@ def _arange(im: GraphWriter, node: Any, *arguments: Any, **options: Any) -> Ref:
     else:
         start = arguments[0] if len(arguments) > 1 else 0
         step = arguments[2] if len(arguments) > 2 else options.get("step", 1)
-    if not dtype.is_floating_point:  # eager truncates both first
+    if not dtype.is_floating_point:  # eager truncates start and step first
         start, step = (int(v) if isinstance(v, float) else v for v in (start, step))
     if isinstance(start, (int, torch.SymInt)) and isinstance(step, (int, torch.SymInt)):
         return im.iota(shape, 0, im.symbols.dim(start), im.symbols.dim(step)).to(dtype)
-    # eager computes start + step * i in double for every floating result
+    # Eager computes start + step * i in double for every floating-point result.
     index = im.iota(shape, 0).to(torch.float64)
     scaled = index * im.scalar(step, torch.float64)
     moved = scaled + im.scalar(start, torch.float64)
