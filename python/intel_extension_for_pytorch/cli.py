@@ -1,7 +1,7 @@
-"""The command `ipexc`: compiles models ahead of time, runs, inspects and measures what comes out, explains a model.
+"""The command `ipexc`: compiles models ahead of time, runs, inspects and measures artifacts, and explains models.
 
-Exit codes: 0 success, 1 an internal error (please report it), 2 a wrong command line, 3 a model, file or input that is
-not what it has to be (the message says what to do), 4 `bench-kernels --compare` found a kernel slower than before.
+Exit codes: 0 success, 1 internal error (please report it), 2 wrong command line, 3 unsuitable model, file or input (the
+message says what to do), 4 `bench-kernels --compare` found a kernel that is slower than before.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ USER_ERROR = 3
 
 app = typer.Typer(
     help="The compiler of Intel Extension for PyTorch.\n\nExit codes: 0 success, 1 internal error, 2 wrong command "
-    "line, 3 a model, file or input that is not what it has to be, 4 a kernel slower than in --compare.",
+    "line, 3 unsuitable model, file or input, 4 a kernel is slower than in --compare.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -28,13 +28,13 @@ app = typer.Typer(
 Model = Annotated[
     str, typer.Argument(help="MODEL.pt2, or module:factory or file.py:factory (see `ipexc compile --help`)")
 ]
-Artifact = Annotated[Path, typer.Argument(help="what `ipexc compile` wrote", exists=True, dir_okay=False)]
-Json = Annotated[bool, typer.Option("--json", help="for a script to read")]
+Artifact = Annotated[Path, typer.Argument(help="file written by `ipexc compile`", exists=True, dir_okay=False)]
+Json = Annotated[bool, typer.Option("--json", help="print JSON")]
 Inputs = Annotated[
     list[str] | None,
-    typer.Option("--input", help="[NAME=]DTYPE[SIZES], as x=f32[1,3,224,224]; sizes may be names: 2*n+1"),
+    typer.Option("--input", help="[NAME=]DTYPE[SIZES], e.g. x=f32[1,3,224,224]; a size may be a name, or 2*n+1"),
 ]
-Dynamic = Annotated[list[str] | None, typer.Option(help="NAME=LOW..HIGH: sizes called NAME stay open")]
+Dynamic = Annotated[list[str] | None, typer.Option(help="NAME=LOW..HIGH: makes the size NAME dynamic, in this range")]
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -62,7 +62,7 @@ def _print(value: Any, as_json: bool, text: str) -> None:
 
 @app.command()
 def env(as_json: Json = False) -> None:
-    """Target, versions, threads and knobs."""
+    """Show target, versions, threads and knobs."""
     from .machine import environment, environment_text
 
     _print(environment(), as_json, environment_text())
@@ -73,24 +73,24 @@ def compile(
     model: Model,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="the artifact to write")] = None,
     isa: Annotated[
-        str | None, typer.Option(help="some of avx2,avx512,avx512_bf16; the best of this CPU by default")
+        str | None, typer.Option(help="one or more of avx2,avx512,avx512_bf16; default: the best of this CPU")
     ] = None,
-    dtype: Annotated[str, typer.Option(help="f32, or bf16: as under autocast")] = "f32",
+    dtype: Annotated[str, typer.Option(help="f32, or bf16 (as under autocast)")] = "f32",
     dynamic: Dynamic = None,
     inputs: Inputs = None,
-    weights: Annotated[str, typer.Option(help="embed, or extern: in OUTPUT.weights")] = "embed",
+    weights: Annotated[str, typer.Option(help="embed, or extern (in OUTPUT.weights)")] = "embed",
     no_extern_ops: Annotated[
         bool, typer.Option("--no-extern-ops", help="refuse ops that only ATen can compute")
     ] = False,
     emit: Annotated[
-        str | None, typer.Option(help="also write every kernel as cpp, loop, llvm or asm beside OUTPUT")
+        str | None, typer.Option(help="also write every kernel as text next to OUTPUT: cpp, loop, llvm or asm")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Compile a model into one file that runs without a compiler.
+    """Compile a model to one file, an artifact, that runs without a compiler.
 
-    MODEL is a torch.export archive, or `module:factory`: a function that returns a module, or a module and its inputs
-    (a tuple, or a dict by name).
+    MODEL is a torch.export archive (.pt2), or `module:factory`, where the factory is a function that returns a module,
+    or a module and its inputs (a tuple, or a dict by name).
 
     Examples:
 
@@ -107,12 +107,12 @@ def compile(
     if output is None and emit is None:
         raise typer.BadParameter("give --output, --emit, or both", param_hint="--output")
     if emit not in (None, "cpp", "loop", "llvm", "asm"):
-        raise typer.BadParameter("it is cpp, loop, llvm or asm", param_hint="--emit")
+        raise typer.BadParameter("must be cpp, loop, llvm or asm", param_hint="--emit")
     if weights not in ("embed", "extern"):
-        raise typer.BadParameter("it is embed or extern", param_hint="--weights")
+        raise typer.BadParameter("must be embed or extern", param_hint="--weights")
     dtypes = _dtypes("f32", "bf16")
     if dtype not in dtypes:
-        raise typer.BadParameter("it is f32 or bf16", param_hint="--dtype")
+        raise typer.BadParameter("must be f32 or bf16", param_hint="--dtype")
     program, size_names = exported(model, inputs or [], dynamic or [])
     compilation = aot.Compilation(
         program,
@@ -141,9 +141,9 @@ def compile(
 
 @app.command()
 def pack(artifact: Artifact, as_json: Json = False) -> None:
-    """Write ARTIFACT.packed: its weights as this CPU's kernels want them, which later loads map and share.
+    """Write ARTIFACT.packed: its weights in the layout of this CPU's kernels, which later loads map and share.
 
-    Without it every load packs them again, into memory of its own.
+    Without this file, every load packs the weights again, into memory of its own.
 
     Example: ipexc pack resnet.ipex
     """
@@ -157,14 +157,14 @@ def pack(artifact: Artifact, as_json: Json = False) -> None:
 @app.command()
 def run(
     artifact: Artifact,
-    inputs: Annotated[list[str] | None, typer.Option("--input", help="NAME=FILE.npy, one for each input")] = None,
-    output: Annotated[Path | None, typer.Option(help="directory for one .npy a result")] = None,
-    repeat: Annotated[int, typer.Option(min=1, help="how often to run; the times are printed")] = 1,
+    inputs: Annotated[list[str] | None, typer.Option("--input", help="NAME=FILE.npy, once per input")] = None,
+    output: Annotated[Path | None, typer.Option(help="directory for the results, one .npy file each")] = None,
+    repeat: Annotated[int, typer.Option(min=1, help="number of runs; the times are printed")] = 1,
     as_json: Json = False,
 ) -> None:
     """Run an artifact on arrays from files.
 
-    16-bit floats have no .npy form of their own: they are read from and written as float32.
+    The .npy format has no bfloat16: 16-bit floats are read and written as float32.
 
     Example: ipexc run resnet.ipex --input x=image.npy --output results --repeat 10
     """
@@ -196,7 +196,7 @@ def run(
 
 @app.command()
 def inspect(artifact: Artifact, as_json: Json = False) -> None:
-    """What an artifact takes, gives and contains.
+    """Show the inputs, results and contents of an artifact.
 
     Example: ipexc inspect resnet.ipex --json
     """
@@ -211,16 +211,16 @@ def explain(
     model: Model,
     inputs: Inputs = None,
     gradients: Annotated[
-        bool, typer.Option("--gradients/--no-gradients", help="forward and backward, or inference")
+        bool, typer.Option("--gradients/--no-gradients", help="run forward and backward, or only inference")
     ] = True,
-    profile: Annotated[bool, typer.Option("--profile", help="also the time of every step")] = False,
-    trace: Annotated[Path | None, typer.Option(help="a file for the profile as a Chrome trace")] = None,
+    profile: Annotated[bool, typer.Option("--profile", help="also show the time of every step")] = False,
+    trace: Annotated[Path | None, typer.Option(help="write the profile to this file, as a Chrome trace")] = None,
     as_json: Json = False,
 ) -> None:
-    """What torch.compile with this backend makes of a model: kernels, library calls, ops that stay in ATen.
+    """Show how this backend compiles a model: kernels, library calls, and ops that stay in ATen.
 
-    With --profile also what each of them takes, most expensive first: time, GB/s, GFLOP/s, share of what this machine
-    allows.
+    With --profile, also show the time, GB/s, GFLOP/s and share of the machine's limit of each step, most expensive
+    first.
 
     Examples:
 
@@ -248,15 +248,15 @@ def explain(
 @app.command()
 def bench(
     artifact: Artifact,
-    threads: Annotated[str, typer.Option(help="numbers of threads to try; all cores by default")] = "",
-    streams: Annotated[str, typer.Option(help="numbers of concurrent callers to try")] = "1",
-    seconds: Annotated[float, typer.Option(min=0.01, help="how long to measure each setting")] = 2.0,
+    threads: Annotated[str, typer.Option(help="numbers of threads, comma-separated; default: all cores")] = "",
+    streams: Annotated[str, typer.Option(help="numbers of concurrent callers, comma-separated")] = "1",
+    seconds: Annotated[float, typer.Option(min=0.01, help="time to measure each setting")] = 2.0,
     sizes: Annotated[
-        list[str] | None, typer.Option("--size", help="NAME=N: an open size; its lowest by default")
+        list[str] | None, typer.Option("--size", help="NAME=N: value of a dynamic size; default: its minimum")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Latency percentiles and throughput of an artifact, over threads and concurrent streams.
+    """Measure latency percentiles and throughput of an artifact, for numbers of threads and concurrent streams.
 
     Example: ipexc bench resnet.ipex --threads 1,2,4 --streams 1,2 --json
     """
@@ -297,7 +297,7 @@ def _read_arrays(described: list[dict[str, Any]], given: list[str]) -> list[Any]
     files = dict(item.partition("=")[::2] for item in given)
     expected = [d["name"] for d in described]
     if set(files) != set(expected):
-        raise UserError(f"the model takes {', '.join(expected)}; --input gives {', '.join(files) or 'nothing'}")
+        raise UserError(f"the model needs the inputs {', '.join(expected)}; --input gives {', '.join(files) or 'none'}")
     tensors = []
     for item in described:
         try:
@@ -329,10 +329,10 @@ def _inspection(d: dict[str, Any]) -> str:
 
     lines = ["inputs", *tensors(d["inputs"]), "outputs", *tensors(d["outputs"])]
     if d["state"]:
-        lines += ["buffers that a call writes", *tensors(d["state"])]
+        lines += ["buffers that a call writes to", *tensors(d["state"])]
     if d["dims"]:
         lines += ["sizes", *(f"  {s['name']}: {s['low']} to {s['high']}" for s in d["dims"])]
-    lines.append(f"ISAs {', '.join(d['isas'])}; steps of {d['isa']}:")
+    lines.append(f"ISAs {', '.join(d['isas'])}; steps for {d['isa']}:")
     for step in d["steps"]:
         detail = f"  [{step['detail']}]" if step["detail"] else ""
         lines.append(f"  {step['kind']:8} {step['name']}{detail}  {'; '.join(step['sources'][:2])}")

@@ -12,11 +12,13 @@ from . import _C
 def environment() -> dict[str, Any]:
     """Describes the installation.
 
-    Returns a dict with the keys `target` (the instruction set that is compiled for), `supported_targets` (those that
-    this CPU runs), `threads` (int), `versions` (library -> version), `cache` (directory of the object cache, or "off")
-    and `knobs` (one dict per IPEX_* environment variable: name, value, default, help).
+    :returns: a dict with the keys `target` (the instruction set that is compiled for), `supported_targets` (those that
+        this CPU runs), `threads` (int), `versions` (library to version), `cache` (directory of the object cache, or
+        "off") and `knobs` (one dict per IPEX environment variable: name, value, default, help).
 
-    Example: `ipex.environment()["target"]`.
+    Example::
+
+        ipex.environment()["target"]
     """
     return {
         "target": _C.target(),

@@ -395,7 +395,7 @@ def test_what_cannot_be_compiled_says_why(tmp_path):
         def forward(self, x):
             return torch.linalg.inv(x)
 
-    with pytest.raises(UserError, match="_linalg_check_errors.default is called for its effect"):
+    with pytest.raises(UserError, match="_linalg_check_errors.default is called for its side effect"):
         ipex.aot.compile(export(Inverse(), torch.eye(3)), tmp_path / "x")
 
     class Histogram(nn.Module):

@@ -74,7 +74,7 @@ def test_json_csv_and_graphs(run, tmp_path):
     for text in texts:
         _C.Graph.parse(text.read_text()).verify()
     (tmp_path / "other.json").write_text(json.dumps({"format": 2}))
-    with pytest.raises(ValueError, match=r"other\.json is no result.*format 2"):
+    with pytest.raises(ValueError, match=r"other\.json is not a result.*format 2"):
         report.load(tmp_path / "other.json")
 
 

@@ -1,4 +1,4 @@
-"""Ahead-of-time compilation: `compile` writes an exported program as an artifact, `load` makes a module of one."""
+"""Ahead-of-time compilation: `compile` writes an exported program as an artifact, `load` reads one as a module."""
 
 from .compilation import ISAS as ISAS
 from .compilation import Compilation as Compilation

@@ -1,7 +1,7 @@
 """Ahead-of-time compilation: `ipex.aot.compile(exported_program, path)` and `ipex.aot.load(path)`.
 
-An artifact is one file that runs without a compiler: in Python with `load`, in C++ with `ipex/model.h`. It holds
-machine code; load only what you would execute.
+An artifact is one file that runs without a compiler: in Python with `load`, in C++ with `ipex/model.h`. It contains
+machine code, so load only artifacts from a source you trust.
 """
 
 from __future__ import annotations
@@ -33,14 +33,19 @@ _NO_LIMIT = 2**63 - 1
 
 @dataclass
 class Report:
-    """What `compile` made: sizes, times, and the steps of the program for the best ISA."""
+    """The result of `compile`.
+
+    Attributes: `path` of the artifact; `isas` that it contains; `steps` of the program for the best of them;
+    `extern_ops`, the ops that call ATen; `bytes`, the size of the file; `seconds`, the time by stage ("decompose",
+    "import", "compile", "write").
+    """
 
     path: str
     isas: list[str]
     steps: list[dict[str, Any]]
     extern_ops: list[str]
     bytes: int
-    seconds: dict[str, float] = field(default_factory=dict)  # by stage
+    seconds: dict[str, float] = field(default_factory=dict)
 
 
 def compile(
@@ -52,22 +57,32 @@ def compile(
     weights: str = "embed",
     extern_ops: bool = True,
 ) -> Report:
-    """Writes an artifact of an exported program, for inference.
+    """Compiles an exported program for inference and writes it as an artifact.
 
-    `isa`: one or several of avx2, avx512, avx512_bf16, any from any machine; the best of this machine by default.
-    `dtype`: torch.bfloat16 compiles as under autocast. `weights`: "embed", or "extern" for a file `<path>.weights` of
-    their own. `extern_ops`: whether ops without a native lowering may stay ATen calls; such an artifact needs libtorch.
-    Sizes that the program leaves open stay open, within its range constraints. Raises UserError for options that make
-    no sense, and for models that cannot be compiled, naming the op and the model's source line.
+    :param program: the result of `torch.export.export`. Its dynamic sizes stay dynamic, within their range constraints.
+    :param path: the file to write.
+    :param isa: one or more of "avx2", "avx512" and "avx512_bf16", as a sequence or comma-separated. Every machine can
+        compile for all of them. Default: the best that this machine supports.
+    :param dtype: `torch.bfloat16` compiles as under autocast. Default: the program's own types.
+    :param weights: "embed", or "extern" to write the weights to `<path>.weights`.
+    :param extern_ops: whether ops without a native lowering may stay ATen calls. Such an artifact needs libtorch.
+    :returns: a Report.
+    :raises UserError: for invalid options, and for models that cannot be compiled. The message names the op and the
+        model's source line.
+
+    Example::
+
+        program = torch.export.export(model.eval(), (torch.randn(1, 3, 224, 224),))
+        ipex.aot.compile(program, "model.ipex", isa="avx2,avx512")
     """
     if weights not in ("embed", "extern"):
-        raise UserError(f"weights is 'embed' or 'extern', not {weights!r}")
+        raise UserError(f"weights must be 'embed' or 'extern', not {weights!r}")
     compilation = Compilation(program, isa=isa, dtype=dtype, extern_ops=extern_ops)
     return compilation.write(path, embed=weights == "embed")
 
 
 class Compilation:
-    """A program compiled for some ISAs, not yet written."""
+    """A program compiled for one or more ISAs, in memory. The arguments are those of `compile`."""
 
     def __init__(
         self,
@@ -78,9 +93,9 @@ class Compilation:
         extern_ops: bool = True,
         size_names: dict[str, str] | None = None,
     ) -> None:
-        """`size_names`: what the program's symbols (s0) are called where an artifact speaks of them."""
+        """`size_names`: symbol of the program ("s0") -> its name in the artifact's descriptions and messages."""
         if not isinstance(program, torch.export.ExportedProgram):
-            raise UserError(f"compile takes an ExportedProgram (torch.export.export), not a {type(program).__name__}")
+            raise UserError(f"compile needs an ExportedProgram (torch.export.export), not a {type(program).__name__}")
         self.isas = _parse_isas(isa)
         self.seconds: dict[str, float] = {}
         start = time.perf_counter()
@@ -109,6 +124,7 @@ class Compilation:
         self.seconds["compile"] = time.perf_counter() - start
 
     def write(self, path: str | Path, *, embed: bool = True) -> Report:
+        """Writes the artifact. `embed`: with its weights, else they go to `<path>.weights`."""
         start = time.perf_counter()
         self._compiled.write(str(path), self._arguments.weights, embed, self._structures)
         self.seconds["write"] = time.perf_counter() - start
@@ -118,32 +134,47 @@ class Compilation:
         )
 
     def kernels(self, form: str) -> dict[str, str]:
-        """By ISA: every kernel as "cpp", "loop", "llvm" or "asm" text."""
+        """The kernels of each ISA as text. `form`: "cpp", "loop", "llvm" or "asm"."""
         return self._compiled.kernels(form)
 
 
 def load(path: str | Path, *, weights: str | Path | None = None, verify_weights: bool = True) -> LoadedModel:
-    """An artifact as a callable with the model's own inputs and outputs. `weights`: where weights that are not embedded
-    lie, `<path>.weights` by default."""
+    """Loads an artifact as a module with the inputs and outputs of the original model.
+
+    :param path: the artifact.
+    :param weights: the file of weights that are not embedded. Default: `<path>.weights`.
+    :param verify_weights: whether to check the weights against their checksums.
+    :returns: a LoadedModel.
+    :raises UserError: for a file that cannot be read, is not an artifact, or does not suit this machine.
+
+    Example::
+
+        y = ipex.aot.load("model.ipex")(torch.randn(1, 3, 224, 224))
+    """
     return LoadedModel(path, weights=weights, verify_weights=verify_weights)
 
 
 def pack(path: str | Path, *, weights: str | Path | None = None) -> Path:
-    """Writes `<path>.packed`: the artifact's weights as this CPU's kernels want them, which later loads map instead of
-    computing them, in Python and in C++. Run it where the model will run, once; on another kind of CPU the file is
-    passed over with a warning. `weights` as for `load`. Returns the file's path. Raises UserError when it cannot be
-    written.
+    """Writes the packed weights of an artifact to `<path>.packed`, in the layout that this CPU's kernels use. Later
+    loads, in Python or C++, map this file instead of packing the weights again.
+
+    Run it once, on the machine where the model will run. On another kind of CPU the file is ignored with a warning.
+
+    :param path: the artifact.
+    :param weights: as for `load`.
+    :returns: the path of the file.
+    :raises UserError: if the file cannot be written.
     """
     _C.pack_artifact(str(path), str(weights or ""))
     return Path(f"{path}.packed")
 
 
 class LoadedModel(torch.nn.Module):
-    """A compiled model. It has no parameters of its own: weights are mapped from the file and shared between processes.
+    """A compiled model. It has no parameters: weights are mapped from the file and shared between processes.
 
-    Results are new tensors without gradients, also where the model's code returns (a view of) an input. Inputs that the
-    model's code writes are written. Buffers that it writes are in `state`, by name: tensors of this model's own, which
-    a call reads and writes; such calls run one after the other.
+    Results are new tensors without gradients, even where the original model returns an input or a view of one. Inputs
+    that the model writes to are written. Buffers that it writes to are in `state` (name -> tensor); calls that use
+    them run one after the other.
     """
 
     def __init__(self, path: str | Path, *, weights: str | Path | None = None, verify_weights: bool = True) -> None:
@@ -151,13 +182,15 @@ class LoadedModel(torch.nn.Module):
         self._model = _C.LoadedModel(str(path), str(weights or ""), verify_weights, link=True)
         structures = json.loads(self._model.manifest())["structures"]
         if "python" not in structures:
-            raise UserError(f"{path} was not compiled from a Python program")
+            raise UserError(f"{path} was not compiled by ipex.aot.compile: use ipex/model.h")
         signature = json.loads(structures["python"])
         for module in signature["modules"]:
             try:
                 importlib.import_module(module)
             except ImportError as error:
-                raise UserError(f"{path} takes or returns objects of {module}, which is not installed") from error
+                raise UserError(
+                    f"{path} has inputs or outputs of classes from {module}, which is not installed"
+                ) from error
         self._inputs = pytree.treespec_loads(signature["inputs"])
         self._outputs = pytree.treespec_loads(signature["outputs"])
         self._tensors: list[int] = signature["tensors"]
@@ -170,18 +203,18 @@ class LoadedModel(torch.nn.Module):
         for position, expected in self._constants:
             if given[position] != expected:
                 raise UserError(
-                    f"argument {position} is {given[position]!r}; the model was exported with {expected!r}, which is "
-                    "part of the compiled code"
+                    f"argument {position} is {given[position]!r}, but the model was exported with {expected!r}, which "
+                    "is a constant in the compiled code"
                 )
         return pytree.tree_unflatten(self.run([given[i] for i in self._tensors]), self._outputs)
 
     def run(self, tensors: list[torch.Tensor]) -> list[Any]:
-        """The flat form of a call: tensors in the order of `description()["inputs"]`, one result an entry of
-        `description()["results"]`."""
+        """Calls the model with a flat list of tensors, in the order of `description()["inputs"]`. Returns the results
+        in the order of `description()["results"]`."""
         return self._model.run(tensors)
 
     def input_sizes(self, sizes: Sequence[int]) -> list[list[int]]:
-        """Each input's sizes where the open ones have these values, in the order of `description()["dims"]`."""
+        """The shape of each input for given values of the dynamic sizes, in the order of `description()["dims"]`."""
         return self._model.input_sizes(list(sizes))
 
     def _flatten(self, args: tuple, kwargs: dict[str, Any]) -> list[Any]:
@@ -190,16 +223,16 @@ class LoadedModel(torch.nn.Module):
             kwargs = {name: kwargs[name] for name in names}
         flat, spec = pytree.tree_flatten((args, kwargs))
         if spec != self._inputs:
-            raise UserError(f"called with the structure {spec}, the model was exported with {self._inputs}")
+            raise UserError(f"called with the structure {spec}, but the model was exported with {self._inputs}")
         return flat
 
     def description(self) -> dict[str, Any]:
-        """inputs, outputs, dims, isas, steps, memory: what `ipexc inspect` prints."""
+        """Inputs, outputs, dynamic sizes, ISAs, steps and memory as a dict: what `ipexc inspect` prints."""
         return describe(self._model)
 
 
 def describe(model: Any) -> dict[str, Any]:
-    """Of a _C.LoadedModel, linked or not."""
+    """The description of a _C.LoadedModel, linked or not."""
     description = dict(model.description())
     manifest = json.loads(model.manifest())
     kinds: dict[str, int] = {}
@@ -222,16 +255,16 @@ def _parse_isas(isa: Sequence[str] | str | None) -> list[str]:
     names = [_C.target()] if isa is None else isa.split(",") if isinstance(isa, str) else list(isa)
     for name in names:
         if name not in ISAS:
-            raise UserError(f"unknown ISA {name!r}: use some of {', '.join(ISAS)}")
+            raise UserError(f"unknown ISA {name!r}: use one or more of {', '.join(ISAS)}")
     if not names:
-        raise UserError(f"no ISA given: use some of {', '.join(ISAS)}")
+        raise UserError(f"no ISA given: use one or more of {', '.join(ISAS)}")
     return sorted(set(names), key=ISAS.index)
 
 
 def _decompose(program: torch.export.ExportedProgram, dtype: torch.dtype | None) -> torch.export.ExportedProgram:
-    """Into the ops that the importer knows; casts of autocast become ops on the way."""
+    """Decomposes the program into ops that the importer supports. Casts of autocast become explicit ops."""
     if dtype not in (None, torch.float32, torch.bfloat16):
-        raise UserError(f"dtype is torch.float32 or torch.bfloat16, not {dtype}")
+        raise UserError(f"dtype must be torch.float32 or torch.bfloat16, not {dtype}")
     autocast: Any = nullcontext()
     if dtype is torch.bfloat16:
         program, autocast = torch_private.without_dtype_checks(program), torch.autocast("cpu", torch.bfloat16)
@@ -242,12 +275,14 @@ def _decompose(program: torch.export.ExportedProgram, dtype: torch.dtype | None)
 def _refuse_effects(program: torch.export.ExportedProgram) -> None:
     for node in program.graph.nodes:
         if node.op == "call_function" and node.target is torch.ops.higher_order.with_effects:
-            raise UserError(f"{node.args[1]} is called for its effect, which an artifact cannot hold: leave it out")
+            raise UserError(
+                f"{node.args[1]} is called for its side effect, which an artifact cannot contain: remove it"
+            )
 
 
 def _write_back(program: torch.export.ExportedProgram) -> set[str]:
-    """Makes copies into placeholders of the outputs that export adds for what the model writes, as AOTAutograd does;
-    returns the placeholders' names. Weights that the model returns become values of their own."""
+    """Replaces the outputs that export adds for mutations by copies into placeholders, as AOTAutograd does. Returns the
+    names of these placeholders. Weights that the model returns are cloned."""
     graph = program.graph
     placeholders = {node.name: node for node in graph.nodes if node.op == "placeholder"}
     inputs = program.graph_signature.input_specs
@@ -273,21 +308,21 @@ def _write_back(program: torch.export.ExportedProgram) -> set[str]:
 
 
 def _call_like(graph: torch.fx.Graph, op: Any, like: torch.fx.Node, *others: Any) -> torch.fx.Node:
-    """A call whose result is a tensor like its first argument."""
+    """A call whose result has the metadata of its first argument."""
     node = graph.call_function(op, (like, *others))
     node.meta["val"] = like.meta["val"]
     return node
 
 
 class _Arguments:
-    """The placeholders of a program: which are weights, which are written, and where the weights' memory is."""
+    """The placeholders of a program: which are weights, which are written to, and the memory of the weights."""
 
     def __init__(self, program: torch.export.ExportedProgram, written: set[str]) -> None:
         self.examples: list[Any] = []
         self.static: set[int] = set()
-        self.inputs: list[tuple[str, str, bool]] = []  # of the graph: (name, member of the artifact or "", written?)
+        self.inputs: list[tuple[str, str, bool]] = []  # (name, member of the artifact or "", whether it is written)
         self.weights: list[tuple[str, int, int]] = []  # (member, address, bytes)
-        self.user_tensors: list[int] = []  # among the user's flat arguments
+        self.user_tensors: list[int] = []  # positions among the user's flat arguments
         self.user_constants: list[tuple[int, Any]] = []
         self._kept: list[torch.Tensor] = []
         members: dict[tuple[int, int], str] = {}
@@ -317,7 +352,7 @@ class _Arguments:
             self.inputs.append((spec.target, tied, is_state))
             sharing = [name for name, member, state in self.inputs if member == tied and (state or is_state)]
             if weight.numel() and len(sharing) > 1:
-                raise UserError(f"the model writes to {sharing[0]}, which shares its memory with {sharing[1]}")
+                raise UserError(f"the model writes to {sharing[0]}, which shares memory with {sharing[1]}")
 
 
 def _weight(program: torch.export.ExportedProgram, spec: Any) -> torch.Tensor:
@@ -325,12 +360,12 @@ def _weight(program: torch.export.ExportedProgram, spec: Any) -> torch.Tensor:
     if value is None:
         value = program.constants.get(spec.target)
     if not isinstance(value, torch.Tensor):
-        raise UserError(f"{spec.target} is a {type(value).__name__}: an artifact holds tensors only")
+        raise UserError(f"{spec.target} is a {type(value).__name__}: an artifact can contain only tensors")
     return value.detach()
 
 
 def _dense(tensor: torch.Tensor) -> torch.Tensor:
-    """With memory of its own size: the artifact stores it as it lies."""
+    """The tensor without gaps in memory: the artifact stores its memory as it is."""
     dense = torch_private.memory_order(tensor) is not None if tensor.numel() else True
     return tensor if dense else tensor.contiguous()
 
@@ -339,21 +374,21 @@ def _import(program: torch.export.ExportedProgram, arguments: _Arguments) -> Any
     module = program.graph_module
     if cut := segments.first_cut(module):
         node, why = cut
-        raise UserError(f"{node_source(node)} can run in PyTorch only: {why}; use torch.compile for this model")
+        raise UserError(f"{node_source(node)} can only run in PyTorch: {why}; use torch.compile for this model")
     try:
         imported = import_graph(module, arguments.examples, static=frozenset(arguments.static), checks_divisors=False)
     except (GraphFallback, Unsupported) as error:
         raise UserError(f"the model cannot be compiled ahead of time: {error}") from error
     if imported.derived:
         names = ", ".join(str(d.expression) for d in imported.derived)
-        raise UserError(f"the model computes {names} from sizes, which only Python can: export it with fixed sizes")
+        raise UserError(f"computing {names} from sizes needs Python: export the model with fixed sizes")
     return imported
 
 
 def _sizes(
     program: torch.export.ExportedProgram, symbols: Sequence[str], names: dict[str, str]
 ) -> list[tuple[str, int, int]]:
-    """Name, least and largest value of each symbol. `s0_4` is a fourth of the program's s0 (sizes.py)."""
+    """Name, minimum and maximum of each symbol. `s0_4` is a fourth of the program's s0 (see compiler/sizes.py)."""
     known = {str(symbol): limits for symbol, limits in program.range_constraints.items()}
     sizes = []
     for symbol in symbols:
@@ -367,7 +402,7 @@ def _sizes(
 def _conditions(
     program: torch.export.ExportedProgram, symbols: Sequence[str], names: dict[str, str]
 ) -> list[tuple[str, str]]:
-    """What tracing found several sizes to have to do with each other: in words, and as a number that is not below 0."""
+    """Conditions on several sizes that tracing found: as text, and as an expression that must be >= 0."""
     parts = {}
     for symbol in symbols:
         whole, _, k = symbol.rpartition("_")
@@ -417,18 +452,18 @@ def _structures(program: torch.export.ExportedProgram) -> dict[str, str]:
             }
         )
     except (TypeError, NotImplementedError) as error:
-        raise UserError(f"the model's inputs or outputs cannot be described in a file: {error}") from error
+        raise UserError(f"the structure of the model's inputs or outputs cannot be serialized: {error}") from error
     return {"python": python}
 
 
 def _modules(spec: pytree.TreeSpec) -> set[str]:
-    """The modules that define the classes of a structure, beside Python's own."""
+    """The modules that define the classes in a structure, except Python's own."""
     found = set() if spec.type is None else {spec.type.__module__}
     return (found | set().union(*(_modules(child) for child in spec.children()))) - {"builtins", "collections"}
 
 
 def _result_names(program: torch.export.ExportedProgram) -> list[str]:
-    """What C++ calls the results: the path of each in the model's output, "output" for the only one."""
+    """The names of the results in C++: the path of each in the model's output, or "output" if it is the only one."""
     spec = program.call_spec.out_spec
     paths, _ = pytree.tree_flatten_with_path(pytree.tree_unflatten(range(spec.num_leaves), spec))
     return [".".join(_key_text(key) for key in path) or "output" for path, _ in paths]

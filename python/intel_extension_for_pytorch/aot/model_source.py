@@ -1,4 +1,4 @@
-"""Models as the command line names them: `model.pt2`, `module:factory`, `file.py:factory`, with inputs as texts."""
+"""Models and inputs as given on the command line: `model.pt2`, `module:factory` or `file.py:factory`."""
 
 from __future__ import annotations
 
@@ -24,12 +24,14 @@ _DYNAMIC = re.compile(r"^(?P<name>\w+)=(?P<low>\d+)\.\.(?P<high>\d+)$")
 def exported(
     model: str, inputs: Sequence[str], dynamic: Sequence[str]
 ) -> tuple[torch.export.ExportedProgram, dict[str, str]]:
-    """The program; a factory's model is exported for its inputs, with the sizes in `dynamic` left open. And what the
-    program's symbols are called in `dynamic`. An input's size is a number, or an open size by its name, which may be
-    multiplied by a number and have one added: "2*batch+1"."""
+    """Loads a .pt2 file, or exports the model that a factory returns.
+
+    `inputs`: texts such as "x=f32[batch,128]". A size is a number or the name of a dynamic size, optionally with a
+    factor and an offset: "2*batch+1". `dynamic`: the ranges of these sizes, as "batch=1..64". Returns the program, and
+    a dict from its symbols ("s0") to these names. Raises UserError."""
     if model.endswith(".pt2"):
         if inputs or dynamic:
-            raise UserError(f"{model} is exported already: its inputs and open sizes are fixed")
+            raise UserError(f"{model} is already exported: --input and --dynamic do not apply")
         try:
             return torch.export.load(model), {}
         except Exception as error:
@@ -44,7 +46,7 @@ def exported(
     shapes: Any = None
     if ranges:
         if not inputs:
-            raise UserError('--dynamic needs --input with named sizes, as "x=f32[batch,128]"')
+            raise UserError('--dynamic needs --input with named sizes, for example "x=f32[batch,128]"')
         used = [{d: size.of(ranges[size.name]) for d, size in _open_sizes(text, ranges).items()} for text in inputs]
         shapes = dict(zip(kwargs, used, strict=True)) if kwargs else tuple(used)
     try:
@@ -58,19 +60,20 @@ def exported(
 def module_and_inputs(
     model: str, inputs: Sequence[str], ranges: dict[str, Any] | None = None
 ) -> tuple[torch.nn.Module, tuple, dict[str, Any]]:
-    """What the factory returns, in eval mode, with inputs from the texts where there are any."""
+    """The module that the factory returns, in eval mode, and its inputs: from `inputs` if given, else from the
+    factory."""
     made = _factory(model)()
     given: Any = ()
     if isinstance(made, tuple):
         made, given = made
     if not isinstance(made, torch.nn.Module):
-        raise UserError(f"{model} returns a {type(made).__name__}, not a module, or a module and its inputs")
+        raise UserError(f"{model} returns a {type(made).__name__} instead of a module, or a module and its inputs")
     if not inputs and given == ():
-        raise UserError(f'{model} returns no inputs: say what the model takes, as --input "x=f32[1,128]"')
+        raise UserError(f'{model} returns no inputs: describe them, for example --input "x=f32[1,128]"')
     if inputs:
         tensors = [_example(text, ranges or {}) for text in inputs]
         if any(name for name, _ in tensors) and not all(name for name, _ in tensors):
-            raise UserError("name every --input, or none")
+            raise UserError("either all --input have a name, or none")
         given = dict(tensors) if tensors[0][0] else tuple(tensor for _, tensor in tensors)
     args, kwargs = ((), dict(given)) if isinstance(given, dict) else (tuple(given), {})
     return made.eval(), args, kwargs
@@ -98,14 +101,14 @@ def _factory(spec: str) -> Any:
 
 @dataclass(frozen=True)
 class _OpenSize:
-    """A named size, times `factor` and plus `offset`."""
+    """A dynamic size: factor * name + offset."""
 
     name: str
     factor: int
     offset: int
 
     def of(self, size: Any) -> Any:
-        """With an int, or a torch.export.Dim, for the name. (A Dim is derived only where something changes it.)"""
+        """The value for `size`, an int or torch.export.Dim. (Dim * 1 would be another Dim, so it is avoided.)"""
         size = size if self.factor == 1 else self.factor * size
         return size + self.offset if self.offset else size
 
@@ -114,7 +117,7 @@ def _parsed(text: str, ranges: dict[str, Any]) -> tuple[str, torch.dtype, list[i
     match = _INPUT.match(text.replace(" ", ""))
     dtypes = {name: dtype for dtype, name in DTYPE_NAMES.items()}
     if not match or match["dtype"] not in dtypes:
-        raise UserError(f"{text!r} is not [NAME=]DTYPE[SIZES]; dtypes are {', '.join(dtypes)}")
+        raise UserError(f"{text!r} is not [NAME=]DTYPE[SIZES]; the dtypes are {', '.join(dtypes)}")
     sizes = [_size(size, text, ranges) for size in match["sizes"].split(",") if size]
     return match["name"] or "", dtypes[match["dtype"]], sizes
 
@@ -124,17 +127,17 @@ def _size(size: str, text: str, ranges: dict[str, Any]) -> int | _OpenSize:
         return int(size)
     match = _SIZE.match(size)
     if not match:
-        raise UserError(f"{text!r}: {size} is neither a number nor a size such as batch, 2*batch or batch+1")
+        raise UserError(f"{text!r}: {size} is neither a number nor a named size such as batch, 2*batch or batch+1")
     if match["name"] not in ranges:
-        raise UserError(f"{text!r}: say what {match['name']} may be, as --dynamic {match['name']}=1..64")
+        raise UserError(f"{text!r}: give the range of {match['name']}, for example --dynamic {match['name']}=1..64")
     return _OpenSize(match["name"], int(match["factor"] or 1), int(match["offset"] or 0))
 
 
 def _example(text: str, ranges: dict[str, Any]) -> tuple[str, torch.Tensor]:
     name, dtype, sizes = _parsed(text, ranges)
-    # A size of 1 would be taken for a broadcast.
-    least = {name: min(max(limits.min, 2), limits.max) for name, limits in ranges.items()}
-    shape = [size if isinstance(size, int) else size.of(least[size.name]) for size in sizes]
+    # Use sizes of at least 2: torch.export specializes on a size of 1.
+    values = {name: min(max(limits.min, 2), limits.max) for name, limits in ranges.items()}
+    shape = [size if isinstance(size, int) else size.of(values[size.name]) for size in sizes]
     if dtype.is_floating_point:
         return name, torch.randn(shape).to(dtype)
     return name, torch.zeros(shape, dtype=dtype)

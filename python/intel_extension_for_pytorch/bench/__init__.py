@@ -1,4 +1,5 @@
-"""The kernel benchmark, `ipexc bench-kernels`: eager, Inductor and ipex on one kernel at a time, interleaved.
+"""The kernel benchmark, `ipexc bench-kernels`: times single kernels in eager, Inductor and ipex, interleaved.
 
-cases.py says what is run, measure.py runs it, report.py and page.py show it.
+cases.py defines the cases, measure.py runs them, report.py and page.py show the results. artifact.py implements
+`ipexc bench`, which measures an artifact.
 """

@@ -1,4 +1,4 @@
-"""What `ipexc bench` measures: one artifact, called by some streams at once, each with some threads."""
+"""Implements `ipexc bench`: calls one artifact from concurrent streams, each with its own number of threads."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ from ..errors import UserError
 def measure(
     path: Path, threads: Sequence[int], streams: Sequence[int], seconds: float, sizes: Sequence[str]
 ) -> dict[str, Any]:
-    """Latency percentiles (ms) and calls a second of every setting; load time and first call too."""
+    """Latency percentiles (ms) and calls per second for every number of threads and streams.
+
+    `seconds`: how long to measure each setting. `sizes`: values of dynamic sizes, as "NAME=N". Returns a dict, which
+    also has the time to load the artifact and the time of the first call. Raises UserError."""
     start = time.perf_counter()
     model = aot.load(path)
     load_ms = (time.perf_counter() - start) * 1e3
@@ -48,7 +51,7 @@ def _inputs(model: aot.LoadedModel, sizes: Sequence[str]) -> list[torch.Tensor]:
     for item in sizes:
         name, _, value = item.partition("=")
         if name not in chosen or not value.isdigit():
-            raise UserError(f"--size {item}: the open sizes are {', '.join(chosen) or 'none'}, as NAME=N")
+            raise UserError(f"--size {item}: give NAME=N; the dynamic sizes are {', '.join(chosen) or 'none'}")
         chosen[name] = int(value)
     dtypes = {name: dtype for dtype, name in DTYPE_NAMES.items()}
     tensors = []
@@ -66,7 +69,7 @@ def _measure_one(
     ready, errors = threading.Barrier(streams + 1), []
 
     def stream(mine: list[float]) -> None:
-        torch.set_num_threads(threads)  # of this stream: OpenMP keeps it per thread
+        torch.set_num_threads(threads)  # only for this stream: OpenMP keeps the setting per thread
         try:
             for _ in range(3):
                 model.run(inputs)

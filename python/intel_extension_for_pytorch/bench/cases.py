@@ -1,6 +1,7 @@
-"""What the kernel benchmark runs: every row of the op tables, groups that models fuse, their matmuls and convolutions.
+"""Cases of the kernel benchmark: all rows of the op tables, groups of ops that models fuse, matmuls and convolutions.
 
-A case is a function and its inputs; names read group/op/dtype/size/layout, so that a regular expression selects.
+A case is a function and its inputs. Names have the form group/op/dtype/size/layout, so that a regular expression can
+select cases.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from torch import Tensor
 
 from .. import _C
 
-# Elements of one operand: three of them in fp32 fit a first-level cache, a second-level cache, or none.
+# Shape of one operand. Three of them in fp32 fit in the L1 cache, in the L2 cache, or in neither.
 SIZES = {"L1": (2, 1024), "L2": (64, 1024), "memory": (16384, 1024)}
 LAYOUTS = ("contiguous", "strided", "broadcast")
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
@@ -24,14 +25,14 @@ DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 @dataclass(frozen=True)
 class Case:
-    """`make()` gives the function and its inputs, from a fixed seed."""
+    """One case. `make()` returns the function and its inputs, from a fixed seed."""
 
     name: str
     dtype: str
-    size: str  # of SIZES; "-" where the op has its own shapes
+    size: str  # a key of SIZES, or "-" if the op has its own shapes
     make: Callable[[], tuple[Callable[..., Any], tuple[Any, ...]]]
-    standard: bool = True  # part of the run without a filter
-    flops: float = 0  # of matmuls and convolutions
+    standard: bool = True  # included in a run without a filter
+    flops: float = 0  # for matmuls and convolutions; else taken from the report
 
     @property
     def group(self) -> str:
@@ -39,12 +40,12 @@ class Case:
 
 
 def all_cases() -> list[Case]:
-    """Every case, in a fixed order; the names are unique."""
+    """All cases, in a fixed order. Their names are unique."""
     return [*_table_cases(), *_fused_cases(), *_edge_cases(), *_matmul_cases(), *_conv_cases()]
 
 
 def select(pattern: str | None) -> list[Case]:
-    """The cases whose name holds `pattern`, a regular expression; None: the standard ones."""
+    """The cases whose name contains the regular expression `pattern`; None: the standard cases."""
     if pattern is None:
         return [case for case in all_cases() if case.standard]
     expression = re.compile(pattern)
@@ -52,15 +53,15 @@ def select(pattern: str | None) -> list[Case]:
 
 
 def _random(shape: tuple[int, ...], dtype: torch.dtype, seed: int = 0, *, low: float = 0.1) -> Tensor:
-    """Uniform in [low, low + 0.8); from 0.1 all functions of the tables but _ABOVE_ONE are defined."""
+    """Uniform in [low, low + 0.8). All functions of the tables except _ABOVE_ONE are defined from 0.1 on."""
     generator = torch.Generator().manual_seed(seed)
     return (torch.rand(shape, generator=generator) * 0.8 + low).to(dtype)
 
 
 # ---- rows of the op tables ----
 
-_ABOVE_ONE = ("acosh", "special_zeta")  # where their first operand is
-# Arguments without default that are no tensors.
+_ABOVE_ONE = ("acosh", "special_zeta")  # need a first operand above 1
+# Values for arguments that have no default and are not tensors, by type.
 _REQUIRED = {"number": 0.5, "float": 0.5, "int": -1, "List[int]": [-1], "Optional[List[int]]": [-1], "bool": False}
 
 
@@ -69,7 +70,8 @@ def _tensor_arguments(op: Any) -> int:
 
 
 def _overload(aten_name: str) -> Any:
-    """The functional overload with the most tensor operands that _REQUIRED can complete; None if there is none."""
+    """The functional overload with the most tensor operands whose other arguments have a default or a value in
+    _REQUIRED; None if there is none."""
     base, _, suffix = {"fill": "fill.Scalar"}.get(aten_name, aten_name).partition(".")
     packet = getattr(torch.ops.aten, base, None)
     if packet is None:
@@ -259,7 +261,7 @@ def _fused_cases() -> Iterator[Case]:
                 yield Case(f"fused/{name}/{dtype}/{size}", dtype, size, make, standard=size != "L1")
 
 
-# ---- windows, paddings and parts: what changes along a loop ----
+# ---- windows, padding and slices: cases where the body changes along a loop ----
 
 
 def _triangle_softmax(x: Tensor) -> Tensor:
@@ -268,7 +270,7 @@ def _triangle_softmax(x: Tensor) -> Tensor:
 
 
 def _shifted_windows(x: Tensor) -> Tensor:
-    """Swin's: [batch, 56, 56, channels], shifted by 3, in windows of 7 x 7."""
+    """Swin's shifted windows: [batch, 56, 56, channels], shifted by 3, in windows of 7 x 7."""
     parts = torch.roll(x, (-3, -3), (1, 2)).view(x.shape[0], 8, 7, 8, 7, x.shape[3])
     return parts.permute(0, 1, 3, 2, 4, 5).contiguous()
 

@@ -11,28 +11,28 @@ import typer
 def bench_kernels(
     pattern: Annotated[
         str | None,
-        typer.Option("--filter", help="cases whose name this regular expression finds; else the standard ones"),
+        typer.Option("--filter", help="regular expression for the names of the cases; default: the standard cases"),
     ] = None,
-    rounds: Annotated[int, typer.Option(min=10, help="interleaved rounds")] = 10,
-    variants: Annotated[str, typer.Option(help="which to time, by comma")] = "eager,inductor,ipex",
-    json: Annotated[Path | None, typer.Option(help="save everything here, after each kernel")] = None,
-    csv: Annotated[Path | None, typer.Option(help="save a line a kernel here")] = None,
-    html: Annotated[Path | None, typer.Option(help="save a page here: roofline and bars")] = None,
-    graphs: Annotated[Path | None, typer.Option(help="save each kernel's Graph text in this folder")] = None,
+    rounds: Annotated[int, typer.Option(min=10, help="number of interleaved rounds")] = 10,
+    variants: Annotated[str, typer.Option(help="variants to time, comma-separated")] = "eager,inductor,ipex",
+    json: Annotated[Path | None, typer.Option(help="write all results to this file, after each kernel")] = None,
+    csv: Annotated[Path | None, typer.Option(help="write one line per kernel to this file")] = None,
+    html: Annotated[Path | None, typer.Option(help="write a page with a roofline and bars to this file")] = None,
+    graphs: Annotated[Path | None, typer.Option(help="write each kernel's Graph text to this folder")] = None,
     compare: Annotated[
-        Path | None, typer.Option(help="an earlier --json; exit code 4 if a kernel is slower now")
+        Path | None, typer.Option(help="an earlier --json file; exit code 4 if a kernel is slower now")
     ] = None,
-    worst: Annotated[int, typer.Option(help="show only so many, the slowest beside Inductor; 0: all")] = 0,
-    list_only: Annotated[bool, typer.Option("--list", help="only name the cases")] = False,
+    worst: Annotated[int, typer.Option(help="show only this many kernels, slowest against Inductor; 0: all")] = 0,
+    list_only: Annotated[bool, typer.Option("--list", help="only print the names of the cases")] = False,
 ) -> None:
-    """Time single kernels under eager, Inductor and ipex, in one interleaved run.
+    """Time single kernels in eager, Inductor and ipex, in one interleaved run.
 
     Examples: ipexc bench-kernels --filter fused/softmax; ipexc bench-kernels --json now.json --html now.html --worst 10
     """
     from rich.console import Console
     from rich.progress import Progress
 
-    from . import (  # here, because they import torch
+    from . import (  # imported here because they import torch
         measure,
         report,
     )
@@ -46,7 +46,7 @@ def bench_kernels(
     if unknown := set(wanted) - set(measure.VARIANTS):
         raise typer.BadParameter(f"unknown variant {', '.join(sorted(unknown))}: use {', '.join(measure.VARIANTS)}")
     if not cases:
-        raise typer.BadParameter(f"no kernel's name matches {pattern!r}; --list names them")
+        raise typer.BadParameter(f"no kernel's name matches {pattern!r}; --list prints all names")
     try:
         earlier = report.load(compare) if compare else None
     except ValueError as error:
@@ -58,11 +58,11 @@ def bench_kernels(
             results.append(result)
             progress.update(task, advance=1, description=result.name)
             run = measure.finish(results, rounds, started)
-            if json:  # after each kernel: a run that is stopped has measured something
+            if json:  # after each kernel, so that an interrupted run leaves results
                 report.save_json(run, json)
     console = Console(width=None if Console().is_terminal else 150)
     ordered = report.slowest_first(results)
-    console.print(report.table(run, ordered[:worst] if worst else ordered, "Kernels, slowest beside Inductor first"))
+    console.print(report.table(run, ordered[:worst] if worst else ordered, "Kernels, slowest against Inductor first"))
     console.print(report.summary(run))
     for path, save in ((csv, report.save_csv), (graphs, report.save_graphs)):
         if path:
@@ -75,5 +75,5 @@ def bench_kernels(
         shown, regressions = report.compare(earlier, run)
         console.print(shown)
         if regressions:
-            console.print(f"{regressions} kernels became slower than in {compare}")
+            console.print(f"{regressions} kernels are slower than in {compare}")
             raise typer.Exit(4)

@@ -1,4 +1,4 @@
-"""One case through eager, Inductor and ipex, interleaved; what it moves and computes, and what the machine allows."""
+"""Measures cases of the kernel benchmark in eager, Inductor and ipex, interleaved, beside the machine's limits."""
 
 from __future__ import annotations
 
@@ -28,33 +28,33 @@ VARIANTS = ("eager", "inductor", "ipex")
 
 @dataclass(frozen=True)
 class Result:
-    """What one case took; times in milliseconds a call."""
+    """The measurements of one case. Times are milliseconds per call."""
 
     name: str
     dtype: str
-    bytes: int  # read and written at least once: inputs and outputs without repeats
+    bytes: int  # size of inputs and outputs; elements that are repeated (stride 0) count once
     flops: float
-    bound_ms: float  # what the roofline allows: the larger of bytes / bandwidth and flops / arithmetic
+    bound_ms: float  # roofline bound: max(bytes / bandwidth, flops / peak)
     samples: dict[str, Sample]  # by variant
     kernels: int = 0
     library_steps: int = 0
     extern_steps: int = 0
-    error: float = 0.0  # |ipex - eager| / |eager|, by norm
+    error: float = 0.0  # |ipex - eager| / |eager|, with the 2-norm
     failures: dict[str, str] = field(default_factory=dict)  # by variant
-    graph: str = ""  # as imported: input of ipex-opt and of the C++ benchmark
+    graph: str = ""  # text of the imported Graph: input of ipex-opt and of the C++ benchmark
 
     def ratio(self, peer: str) -> float:
-        """Time of `peer` over ours: above 1 we are faster; NaN where either did not run."""
+        """Time of `peer` / time of ipex. Above 1, ipex is faster. NaN if either did not run."""
         ours, theirs = self.samples.get("ipex"), self.samples.get(peer)
         return theirs.median / ours.median if ours and theirs else math.nan
 
     def noise(self, peer: str) -> float:
-        """Relative difference that the spreads of the two medians cannot tell from none."""
+        """The relative difference below which the two medians are not distinguishable, from their spreads."""
         ours, theirs = self.samples.get("ipex"), self.samples.get(peer)
         return math.hypot(ours.spread, theirs.spread) if ours and theirs else math.nan
 
     def verdict(self, peer: str) -> str:
-        """ "faster", "slower", or "same" where the difference is below the noise."""
+        """ "faster", "slower", or "same" if the difference is below the noise; "-" if either did not run."""
         ratio = self.ratio(peer)
         if math.isnan(ratio):
             return "-"
@@ -62,7 +62,7 @@ class Result:
 
     @property
     def roofline(self) -> float:
-        """Share of what the machine allows that ipex reaches."""
+        """The share of the roofline bound that ipex reaches."""
         return self.bound_ms / self.samples["ipex"].median if "ipex" in self.samples else math.nan
 
     def to_dict(self) -> dict[str, Any]:
@@ -76,12 +76,12 @@ class Result:
 
 @dataclass(frozen=True)
 class Run:
-    """All results of one run with the conditions they were taken under."""
+    """All results of one run, with the conditions on the machine."""
 
     machine: str  # with the date
     rounds: int
     conditions: dict[str, Any]
-    limits: dict[str, dict[str, float]]  # by working set: what memory and arithmetic give
+    limits: dict[str, dict[str, float]]  # name of SIZES -> bandwidth and peak of the machine
     results: list[Result]
 
     def to_dict(self) -> dict[str, Any]:
@@ -90,20 +90,20 @@ class Run:
     @staticmethod
     def from_dict(data: dict[str, Any]) -> Run:
         if data.get("format") != 1:
-            raise ValueError(f"format {data.get('format')!r} of a kernel benchmark is not known: 1 is")
+            raise ValueError(f"unknown format {data.get('format')!r} of a kernel benchmark, expected 1")
         rest = {key: value for key, value in data.items() if key not in ("format", "results")}
         return Run(**rest, results=[Result.from_dict(result) for result in data["results"]])
 
 
 @cache
 def limits(size: str) -> dict[str, float]:
-    """What the machine gives to a working set of this class of SIZES; measured once a process."""
+    """The machine's bandwidth and peak for a working set of this size (a key of SIZES), measured once per process."""
     rows, columns = SIZES.get(size, SIZES["memory"])
     return _C.machine_limits(rows * columns * 4)
 
 
 def conditions() -> dict[str, Any]:
-    """Clock and load of the machine, and the versions measured."""
+    """Clock and load of the machine, and versions of the software."""
     lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     clock = [float(line.split(":")[1]) for line in lines if line.startswith("cpu MHz")]
     found = environment()
@@ -118,13 +118,13 @@ def conditions() -> dict[str, Any]:
 
 
 def measure(cases: Iterable[Case], rounds: int = 10, variants: Iterable[str] = VARIANTS) -> Iterator[Result]:
-    """Runs each case under every variant; at least 10 rounds say what the noise is."""
+    """Runs each case in every variant. At least 10 rounds are needed to estimate the noise."""
     for case in cases:
         yield _measure(case, rounds, tuple(variants))
 
 
 def finish(results: list[Result], rounds: int, started: dict[str, Any]) -> Run:
-    """The run as a whole; `started` are the conditions before it."""
+    """The Run with all results; `started`: the conditions before it."""
     sizes = {name: limits(name) for name in SIZES}
     return Run(machine(), rounds, {"start": started, "end": conditions()}, sizes, results)
 
@@ -183,13 +183,13 @@ def _tensors(value: Any) -> list[torch.Tensor]:
 
 
 def _footprint(tensor: torch.Tensor) -> int:
-    """Bytes of the elements, those at one place counted once."""
+    """Bytes of the elements. Repeated elements (stride 0) count once."""
     dims = zip(tensor.shape, tensor.stride(), strict=True)
     return math.prod(size for size, stride in dims if stride or size == 0) * tensor.element_size()
 
 
 def _error(outputs: dict[str, Any]) -> float:
-    """Distance of our outputs from eager's, by norm; 0 where one of the two did not run."""
+    """Relative distance of ipex's outputs from eager's (2-norm); 0 if either did not run."""
     if not {"eager", "ipex"} <= outputs.keys():
         return 0.0
     apart = size = 0.0

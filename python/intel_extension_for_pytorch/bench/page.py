@@ -1,4 +1,4 @@
-"""Results of the kernel benchmark as one HTML file that needs nothing else: roofline, bars, the whole table."""
+"""Results of the kernel benchmark as one self-contained HTML page: a roofline, bars and the whole table."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ td:first-child, th:first-child { text-align: left } tr:nth-child(even) { backgro
 
 
 def save(run: Run, path: str | Path) -> None:
-    """Writes the page. Raises ModuleNotFoundError where plotly, of the extra `bench`, is not installed."""
+    """Writes the page. Raises ModuleNotFoundError if plotly (extra `bench`) is not installed."""
     import plotly.io
 
     def part(name: str, figure: Any, *, library: bool) -> str:
@@ -32,7 +32,7 @@ def save(run: Run, path: str | Path) -> None:
 
 
 def _roofline(run: Run) -> Any:
-    """Every kernel at its flops a byte and the flops a second that it reaches, below the two limits of the machine."""
+    """A roofline plot: FLOP/s over FLOP per byte of every kernel, below the machine's two limits."""
     import plotly.graph_objects as go
 
     figure = go.Figure()
@@ -55,14 +55,14 @@ def _roofline(run: Run) -> Any:
                 name=f"ipex, {dtype}",
             )
         )
-    figure.update_xaxes(type="log", title="floating-point operations a byte")
+    figure.update_xaxes(type="log", title="floating-point operations per byte")
     figure.update_yaxes(type="log", title="GFLOP/s")
     figure.update_layout(height=560, template="plotly_white", hovermode="closest")
     return figure
 
 
 def _bars(run: Run) -> Any:
-    """Each kernel's time as a share of eager's; the slowest beside Inductor on top."""
+    """Each kernel's time relative to eager's, with the slowest against Inductor on top."""
     import plotly.graph_objects as go
 
     results = [r for r in reversed(slowest_first(run.results)) if "eager" in r.samples]
@@ -71,7 +71,7 @@ def _bars(run: Run) -> Any:
         shares = [_share(result, variant) for result in results]
         figure.add_trace(go.Bar(y=[r.name for r in results], x=shares, name=variant, orientation="h"))
     figure.add_vline(x=1, line_dash="dot")
-    figure.update_xaxes(title="time over eager's (shorter is faster)")
+    figure.update_xaxes(title="time relative to eager (shorter is faster)")
     figure.update_layout(height=160 + 26 * len(results), template="plotly_white", barmode="group")
     return figure
 
@@ -92,9 +92,9 @@ def _page(run: Run, roofline: str, bars: str) -> str:
 <html lang="en"><head><meta charset="utf-8"><title>Kernels: eager, Inductor, ipex</title><style>{_STYLE}</style></head>
 <body><h1>Kernels: eager, Inductor, ipex</h1>
 <p id="summary">{html.escape(summary(run))}</p><p class="note">{html.escape(machine)}</p>
-<h2>Beside the machine's limits</h2>{roofline}
-<h2>Beside eager and Inductor</h2>{bars}
-<h2>All kernels, slowest beside Inductor first</h2>
+<h2>Compared with the machine's limits</h2>{roofline}
+<h2>Compared with eager and Inductor</h2>{bars}
+<h2>All kernels, slowest against Inductor first</h2>
 <table id="kernels"><thead><tr><th>kernel</th><th>eager, us</th><th>Inductor, us</th><th>ipex, us</th><th>vs eager</th>
 <th>vs Inductor</th><th></th><th>share of the limit</th></tr></thead><tbody>
 {"".join(map(_row, slowest_first(run.results)))}</tbody></table></body></html>

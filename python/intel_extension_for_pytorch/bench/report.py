@@ -1,4 +1,4 @@
-"""Results of the kernel benchmark as a table, as CSV, and beside those of an earlier run."""
+"""Results of the kernel benchmark as a table, as JSON and CSV, and compared with an earlier run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def load(path: str | Path) -> Run:
     try:
         return Run.from_dict(json.loads(Path(path).read_text(encoding="utf-8")))
     except (OSError, TypeError, KeyError, AttributeError, ValueError) as error:
-        raise ValueError(f"{path} is no result of the kernel benchmark: {error}") from error
+        raise ValueError(f"{path} is not a result of the kernel benchmark: {error}") from error
 
 
 def save_json(run: Run, path: str | Path) -> None:
@@ -28,7 +28,7 @@ def save_json(run: Run, path: str | Path) -> None:
 
 
 def save_graphs(run: Run, folder: str | Path) -> None:
-    """One Graph text a kernel, for the C++ benchmark and ipex-opt."""
+    """Writes one Graph text per kernel, for the C++ benchmark and ipex-opt."""
     for result in run.results:
         if result.graph:
             path = Path(folder) / f"{result.name.replace('/', '.')}.graph"
@@ -56,18 +56,18 @@ def _row(result: Result) -> dict[str, object]:
 
 
 def slowest_first(results: list[Result], peer: str = "inductor") -> list[Result]:
-    """By their time over ours; what did not run comes last."""
+    """Sorted by the peer's time over ours; kernels that did not run come last."""
     return sorted(results, key=lambda r: (math.isnan(r.ratio(peer)), r.ratio(peer)))
 
 
 def geometric_mean(ratios: list[float]) -> float:
-    """NaN entries are left out; NaN when nothing is left."""
+    """The geometric mean without NaN entries; NaN if there are no others."""
     known = [math.log(r) for r in ratios if not math.isnan(r)]
     return math.exp(sum(known) / len(known)) if known else math.nan
 
 
 def table(run: Run, results: list[Result], title: str) -> Table:
-    """Microseconds a call; ratios are the peer's time over ours."""
+    """A table of microseconds per call. Ratios are the peer's time over ours."""
     shown = Table(title=f"{title}\n{run.machine}, {run.rounds} rounds")
     shown.add_column("kernel", no_wrap=True)
     for column in ("eager us", "Inductor us", "ipex us", "spread", "vs eager", "vs Inductor", "", "roofline"):
@@ -88,20 +88,21 @@ def table(run: Run, results: list[Result], title: str) -> Table:
 
 
 def summary(run: Run) -> str:
-    """One line: how many kernels, the geometric means, how many are faster, the same and slower."""
+    """One line: the number of kernels, geometric means, and how many are faster, the same and slower."""
     verdicts = [result.verdict("inductor") for result in run.results]
     counts = ", ".join(f"{verdicts.count(v)} {v}" for v in ("faster", "same", "slower"))
     means = {peer: geometric_mean([r.ratio(peer) for r in run.results]) for peer in VARIANTS[:2]}
     said = [f"over {peer} {mean:.2f}x" for peer, mean in means.items() if not math.isnan(mean)]
-    return f"{len(run.results)} kernels; geometric mean {', '.join(said) or 'of nothing'}; beside Inductor {counts}"
+    return f"{len(run.results)} kernels; geometric mean {', '.join(said) or 'unknown'}; against Inductor {counts}"
 
 
 def compare(old: Run, new: Run) -> tuple[Table, int]:
-    """Our times then and now in units of eager's of the same run; how many kernels became slower beyond the noise."""
+    """A table of our times in two runs, in units of eager's time in the same run, and the number of kernels that became
+    slower beyond the noise."""
     before = {result.name: result for result in old.results}
-    shown = Table(title=f"ipex in units of eager's time, then and now\n{old.machine}\n{new.machine}")
+    shown = Table(title=f"ipex in units of eager's time, before and now\n{old.machine}\n{new.machine}")
     shown.add_column("kernel", no_wrap=True)
-    for column in ("then", "now", "change", ""):
+    for column in ("before", "now", "change", ""):
         shown.add_column(column, justify="right")
     regressions = 0
     for result in new.results:

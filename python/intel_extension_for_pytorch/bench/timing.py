@@ -1,4 +1,4 @@
-"""Interleaved timing: every variant runs in every round, so that drift of a shared machine hits all alike."""
+"""Interleaved timing: every variant runs in every round, so that the drift of a shared machine affects all equally."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import torch
 
 @dataclass(frozen=True)
 class Sample:
-    """Times of one variant, in milliseconds."""
+    """Times of one variant in milliseconds per call."""
 
     median: float
     best: float
@@ -35,12 +35,12 @@ def interleaved(
     min_round_ms: float = 20.0,
     budget_s: float = math.inf,
 ) -> dict[str, Sample]:
-    """Median, best and spread of each callable, in ms a call.
+    """Times callables (name -> callable) in interleaved rounds; returns a Sample for each.
 
-    Each variant is warmed up twice, then called in `rounds` rounds; a round repeats a fast callable until it lasts
-    `min_round_ms`, so that the clock's resolution and one interrupt do not decide. Once the rounds have lasted
-    `budget_s` seconds no further one starts, but two are made at least; a callable that lasts a tenth of it is warmed
-    up once.
+    Each callable is warmed up twice, then called in `rounds` rounds. A round repeats a fast callable for at least
+    `min_round_ms`, so that the clock's resolution and single interrupts do not matter. After `budget_s` seconds no
+    further round starts, but there are at least two. A callable that takes more than a tenth of the budget is warmed up
+    once.
     """
     repeats = {}
     for name, fn in variants.items():

@@ -187,7 +187,7 @@ class Importer(GraphWriter):
             return
         if isinstance(traced, (torch.SymFloat, torch.SymBool, float, bool)):
             self.env[node] = traced
-            symbol = torch_private.symbol_told_by(traced) if isinstance(traced, torch.SymFloat) else None
+            symbol = torch_private.symbol_of(traced) if isinstance(traced, torch.SymFloat) else None
             if symbol is not None:
                 self._symbol_sources.setdefault(str(symbol), (position, "value", 0, 1, 0))
             self.result.arguments.append(("ignored",))

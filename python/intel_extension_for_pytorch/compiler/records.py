@@ -17,15 +17,15 @@ _OF_LOADING = ("times", "kernels", "cache_hits", "loop_passes_ms", "llvm_ms", "l
 def record_reports(graphs: list[Any] | None = None) -> Iterator[list[dict[str, Any]]]:
     """Collects a report (dict) for every graph compiled inside the context: forward, backward and inference graphs.
 
-    `graphs`, a list, receives the compiled graph of each report, or None if it runs eagerly.
+    The context yields the list of reports. Their keys are: kind ("forward", "backward" or "inference"), eager (why the
+    graph runs eagerly, or None), warm (loaded from the cache instead of traced and imported), nodes (number of FX
+    calls), native_ops (those that are not Extern), kernel_steps, library_steps, extern_steps, extern_ops, extern_why,
+    measured (products that were timed), arena_bytes, naive_bytes, times, steps, imported (text of the graph before all
+    passes), graph (text after them), loops, and times in ms (import_ms, total_ms and others).
 
-    Yields the list of reports. Their keys are: kind ("forward", "backward" or "inference"), eager (why the graph runs
-    eagerly, or None), warm (loaded from the cache instead of traced and imported), nodes (number of FX calls),
-    native_ops (those that are not Extern), kernel_steps, library_steps, extern_steps, extern_ops, extern_why, measured
-    (products that were timed), arena_bytes, naive_bytes, times, steps, imported (text of the graph before all passes),
-    graph (text after them), loops, and times in ms (import_ms, total_ms, ..).
+    :param graphs: a list that receives the compiled graph of each report, or None for one that runs eagerly.
 
-    Example:
+    Example::
 
         with ipex.record_reports() as reports:
             torch.compile(model, backend="ipex")(x)

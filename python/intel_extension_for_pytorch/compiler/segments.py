@@ -266,7 +266,7 @@ def _cut(module: fx.GraphModule, sources: dict[Any, tuple], refused: Mapping[fx.
 
 def _add_sources(node: fx.Node, sources: dict[Any, tuple]) -> None:
     value = node.meta.get("val")
-    if isinstance(value, SYMBOLIC) and (symbol := torch_private.symbol_told_by(value)) is not None:
+    if isinstance(value, SYMBOLIC) and (symbol := torch_private.symbol_of(value)) is not None:
         sources.setdefault(symbol, (node, "value", 0))
     if isinstance(value, torch.Tensor):
         for what, sizes in (("size", value.shape), ("stride", value.stride())):

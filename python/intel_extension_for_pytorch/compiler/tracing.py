@@ -89,7 +89,7 @@ def as_eager() -> Iterator[None]:
     """Graphs that are traced inside the context compute what eager does."""
     with contextlib.ExitStack() as stack:
         stack.enter_context(torch_private.with_unused_draws())
-        stack.enter_context(torch_private.taken_apart(aten.dropout.default, _dropout))
+        stack.enter_context(torch_private.decomposed(aten.dropout.default, _dropout))
         stack.enter_context(torch_private.recurrent_layers(_recurrent_layers))
         stack.enter_context(torch_private.functionalized(aten.bernoulli_.float, _bernoulli_))
         stack.enter_context(torch_private.functionalized(aten.normal_.default, _normal_))

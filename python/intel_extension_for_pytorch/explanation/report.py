@@ -1,4 +1,4 @@
-"""`ipex.explain(model, *inputs)`: what the compiler made of a model, as text and as a dict."""
+"""`ipex.explain(model, *inputs)`: reports how a model is compiled, as text and as a dict."""
 
 from __future__ import annotations
 
@@ -17,13 +17,16 @@ from . import step_profile
 
 @dataclass(frozen=True)
 class Explanation:
-    """One report a graph, in order of compilation; `print` it, or take `to_dict()`."""
+    """The result of `explain`: one report per graph, in order of compilation. Print it, or use `to_dict()`.
+
+    Attributes: `graphs`, the reports (see `record_reports` for their keys); `profile`, a Profile or None.
+    """
 
     graphs: list[dict[str, Any]]
     profile: step_profile.Profile | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as plain data: {"graphs": [...], "native_ops": n, "extern_ops": {op: count}, "profile": ...}."""
+        """All data as a dict: {"graphs": [...], "native_ops": n, "extern_ops": {op: count}, "profile": ...}."""
         externs: Counter[str] = Counter()
         for report in self.graphs:
             externs.update(s["name"] for s in report["steps"] if s["kind"] == "extern")
@@ -46,14 +49,22 @@ class Explanation:
 def explain(
     model: Callable, *inputs: Any, profile: bool = False, options: dict[str, Any] | None = None, **named: Any
 ) -> Explanation:
-    """Compiles `model` for these inputs, runs it once, and the backward pass too where a result wants gradients.
+    """Compiles `model` for the given inputs, runs it once, and reports how it was compiled.
 
-    `profile` runs it for a second more and adds the time of every step beside what this machine allows
-    (`explanation.profile`; its `write_trace(path)` writes a Chrome trace). Under `torch.no_grad()`, it is inference.
-    `options` are those of `torch.compile`.
+    The backward pass runs too if a result requires gradients; under `torch.no_grad()` it is inference. Parameters and
+    their gradients do not change. Buffers that a training step updates (batch norm's statistics) are restored.
 
-    The gradients that run leaves behind are taken away again; parameters stay as they are. Buffers that a training step
-    updates (batch norm's statistics) are restored.
+    :param model: a module or function.
+    :param inputs: its positional arguments; `named` are its keyword arguments.
+    :param profile: also run the model for another second and measure every step, with its share of what this machine
+        allows. The result is in `Explanation.profile`; its `write_trace(path)` writes a Chrome trace.
+    :param options: those of `torch.compile(model, backend="ipex", options=...)`.
+    :returns: an Explanation.
+    :raises UserError: for invalid options.
+
+    Example::
+
+        print(ipex.explain(model, torch.randn(8, 64), profile=True))
     """
     torch_private.reset_dynamo()
     state = _saved_state(model)
@@ -70,7 +81,7 @@ def explain(
         with record_reports(graphs) as reports:
             call()
             if profile:
-                call()  # warm; models that change themselves in the first call are compiled again
+                call()  # warm up; models that change their state in the first call are compiled again
         measured = step_profile.measure(call, reports, graphs) if profile else None
     finally:
         for buffer, value in state:
@@ -108,7 +119,7 @@ def _graph_text(index: int, report: dict[str, Any]) -> str:
     )
     hoisted = sum(step["hoisted"] for step in report["steps"])
     if hoisted:
-        lines[0] += f"; {hoisted} of them once, of parameters and buffers alone"
+        lines[0] += f"; {hoisted} of them run once, because they depend only on parameters and buffers"
     for step in report["steps"]:
         detail = f"  [{step['detail']}]" if step["detail"] else ""
         work = _quantity(step["bytes"], "B") + (f", {_quantity(step['flops'], 'flop')}" if step["flops"] else "")
@@ -135,7 +146,7 @@ def _quantity(amount: int, unit: str) -> str:
 
 
 class _CallableModule(type(sys)):
-    """`ipex.explain` is the function, also once the module of that name was imported."""
+    """Makes this module callable, so that `ipex.explain(...)` works even if a module has replaced the function."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Explanation:
         return explain(*args, **kwargs)

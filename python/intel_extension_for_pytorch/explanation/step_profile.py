@@ -1,4 +1,4 @@
-"""What every step of a model takes, beside what this machine allows: `ipex.explain(..., profile=True)`."""
+"""The profile of `ipex.explain(..., profile=True)`: the time of every step, with its share of the machine's limits."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from typing import Any
 from .. import _C
 
 MIN_CALLS, MAX_CALLS, SECONDS = 5, 200, 1.0
-MEMORY_BYTES = 576 << 20  # working sets from here on are measured in memory
+MEMORY_BYTES = 576 << 20  # larger working sets use the limits measured for this one
 
 
 @dataclass(frozen=True)
 class StepProfile:
-    """One step; sizes that are open count with the sizes of tracing."""
+    """Measurements of one step. Dynamic sizes count with their values in tracing."""
 
-    graph: int  # among the graphs explained
-    step: int  # of its executable
+    graph: int  # index of the graph in the explanation
+    step: int  # index of the step in the graph
     kind: str
     name: str
     detail: str
     sources: list[str]
-    runs: float  # in one call of the model
-    ms: float  # of one run, median
-    gbs: float
-    gflops: float
-    limit: float  # share of what the machine allows: the larger of bytes / bandwidth and flops / arithmetic, over ms
+    runs: float  # runs per call of the model
+    ms: float  # median time of one run
+    gbs: float  # GB/s
+    gflops: float  # GFLOP/s
+    limit: float  # share of the machine's limit: max(bytes / bandwidth, flops / peak) / time
 
     @property
     def total_ms(self) -> float:
@@ -40,11 +40,11 @@ class StepProfile:
 
 @dataclass(frozen=True)
 class Profile:
-    """A call of the model by steps, most expensive first."""
+    """A profile of calls of the model, by step, most expensive first."""
 
     calls: int
-    ms: float  # of one call, median; with what runs between the graphs
-    limits: dict[str, float]  # of _C.machine_limits, for the working set of the largest graph
+    ms: float  # median time of one call, including code between the graphs
+    limits: dict[str, float]  # _C.machine_limits for the working set of the largest graph
     steps: list[StepProfile]
     last_call: list[tuple[int, int, int, int]] = field(repr=False)  # graph, step, begin, end in ns
 
@@ -75,7 +75,7 @@ class Profile:
         return "\n".join(lines)
 
     def write_trace(self, path: str | Path) -> None:
-        """The last call as a Chrome trace: for chrome://tracing, ui.perfetto.dev."""
+        """Writes the last call as a Chrome trace, for chrome://tracing or ui.perfetto.dev."""
         steps = {(s.graph, s.step): s for s in self.steps}
         start = min((begin for _, _, begin, _ in self.last_call), default=0)
         events = [
@@ -95,7 +95,8 @@ class Profile:
 
 
 def measure(call: Callable[[], Any], reports: list[dict[str, Any]], compiled: list[Any]) -> Profile:
-    """Calls the model, warm, for a second; `compiled`: the graphs of the reports, None for one that runs eagerly."""
+    """Calls the (warm) model for a second and measures its steps. `compiled`: the compiled graph of each report, None
+    for one that runs eagerly."""
     times: list[float] = []
     events: list[list[tuple[int, int, int]]] = [[] for _ in compiled]
     graphs = [(i, graph) for i, graph in enumerate(compiled) if graph is not None]

@@ -1,6 +1,6 @@
-"""The one place that names private modules of PyTorch, or patches anything of it.
+"""The only package that uses private modules of PyTorch or patches PyTorch.
 
-Each file is one area; the names below are all that others use.
+Each file covers one area. The names below are its whole interface.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ from .symbols import (  # noqa: F401
     relations_of_sizes,
     same_count,
     size_hint,
-    symbol_told_by,
+    symbol_of,
     symbolic_extrema,
     symbolic_function,
     symbolic_functions,
@@ -84,10 +84,10 @@ from .tensors import (  # noqa: F401
     without_version_bump,
 )
 from .tracing import (  # noqa: F401
+    decomposed,
     differentiated,
     functionalized,
     recurrent_layers,
-    taken_apart,
     with_unused_draws,
 )
 

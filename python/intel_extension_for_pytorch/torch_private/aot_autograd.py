@@ -1,7 +1,6 @@
-"""The one place that touches PyTorch's private modules.
+"""Access to Dynamo, AOTAutograd and its partitioner.
 
-When a PyTorch release moves something, only this file changes. Each function says what it stands for; callers see
-plain data.
+Callers see plain data only, so that a change in PyTorch affects only this package.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from torch.utils.checkpoint import CheckpointPolicy
 
 
 def aot_backend(**kwargs: Any) -> Callable:
-    """A Dynamo backend out of forward, backward and inference compilers."""
+    """A Dynamo backend built from forward, backward and inference compilers."""
     from torch._dynamo.backends.common import aot_autograd
 
     return aot_autograd(**kwargs)
@@ -24,20 +23,20 @@ def aot_backend(**kwargs: Any) -> Callable:
 
 @dataclass(frozen=True)
 class Cut:
-    """Which values of a graph of both passes the minimal cut between them saves, and what it knows of a node."""
+    """The values of a joint graph that the minimum cut saves, and properties of its nodes."""
 
     saved: list[torch.fx.Node]
-    in_forward: Callable[[torch.fx.Node], bool]  # whether the forward pass computes it
-    is_static: Callable[[torch.fx.Node], bool]  # a parameter or buffer
-    written: frozenset[torch.fx.Node]  # arguments that the graph changes: the backward pass finds them changed
+    in_forward: Callable[[torch.fx.Node], bool]  # whether the forward pass computes the node
+    is_static: Callable[[torch.fx.Node], bool]  # whether the node is a parameter or buffer
+    written: frozenset[torch.fx.Node]  # arguments that the graph writes to: the backward pass sees the new values
 
     def must_save(self, node: torch.fx.Node) -> bool:
-        """Whether the user said so (torch.utils.checkpoint's policies)."""
+        """Whether the user requires it (a policy of torch.utils.checkpoint)."""
         return node.meta.get("recompute") in (CheckpointPolicy.MUST_SAVE, CheckpointPolicy.PREFER_SAVE)
 
 
 def _written_arguments(graph: torch.fx.Graph) -> frozenset[torch.fx.Node]:
-    """Placeholders that a graph of both passes writes to, itself or by returning what AOTAutograd copies into them."""
+    """Placeholders that a joint graph writes to, itself or through outputs that AOTAutograd copies into them."""
     from torch._functorch._aot_autograd.descriptors import InputMutationAOTOutput
 
     (output,) = graph.find_nodes(op="output")
@@ -54,11 +53,12 @@ def writes(node: torch.fx.Node) -> bool:
 
 
 def min_cut_partition(review: Callable[[torch.fx.Graph, Cut], list[torch.fx.Node]]) -> Callable:
-    """The partitioner that recomputes cheap values in the backward pass instead of saving them. `review` gets what it
-    would save, may change the graph, and returns what to save."""
+    """The partitioner that recomputes cheap values in the backward pass instead of saving them. `review` receives the
+    values that it would save, may change the graph, and returns those to save."""
     from torch._functorch import compile_utils, partitioners
 
-    # What is never one op for two: PyTorch's list of random ops lacks most.
+    # PyTorch's list of random ops, which must not be merged as common subexpressions, lacks most of them: rand_ops is
+    # replaced below.
     choose = partitioners.choose_saved_values_set
 
     def reviewed(graph: torch.fx.Graph, info: Any, **budget: Any) -> list[torch.fx.Node]:
@@ -71,7 +71,7 @@ def min_cut_partition(review: Callable[[torch.fx.Graph, Cut], list[torch.fx.Node
             mock.patch.object(
                 compile_utils, "rand_ops", {n.target.overloadpacket for n in filter(draws, joint.graph.nodes)}
             ),
-            _with_draws_where_they_are(joint.graph),
+            _random_ops_pinned(joint.graph),
         ):
             return partitioners.min_cut_rematerialization_partition(joint, *args, **kwargs)
 
@@ -79,10 +79,10 @@ def min_cut_partition(review: Callable[[torch.fx.Graph, Cut], list[torch.fx.Node
 
 
 def default_partition(joint: torch.fx.GraphModule, *args: Any, **kwargs: Any) -> tuple:
-    """The partitioner that saves whatever the backward pass needs."""
+    """The partitioner that saves everything that the backward pass needs."""
     from torch._functorch import partitioners
 
-    with _with_draws_where_they_are(joint.graph):
+    with _random_ops_pinned(joint.graph):
         return partitioners.default_partition(joint, *args, **kwargs)
 
 
@@ -91,37 +91,37 @@ def draws(node: torch.fx.Node) -> bool:
     return isinstance(node.target, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded in node.target.tags
 
 
-def _with_draws_where_they_are(graph: torch.fx.Graph) -> Any:
-    """Inside, each pass draws its own random numbers, also those that no gradient decides or nobody reads; what
-    checkpoints draw again is left to the partitioner. Of unread draws PyTorch's reordering of the backward graph knows
-    nothing."""
+def _random_ops_pinned(graph: torch.fx.Graph) -> Any:
+    """Keeps each random op in its pass, even if its result is unused or needed by no gradient. Ops that checkpoints
+    repeat are left to the partitioner. PyTorch's reordering of the backward graph does not support unused random ops,
+    so it is skipped for them."""
     from torch._functorch import partitioners
 
     reorder = partitioners.reordering_to_mimic_autograd_engine
     for node in filter(draws, graph.nodes):
         if not node.users:
-            node.meta.pop("recompute", None)  # a checkpoint leaves the generator as the forward pass does
-            node.meta.setdefault("tensor_meta", None)  # the default partitioner asks for it: nothing is to be saved
+            node.meta.pop("recompute", None)  # repeating it would not change the generator
+            node.meta.setdefault("tensor_meta", None)  # required by the default partitioner; None: nothing to save
         if "recompute" not in node.meta and not str(node.meta.get("partitioner_tag")).startswith("must_be"):
             forward = node.meta.get("partitioner_tag") == "is_forward"
             node.meta["partitioner_tag"] = "must_be_in_forward" if forward else "must_be_in_backward"
 
     def reordered(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
-        unread = any(draws(node) and not node.users for node in module.graph.nodes)
-        return module if unread else reorder(module)
+        unused = any(draws(node) and not node.users for node in module.graph.nodes)
+        return module if unused else reorder(module)
 
     return mock.patch.object(partitioners, "reordering_to_mimic_autograd_engine", reordered)
 
 
 def bytes_of(node: torch.fx.Node) -> int:
-    """Of a traced tensor; a symbolic size counts as it was in the example."""
+    """The size of a traced tensor in bytes. A symbolic size counts with its value in the example inputs."""
     from torch._functorch import partitioners
 
     return partitioners._size_of(node)
 
 
 def forward_metadata() -> Any:
-    """AOTAutograd's description of the forward graph being compiled; None outside of a compilation."""
+    """AOTAutograd's metadata of the forward graph being compiled, or None outside of a compilation."""
     from torch._guards import TracingContext
 
     context = TracingContext.try_get()
@@ -129,29 +129,29 @@ def forward_metadata() -> Any:
 
 
 def donate_nothing() -> None:
-    """Says of the forward graph being compiled that its backward reuses no saved tensor: where nobody has said so, a
-    backward that retains its graph is refused."""
+    """Declares that the backward of the forward graph being compiled reuses no saved tensor. Without this, AOTAutograd
+    refuses a backward pass that retains its graph."""
     metadata = forward_metadata()
     if metadata is not None:
         metadata.bw_donated_idxs = []
 
 
 def static_input_positions() -> list[int]:
-    """Positions among the forward graph's inputs of parameters and buffers."""
+    """Positions of parameters and buffers among the forward graph's inputs."""
     metadata = forward_metadata()
     return list(metadata.static_input_indices or ()) if metadata is not None else []
 
 
 def _effect_tokens() -> int:
-    """Leading inputs, and as many leading outputs, of the forward graph that only order its side effects; nobody beyond
-    the graph counts them."""
+    """The number of leading inputs of the forward graph, and of leading outputs, that only order side effects.
+    AOTAutograd's positions do not count them."""
     metadata = forward_metadata()
     return len(metadata.tokens) if metadata is not None else 0
 
 
 def calls_need_no_wrapper() -> bool:
-    """Whether what AOTAutograd puts around a call of the inference graph being compiled only passes arguments and
-    results on: none is changed, an alias, a subclass, a token, or marked as dynamic, and no global state changes."""
+    """Whether AOTAutograd's wrapper around the inference graph being compiled only passes arguments and results on:
+    none is mutated, an alias, a subclass, a token or marked as dynamic, and no global state changes."""
     metadata = forward_metadata()
     if metadata is None:
         return False
@@ -169,15 +169,15 @@ def calls_need_no_wrapper() -> bool:
 
 
 def user_output_count(default: int) -> int:
-    """How many leading outputs of the forward graph the user sees; the rest is saved for the backward."""
+    """The number of leading outputs of the forward graph that the user sees. The others are saved for the backward."""
     metadata = forward_metadata()
     return _effect_tokens() + metadata.num_forward_returns if metadata is not None else default
 
 
 def views_of_inputs() -> dict[int, int]:
-    """Outputs of the forward graph that AOTAutograd makes again from an input, with the input's position: views of it,
-    and the input itself where it changes, in data or only in geometry. Of what the graph returns it looks at sizes,
-    strides and offset only."""
+    """Output -> input, for outputs of the forward graph that AOTAutograd recreates from an input: views of it, or the
+    input itself if its data or geometry changes. AOTAutograd uses only sizes, strides and offset of what the graph
+    returns."""
     metadata = forward_metadata()
     if metadata is None:
         return {}
@@ -193,8 +193,8 @@ def views_of_inputs() -> dict[int, int]:
 
 
 def changed_in_data_and_geometry() -> list[int]:
-    """Outputs of the forward graph that are inputs it writes to and also views otherwise: AOTAutograd gives the input
-    the sizes, strides and offset of such an output, then copies it."""
+    """Outputs of the forward graph that are inputs whose data and geometry change. AOTAutograd gives the input the
+    sizes, strides and offset of such an output, then copies the data."""
     metadata = forward_metadata()
     if metadata is None:
         return []
@@ -203,7 +203,7 @@ def changed_in_data_and_geometry() -> list[int]:
 
 
 def report_output_strides(strides: Iterable[tuple[int, ...] | None]) -> None:
-    """Tells AOTAutograd the strides that the forward's outputs really have (None: as traced)."""
+    """Tells AOTAutograd the real strides of the forward's outputs (None: as traced)."""
     from torch._guards import TracingContext
 
     context = TracingContext.try_get()
@@ -212,15 +212,15 @@ def report_output_strides(strides: Iterable[tuple[int, ...] | None]) -> None:
 
 
 def numbers_passed_as_tensors(module: torch.fx.GraphModule) -> set[int]:
-    """Placeholders of a Dynamo graph for numbers that become tensors at each call: Python's own random numbers, whose
-    floats are traced in the default type and passed as float64, and numpy's."""
+    """Placeholders of a Dynamo graph for numbers that Dynamo passes as tensors: numpy scalars, and Python's random
+    numbers, whose floats are traced in the default dtype and passed as float64."""
     arguments = [node.meta.get("grapharg") for node in module.graph.find_nodes(op="placeholder")]
     return {i for i, argument in enumerate(arguments) if getattr(argument, "pass_arg_as_tensor", False)}
 
 
 def differentiates_forward() -> bool:
-    """Whether a level of forward-mode differentiation is open: tensors may have tangents. Guards it, which Dynamo does
-    only for programs that open levels themselves."""
+    """Whether forward-mode differentiation is active, so that tensors may have tangents. Adds a guard on that; Dynamo
+    adds one only for programs that enter it themselves."""
     from torch._dynamo.guards import GuardBuilder
     from torch._dynamo.source import GlobalStateSource
     from torch._guards import TracingContext
@@ -236,5 +236,5 @@ def disable_dynamo(function: Callable, reason: str) -> Callable:
 
 
 def reset_dynamo() -> None:
-    """Forgets every compiled function."""
+    """Discards all compiled functions."""
     torch._dynamo.reset()

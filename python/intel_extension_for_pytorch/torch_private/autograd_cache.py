@@ -1,4 +1,4 @@
-"""AOTAutograd's on-disk cache."""
+"""Access to AOTAutograd's on-disk cache."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ import torch
 
 
 def output_code() -> type:
-    """The base class of compiled graphs that AOTAutograd can keep."""
+    """The base class of compiled graphs that AOTAutograd can cache."""
     from torch._inductor.output_code import OutputCode
 
     return OutputCode
 
 
 def cacheable_compiler(output: type, function: Callable) -> Callable:
-    """A compiler for `aot_backend` whose results, instances of `output`, are kept on disk."""
+    """A compiler for `aot_backend` whose results, instances of `output`, are cached on disk."""
     from torch._functorch.aot_autograd import SerializableAOTDispatchCompiler
 
     return SerializableAOTDispatchCompiler(output, function)
 
 
 def cache_bypass(reason: str) -> Exception:
-    """What a compiled graph raises when it cannot be kept."""
+    """The exception that a compiled graph raises if it cannot be cached."""
     from torch._functorch._aot_autograd.autograd_cache import BypassAOTAutogradCache
 
     return BypassAOTAutogradCache(reason)
 
 
 def specialized_float() -> str | None:
-    """A guard on the value of a Python float in the compilation under way, as text; None where there is none. A key of
-    the cache holds no floats that are arguments, and an entry's guards speak of integer arguments alone: code that was
-    made for one value of a float would be found, without a guard, for every other."""
+    """The text of a guard on the value of a Python float in the current compilation, or None. Such code must not be
+    cached: neither the cache key nor the guards of an entry include float arguments, so it would be found for every
+    other value."""
     from torch._guards import TracingContext
     from torch.utils._sympy.symbol import SymT, symbol_is_type
 
@@ -51,7 +51,7 @@ def specialized_float() -> str | None:
 
 
 def autograd_cache_directories() -> tuple[str, str]:
-    """Where entries are read from: PyTorch's directory and AOTAutograd's in it."""
+    """The directories that entries are read from: PyTorch's, and AOTAutograd's in it."""
     from torch._functorch._aot_autograd.autograd_cache import AOTAutogradCache
     from torch._inductor.runtime.runtime_utils import cache_dir
 
@@ -60,12 +60,12 @@ def autograd_cache_directories() -> tuple[str, str]:
 
 @contextlib.contextmanager
 def autograd_cache(tag: str) -> Iterator[None]:
-    """Looks entries up and saves them under keys that hold `tag`.
+    """Inside the context, AOTAutograd uses its cache, with keys that include `tag`.
 
-    Donated buffers are switched off: nothing here reuses them, and an entry that was saved with them would refuse
-    `backward(retain_graph=True)`. Inductor's code generators, half a second of imports that the key would ask for
-    their settings, have no say in these graphs. PyTorch's own sources count by their files' times and sizes: reading
-    them all takes a quarter of a second in every process.
+    Donated buffers are off: we do not use them, and an entry with them would refuse `backward(retain_graph=True)`. The
+    key leaves out the settings of Inductor's code generators, which would take 0.5 s to import and do not affect our
+    graphs. It identifies PyTorch's sources by the times and sizes of the files, because reading them all would take
+    0.25 s in every process.
     """
     from torch._functorch import config
     from torch._inductor import codecache
@@ -106,7 +106,7 @@ _bundled_compilations: weakref.WeakSet = weakref.WeakSet()
 
 @functools.cache
 def _recognize_bundled_compilations() -> None:
-    """Makes PyTorch's test for bundled entries ask also which compilation is going on in its thread."""
+    """Extends PyTorch's test for bundled entries: it is also true for the compilations in `_bundled_compilations`."""
     from torch._functorch._aot_autograd import autograd_cache, graph_compile
     from torch._guards import CompileContext
 
@@ -119,10 +119,10 @@ def _recognize_bundled_compilations() -> None:
 
 
 def cache_backward() -> None:
-    """Has the entry saved that waits for its backward graph. That is compiled at the first backward pass, by whatever
-    thread runs it, long after `autograd_cache` was left; what stays the same is the compilation it belongs to. (A
-    setting changed here would have no end to change it back: PyTorch's callbacks at the end of a compilation run once
-    for all threads that compile at the time.)"""
+    """Saves the entry that waits for its backward graph. A backward graph is compiled at the first backward pass, in
+    any thread and long after `autograd_cache` has ended, but it belongs to the same compilation. (A global setting
+    would not do: PyTorch's callbacks at the end of a compilation run once for all threads that compile at the time, so
+    it could not be reset.)"""
     from torch._guards import CompileContext
 
     _recognize_bundled_compilations()

@@ -1,4 +1,4 @@
-"""PyTorch's decomposition tables."""
+"""PyTorch's decomposition tables and private decompositions."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import torch
 
 
 def core_decompositions() -> dict[Any, Callable]:
-    """PyTorch's core ATen decomposition table, without the ops that are compositions of others for every device: those
-    autograd takes apart before AOTAutograd looks, and listing them takes a tenth of a second."""
+    """PyTorch's core ATen decomposition table without the CompositeImplicit ops. Autograd decomposes those before
+    AOTAutograd sees them, and listing them takes 0.1 s."""
     from torch._decomp import _core_aten_decompositions_post_autograd
 
     return dict(_core_aten_decompositions_post_autograd())
@@ -26,22 +26,22 @@ def registered_decompositions(ops: Iterable[Any]) -> dict[Any, Callable]:
 
 
 def implicit_decompositions() -> dict[Any, Callable]:
-    """What takes apart the ops that are compositions of others for every device (linear, matmul, ...): autograd does it
-    before AOTAutograd traces, torch.export only when told."""
+    """The decompositions of CompositeImplicit ops (linear, matmul, ...). Autograd applies them before AOTAutograd
+    traces; torch.export needs them in its table."""
     from torch._export.utils import _collect_all_valid_cia_ops_for_aten_namespace, _get_decomp_for_cia
 
     return {op: _get_decomp_for_cia(op) for op in _collect_all_valid_cia_ops_for_aten_namespace()}
 
 
 def rounded_once() -> Callable:
-    """The op x * y + z with one rounding, which ATen does not have."""
+    """The op fma(x, y, z) = x * y + z with one rounding, which ATen does not have."""
     from torch._inductor import inductor_prims
 
     return inductor_prims.fma
 
 
 def without_dtype_checks(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
-    """A copy of an exported program without its assertions on dtypes, which autocast changes."""
+    """A copy of an exported program without its assertions on dtypes, which would fail under autocast."""
     program = copy.copy(program)
     program._graph_module = copy.deepcopy(program._graph_module)
     graph = program._graph_module.graph
@@ -54,7 +54,7 @@ def without_dtype_checks(program: torch.export.ExportedProgram) -> torch.export.
 
 @contextlib.contextmanager
 def onednn_on() -> Iterator[None]:
-    """torch.backends.mkldnn.enabled, which may not be assigned in every process; its flags() sets other flags too."""
+    """Turns torch.backends.mkldnn.enabled on. Some processes forbid to assign it, and its flags() sets other flags."""
     was_on = torch._C._get_mkldnn_enabled()
     torch._C._set_mkldnn_enabled(True)
     try:

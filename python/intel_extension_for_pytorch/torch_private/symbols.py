@@ -1,4 +1,4 @@
-"""Symbolic sizes and numbers."""
+"""Symbolic sizes and numbers: their expressions, bounds, hints and guards."""
 
 from __future__ import annotations
 
@@ -13,18 +13,19 @@ import torch
 
 
 def size_hint(size: torch.SymInt | torch.SymFloat, expr: Any) -> int:
-    """The value of `expr`, of the same tracing as `size`, in the example inputs; a guess where it depends on data."""
+    """The value of `expr` in the example inputs, or a guess if it depends on data. `size`: any size of the same
+    tracing."""
     return int(size.node.shape_env.optimization_hint(expr, fallback=64))
 
 
 def lower_bound(size: torch.SymInt, expr: Any) -> int:
-    """What `expr`, of the same tracing as `size`, is never less than; far below 0 where nothing is known."""
+    """A lower bound of `expr`; -2^63 if nothing is known. `size`: any size of the same tracing."""
     low = size.node.shape_env.bound_sympy(expr).lower
     return int(low) if low.is_Integer else -(2**63)
 
 
 def bounds(number: torch.SymInt | torch.SymFloat) -> tuple[float, float]:
-    """The least and the greatest value that a number known only at a call may have."""
+    """The minimum and maximum of a symbolic number."""
     if isinstance(number, torch.SymFloat):
         return -sys.float_info.max, sys.float_info.max
     found = number.node.shape_env.bound_sympy(number.node.expr)
@@ -33,8 +34,8 @@ def bounds(number: torch.SymInt | torch.SymFloat) -> tuple[float, float]:
 
 
 def known_factors(size: torch.SymInt) -> dict[Any, int]:
-    """Symbols, of the tracing that gave `size`, that its guards know to be multiples of a number: after
-    `view(n // 7, 7)` no other n passes."""
+    """Symbol -> a number that divides it according to the guards: after `view(n // 7, 7)`, n is a multiple of 7.
+    `size`: any size of the tracing."""
     import sympy
     from torch.utils._sympy.functions import FloorDiv, Mod
 
@@ -54,9 +55,9 @@ def known_factors(size: torch.SymInt) -> dict[Any, int]:
                 continue
             n, k = a.args
             if isinstance(k, FloorDiv) and (n, k) in multiples and k.args == (n, b):
-                add(n, b)  # n // (n // b) == b, and n // b divides n
+                add(n, b)  # n // (n // b) == b and n // b divides n
             if isinstance(b, FloorDiv) and b.args == (n + k - 1, k):
-                add(n, k)  # rounding up and down agree
+                add(n, k)  # n / k rounded up and down are equal
     return factors
 
 
@@ -67,7 +68,7 @@ def positive_symbol(name: str) -> Any:
 
 
 def data_dependent_symbols(value: Any) -> set:
-    """Symbols in a traced value that stand for what data decide (the number of non-zeros)."""
+    """Unbacked symbols in a traced value: numbers that depend on data, such as the number of non-zeros."""
     from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
     return set(free_unbacked_symbols(value)) if value is not None else set()
@@ -89,8 +90,8 @@ def symbols_in(value: Any) -> dict[Any, torch.SymInt | torch.SymFloat]:
     return found
 
 
-def symbol_told_by(number: Any) -> Any:
-    """The symbol whose value a traced number is (item() of booleans: 1 where it is true), or None."""
+def symbol_of(number: Any) -> Any:
+    """The symbol whose value a traced number is, or None. item() of a boolean tensor is traced as symbol == 1."""
     import sympy
 
     expr = number.node.expr
@@ -100,13 +101,13 @@ def symbol_told_by(number: Any) -> Any:
 
 
 def relations_of_sizes(program: torch.export.ExportedProgram) -> list[tuple[str, Any]]:
-    """Guards of an exported program about several sizes at once, which neither it nor its ranges check: each as text,
-    and as an integer expression that is not below 0."""
+    """Guards of an exported program that relate several sizes. Neither the program nor its ranges check them. Each is
+    returned as text and as an integer expression that must be >= 0."""
     import sympy
 
     sizes = [s for n in program.graph.nodes if n.op == "placeholder" for s in getattr(n.meta.get("val"), "shape", ())]
     environments = [s.node.shape_env for s in sizes if isinstance(s, torch.SymInt)]
-    found: dict[tuple[str, Any], None] = {}  # each once
+    found: dict[tuple[str, Any], None] = {}  # an ordered set
     for guard in environments[0].guards if environments else ():
         expr = guard.expr
         if len(expr.free_symbols) < 2:
@@ -122,14 +123,14 @@ def relations_of_sizes(program: torch.export.ExportedProgram) -> list[tuple[str,
 
 
 def is_known(condition: bool | torch.SymBool) -> bool:
-    """Whether it holds for every size, asked without a guard: False where nobody knows yet."""
+    """Whether the condition is known to hold for all sizes. Adds no guard."""
     from torch.fx.experimental.symbolic_shapes import statically_known_true
 
     return statically_known_true(condition)
 
 
 def guard_equal(m: int | torch.SymInt, n: int | torch.SymInt) -> bool:
-    """Adds a guard that two sizes are the same; False where they were not in tracing, or it is too late for guards."""
+    """Adds a guard that two sizes are equal. False if they differed in tracing, or if it is too late to add guards."""
     equal = m == n
     if isinstance(equal, bool) or equal.node.shape_env.frozen or not equal.node.has_hint():
         return False
@@ -139,8 +140,8 @@ def guard_equal(m: int | torch.SymInt, n: int | torch.SymInt) -> bool:
 
 @contextlib.contextmanager
 def no_guards(values: Iterable[Any], refuse: Callable[[Any], Exception]) -> Iterator[None]:
-    """Inside, asking for the value of a number computed from symbols, of the tracing that `values` come from, raises
-    `refuse(expression)` unless the answer is the same for all their values: PyTorch would specialise the symbols."""
+    """Inside the context, evaluating a symbolic number raises `refuse(expression)` unless its value is the same for all
+    values of the symbols. PyTorch would add a guard instead. `values`: values of the tracing."""
     numbers = (n for v in values for n in ([*v.shape, *v.stride()] if isinstance(v, torch.Tensor) else [v]))
     symbolic = (n for n in numbers if isinstance(n, (torch.SymInt, torch.SymFloat, torch.SymBool)))
     environment = next((n.node.shape_env for n in symbolic if n.node.shape_env is not None), None)
@@ -161,19 +162,19 @@ def no_guards(values: Iterable[Any], refuse: Callable[[Any], Exception]) -> Iter
 
 
 def expression(number: int | torch.SymInt) -> Any:
-    """A traced integer as sympy has it."""
+    """A traced integer as a sympy expression."""
     import sympy
 
     return number.node.expr if isinstance(number, torch.SymInt) else sympy.Integer(number)
 
 
 def positive(number: int | torch.SymInt) -> int | torch.SymInt:
-    """The number, or 0 where it is below."""
+    """max(number, 0)."""
     return torch.sym_max(number, 0) if isinstance(number, torch.SymInt) else max(number, 0)
 
 
 def same_count(a: Sequence[int | torch.SymInt], b: Sequence[int | torch.SymInt]) -> bool:
-    """Is it known without a guard that two traced shapes have as many elements?"""
+    """Whether two traced shapes are known to have the same number of elements. Adds no guard."""
     return is_known(math.prod(a) == math.prod(b))
 
 
@@ -186,7 +187,7 @@ def convolution_shape(x: torch.Tensor, weight: torch.Tensor, *settings: Any) -> 
 
 
 def without_empty_case(stride: torch.SymInt) -> torch.SymInt:
-    """A stride with s for each max(1, s) in it."""
+    """A stride with each max(1, s) replaced by s."""
     expr = stride.node.expr
     maxima = [m for m in expr.atoms(*symbolic_extrema()[1]) if len(m.args) == 2 and 1 in m.args]
     if not maxima:

@@ -1,4 +1,4 @@
-"""Tensors: what kind they are, whose memory they have, random numbers."""
+"""Private properties of tensors: their kind, memory and layout. Also the state of random generators."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from .symbols import is_known, size_hint
 
 
 def rng_state_wrappers() -> tuple[Any, Any]:
-    """What PyTorch's partitioner wraps random ops in that a backward pass repeats: (saves the state, takes it)."""
+    """The ops in which PyTorch's partitioner wraps random ops that a backward pass repeats: one saves the generator's
+    state, the other draws from it."""
     from torch._prims import rng_prims
 
     return rng_prims.run_and_save_rng_state, rng_prims.run_with_rng_state
 
 
 def rng_state() -> torch.Tensor:
-    """The state of the CPU's generator, also while PyTorch traces."""
+    """The state of the CPU's generator, as a real tensor even while PyTorch traces."""
     from torch._subclasses.fake_tensor import unset_fake_temporarily
 
     with unset_fake_temporarily():
@@ -27,7 +28,7 @@ def rng_state() -> torch.Tensor:
 
 
 def value_of_call(graph: torch.fx.Graph, node: torch.fx.Node) -> Any:
-    """What tracing would have seen of an op's results: meta["val"] of a node without one, from its arguments'."""
+    """The value of meta["val"] for a node that has none, computed from those of its arguments."""
     from torch._guards import detect_fake_mode
 
     mode = detect_fake_mode([n.meta.get("val") for n in graph.nodes if n.op == "placeholder"])
@@ -37,12 +38,12 @@ def value_of_call(graph: torch.fx.Graph, node: torch.fx.Node) -> Any:
 
 
 def without_version_bump(tensors: Iterable[torch.Tensor]) -> Any:
-    """A context in which in-place writes to `tensors` leave their version counters alone."""
+    """A context in which in-place writes to `tensors` do not bump their version counters."""
     return torch.autograd._unsafe_preserve_version_counter(tuple(tensors))
 
 
 def is_plain_tensor(value: Any) -> bool:
-    """A dense, strided CPU tensor (or the fake of one): what a Graph value can stand for."""
+    """Whether it is a dense, strided CPU tensor (or the fake of one), which a Graph value can represent."""
     from torch._subclasses.fake_tensor import FakeTensor
 
     return (
@@ -55,7 +56,8 @@ def is_plain_tensor(value: Any) -> bool:
 
 @dataclass(frozen=True)
 class Batched:
-    """A tensor of vmap: at which nesting level, its values with the batch in front, and how results are made such."""
+    """A batched tensor of vmap: its nesting level, its values with the batch dimension first, and a function that wraps
+    results in the same way."""
 
     level: int
     values: torch.Tensor
@@ -64,7 +66,7 @@ class Batched:
     @staticmethod
     def of(tensor: torch.Tensor) -> Batched | None:
         functorch = torch._C._functorch
-        if functorch.is_legacy_batchedtensor(tensor):  # of the vmap that autograd runs a backward pass under
+        if functorch.is_legacy_batchedtensor(tensor):  # from the vmap in which autograd runs a backward pass
             level = torch._C._vmapmode_increment_nesting() - 1
             torch._C._vmapmode_decrement_nesting()
             values = torch._remove_batch_dim(tensor, level, 1, 0)
@@ -77,20 +79,20 @@ class Batched:
 
 
 def memory_identity(tensor: torch.Tensor) -> int:
-    """Equal for tensors (or fakes) that share memory."""
+    """A number that is equal for tensors (or fakes) that share a storage."""
     return tensor.untyped_storage()._cdata
 
 
 def traced_object(value: Any) -> Any:
-    """What a traced stand-in of an object that is no tensor (a device mesh) stands for; None if `value` is none."""
+    """The real object behind a fake script object (for example of a device mesh), or None for anything else."""
     from torch._library.fake_class_registry import FakeScriptObject
 
     return value.real_obj if isinstance(value, FakeScriptObject) else None
 
 
 def memory_order(tensor: torch.Tensor) -> list[int] | None:
-    """Dims from outermost to innermost of a tensor whose elements fill their memory; None where that is not known.
-    Symbolic sizes are compared as expressions: no guard is added."""
+    """The dims of a dense tensor from outermost to innermost, or None if it is not known to be dense. Symbolic sizes
+    are compared as expressions, which adds no guard."""
 
     def hint(size: int | torch.SymInt) -> int:
         return size if isinstance(size, int) else size_hint(size, size.node.expr)
@@ -106,10 +108,10 @@ def memory_order(tensor: torch.Tensor) -> list[int] | None:
 
 
 def suggested_memory_format(tensor: torch.Tensor) -> torch.memory_format:
-    """That of ATen's results of the tensor."""
+    """The memory format that ATen gives results computed from the tensor."""
     return torch._prims_common.suggest_memory_format(tensor)
 
 
 def without_modes() -> Any:
-    """A context in which no mode, of fake tensors for example, sees the calls."""
+    """A context without dispatch modes, for example without fake tensors."""
     return torch.utils._python_dispatch._disable_current_modes()

@@ -1,4 +1,4 @@
-"""How PyTorch traces an op, in private places: what functionalization makes of it, and what autograd sees of it."""
+"""Patches of how PyTorch traces an op: its functionalization, its decomposition, and the op that autograd sees."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import torch
 
 @contextlib.contextmanager
 def functionalized(op: Any, function: Callable) -> Iterator[None]:
-    """Inside, `function` is what functionalization makes of an op that writes to its first argument. It gets PyTorch's
-    own way as a function, then the op's arguments."""
+    """Inside the context, functionalization calls `function` for an op that writes to its first argument. Its arguments
+    are PyTorch's own implementation (a callable) and the op's arguments."""
     dispatch, functionalize = op._op_dk, torch._C.DispatchKey.Functionalize
 
     def dispatched(key: Any, *args: Any, **kwargs: Any) -> Any:
@@ -28,8 +28,8 @@ def functionalized(op: Any, function: Callable) -> Iterator[None]:
 
 @contextlib.contextmanager
 def differentiated(op: Any, function: Callable | None = None) -> Iterator[None]:
-    """Inside, autograd sees the op itself, not what PyTorch takes it apart into before; or what `function` makes of it,
-    which gets the op that autograd sees as a function, then the op's arguments."""
+    """Inside the context, autograd sees the op itself instead of its decomposition. If `function` is given, it replaces
+    the op; its arguments are the op as autograd sees it (a callable) and the op's arguments."""
     autograd = torch._C.DispatchKey.Autograd
     kernels = {key: kernel for key, kernel in op.py_kernels.items() if key != autograd}
     if function is not None:
@@ -54,8 +54,8 @@ def _python_kernels(op: Any, kernels: dict[Any, Callable]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def with_unused_draws() -> Iterator[None]:
-    """Inside, ops that draw random numbers stay in a traced graph even where nobody reads what they give: the generator
-    moves on as eager's does."""
+    """Inside the context, random ops stay in a traced graph even if their results are unused, so that the generator
+    advances as in eager."""
     from torch._inductor import config
 
     with config.patch(fallback_random=True):
@@ -64,14 +64,14 @@ def with_unused_draws() -> Iterator[None]:
 
 @contextlib.contextmanager
 def recurrent_layers(function: Callable) -> Iterator[None]:
-    """Inside, `function` runs the layers of an RNN, GRU or LSTM that is taken apart. It gets PyTorch's own way as a
-    function, then the network's arguments and the function that runs a layer."""
+    """Inside the context, `function` runs the layers of an RNN, GRU or LSTM that is decomposed. Its arguments are
+    PyTorch's own implementation (a callable), the network's arguments, and the function that runs one layer."""
     from torch._decomp import decompositions
 
     usual, choose = decompositions._rnn_helper, decompositions.select_one_layer_lstm_function
 
     def lstm_layer(x: torch.Tensor, hidden: Any, params: Any) -> Callable:
-        """oneDNN's layer is not for gradients, of which PyTorch looks at the input's alone."""
+        """oneDNN's layer does not support gradients. PyTorch checks only whether the input requires one."""
         tensors = [*hidden, *(p for layer in params for p in layer)]
         trains = torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
         return decompositions.one_layer_lstm if trains else choose(x, hidden, params)
@@ -82,9 +82,9 @@ def recurrent_layers(function: Callable) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def taken_apart(op: Any, function: Callable) -> Iterator[None]:
-    """Inside, `function` takes a composite op apart. It gets PyTorch's own way as a function, then the op's
-    arguments."""
+def decomposed(op: Any, function: Callable) -> Iterator[None]:
+    """Inside the context, `function` decomposes a composite op. Its arguments are PyTorch's own decomposition (a
+    callable) and the op's arguments."""
     keys = torch._C.DispatchKey.Autograd, torch._C.DispatchKey.CompositeImplicitAutograd
     kernels = dict(op.py_kernels)
     kernels.update({key: functools.partial(function, kernels[key]) for key in keys if key in kernels})

@@ -76,8 +76,8 @@ def _embedding_bag_forward_only(
     weight: Tensor, indices: Tensor, offsets: Tensor, scale_by_frequency: bool = False, mode: int = 0,
     sparse: bool = False, weights: Tensor | None = None, include_last_offset: bool = False, padding_idx: int = -1,
 ) -> tuple[Tensor, ...]:  # fmt: skip
-    """Calls the op for training. With include_last_offset in mode sum, ATen returns sizes with one more entry, all
-    zero, and so does PyTorch's shape function."""
+    """Calls the op for training. PyTorch's shape function counts the last offset as a bag. ATen does so only in mode
+    sum, where it leaves the sizes zero."""
     result, bag_of, sizes, largest = aten._embedding_bag.default(
         weight, indices, offsets, scale_by_frequency, mode, sparse, weights, include_last_offset, padding_idx
     )
