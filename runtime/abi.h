@@ -1,4 +1,4 @@
-// What generated code and the runtime share: the signature of a kernel and the functions it may call.
+// The ABI between generated code and the runtime: the signature of a kernel and the functions that it may call.
 #pragma once
 
 #include <cstdint>
@@ -17,6 +17,6 @@ int64_t ipex_num_threads(void);
 void* ipex_scratch_acquire(int64_t bytes);
 void ipex_scratch_release(void* pointer);
 // Records an out-of-range index; Executable::run raises its error after the step. Loads with such an index
-// are masked off. `error`: which error that is, see runtime/index_errors.h.
+// are masked off. `error`: a code from runtime/index_errors.h.
 void ipex_report_index(int64_t index, int64_t size, int64_t error);
 }

@@ -1,4 +1,4 @@
-// Where blocks of memory start: at cache lines, which are also the widest vectors.
+// The alignment of memory blocks: 64 bytes, the size of a cache line and of the widest vector.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@ inline constexpr int64_t kAlignment = 64;  // bytes
 
 constexpr int64_t aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
-// Bytes in a block of their own that starts there.
+// A copy of the bytes in a new aligned block.
 inline std::shared_ptr<const void> aligned_copy(std::span<const std::byte> bytes) {
   const auto size = static_cast<size_t>(aligned(std::max<int64_t>(std::ssize(bytes), 1)));
   std::shared_ptr<void> data(std::aligned_alloc(kAlignment, size), std::free);

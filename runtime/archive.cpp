@@ -23,10 +23,10 @@ constexpr uint16_t kUtf8 = 0x0800;        // flag: names are UTF-8
 constexpr uint16_t kFirstDay = 0x0021;    // 1980-01-01
 constexpr uint16_t kZip64Field = 0x0001;  // of extra data
 constexpr uint16_t kPaddingField = 0xd935;
-constexpr uint32_t kInField = 0xffffffff;  // the number is in the ZIP64 field
+constexpr uint32_t kInField = 0xffffffff;  // placeholder: the value is in the ZIP64 field
 constexpr size_t kDirectoryEntry = 46, kDirectoryExtra = 28;
 constexpr size_t kTail = 56 + 20 + 22;
-constexpr size_t kLongestName = 4096;
+constexpr size_t kMaxNameBytes = 4096;
 
 template <class... Numbers>
 void append(std::string& bytes, Numbers... numbers) {
@@ -91,7 +91,7 @@ void ArchiveWriter::write(std::string_view bytes) {
 }
 
 void ArchiveWriter::add(std::string name, std::span<const std::byte> data) {
-  if (name.empty() || name.size() > kLongestName) throw UserError("bad name of a member: '" + name + "'");
+  if (name.empty() || name.size() > kMaxNameBytes) throw UserError("bad name of a member: '" + name + "'");
   entries_.push_back({std::move(name), data.size(), at_, crc32(data)});
   write(local_header(entries_.back()));
   write({reinterpret_cast<const char*>(data.data()), data.size()});
@@ -142,7 +142,7 @@ void Archive::read_directory() {
   const auto matches = [&](size_t at, std::string_view expected) {
     return std::memcmp(file_.data() + at, expected.data(), expected.size()) == 0;
   };
-  // Everything in the tail follows from three numbers; what they may be follows from the file's size.
+  // Three numbers determine everything in the tail. The file's size limits them.
   const size_t tail_at = file_.size() - kTail;
   const auto count = number_at<uint64_t>(file_, tail_at + 24);
   const auto directory_bytes = number_at<uint64_t>(file_, tail_at + 40);
@@ -150,15 +150,15 @@ void Archive::read_directory() {
   if (directory > tail_at || directory_bytes != tail_at - directory ||
       count > directory_bytes / (kDirectoryEntry + kDirectoryExtra) ||
       !matches(tail_at, tail(count, directory_bytes, directory)))
-    fail("its end is not that of an archive");
+    fail("it does not end like an archive");
 
   size_t at = directory;
   uint64_t next = 0;  // where the next local header lies
   for (uint64_t i = 0; i < count; ++i) {
-    if (tail_at - at < kDirectoryEntry + kDirectoryExtra) fail("its directory is cut short");
+    if (tail_at - at < kDirectoryEntry + kDirectoryExtra) fail("its directory is truncated");
     const size_t name_bytes = number_at<uint16_t>(file_, at + 28);
     const size_t entry_bytes = kDirectoryEntry + name_bytes + kDirectoryExtra;
-    if (name_bytes == 0 || name_bytes > kLongestName || entry_bytes > tail_at - at)
+    if (name_bytes == 0 || name_bytes > kMaxNameBytes || entry_bytes > tail_at - at)
       fail("its directory has a name that is too long");
     ArchiveWriter::Entry entry;
     entry.name.assign(reinterpret_cast<const char*>(file_.data() + at + kDirectoryEntry), name_bytes);
@@ -166,18 +166,18 @@ void Archive::read_directory() {
     entry.size = number_at<uint64_t>(file_, at + kDirectoryEntry + name_bytes + 4);
     entry.offset = next;
     const std::string header = local_header(entry);
-    if (!matches(at, directory_entry(entry))) fail("its directory is not as we write it");
+    if (!matches(at, directory_entry(entry))) fail("its directory is malformed");
     if (header.size() > directory - next || entry.size > directory - next - header.size())
       fail("member " + entry.name + " is larger than the file");
-    if (!matches(next, header)) fail("the header of member " + entry.name + " is not as we write it");
+    if (!matches(next, header)) fail("the header of member " + entry.name + " is malformed");
     members_.push_back({entry.name, file_.subspan(next + header.size(), entry.size), entry.crc});
     next += header.size() + entry.size;
     at += entry_bytes;
   }
-  if (at != tail_at || next != directory) fail("it has more bytes than its directory says");
+  if (at != tail_at || next != directory) fail("it has bytes that its directory does not list");
   std::ranges::sort(members_, {}, &Member::name);
   for (size_t i = 1; i < members_.size(); ++i)
-    if (members_[i].name == members_[i - 1].name) fail("it has two members " + members_[i].name);
+    if (members_[i].name == members_[i - 1].name) fail("it has two members named " + members_[i].name);
 }
 
 const Archive::Member* Archive::find(std::string_view name) const {
@@ -194,7 +194,7 @@ uint32_t Archive::identity() const {
 }
 
 void Archive::check(const Member& member) const {
-  if (crc32(member.data) != member.crc) fail("the checksum of member " + member.name + " does not hold");
+  if (crc32(member.data) != member.crc) fail("member " + member.name + " has a wrong checksum");
 }
 
 const Archive::Member& Archive::checked(std::string_view name) const {

@@ -1,9 +1,9 @@
-// The container of artifacts: a zip file with stored members, each beginning at a multiple of 64 bytes, so
-// that a member is used where the file is mapped. Any zip tool lists and extracts it.
+// The container of artifacts: a zip file with uncompressed members. Each member begins at a multiple of 64
+// bytes, so that it can be used directly in the mapped file. Any zip tool can list and extract it.
 //
-// There is one way to write a given list of members, byte for byte (ZIP64 records throughout, no times, no
-// comments). The reader rebuilds every header from the directory and compares: a file with one byte changed
-// anywhere is refused, by a header or by the CRC-32 of a member.
+// The encoding of a list of members is unique (ZIP64 records throughout, no times, no comments). The reader
+// rebuilds every header from the directory and compares. So a change of any byte is detected, by a header or
+// by the CRC-32 of a member.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@ namespace ipex {
 
 class ArchiveWriter {
  public:
-  // Writes beside `path`; finish() moves the file there. UserError when it cannot be written.
+  // Writes to a temporary file next to `path`; finish() renames it. UserError when it cannot be written.
   explicit ArchiveWriter(const std::string& path);
   ~ArchiveWriter();
   void add(std::string name, std::span<const std::byte> data);
@@ -27,7 +27,8 @@ class ArchiveWriter {
 
   struct Entry {
     std::string name;
-    uint64_t size = 0, offset = 0;  // of the local header
+    uint64_t size = 0;
+    uint64_t offset = 0;  // of the local header
     uint32_t crc = 0;
   };
 
@@ -42,7 +43,8 @@ class ArchiveWriter {
 // A mapped file, read-only and shared with other processes. Thread-safe.
 class Archive {
  public:
-  // Checks everything but the contents of members. UserError: no file, or not an archive as we write them.
+  // Checks everything except the contents of members. UserError when the file cannot be read or is not an
+  // archive as ArchiveWriter writes them.
   explicit Archive(const std::string& path);
   ~Archive();
   Archive(const Archive&) = delete;
@@ -55,7 +57,7 @@ class Archive {
   };
   const std::vector<Member>& members() const { return members_; }
   const Member* find(std::string_view name) const;
-  // The member with its contents checked; UserError when it is missing or damaged.
+  // The member, after a check of its contents; UserError when it is missing or damaged.
   const Member& checked(std::string_view name) const;
   void check(const Member& member) const;
   const std::string& path() const { return path_; }

@@ -1,10 +1,11 @@
-// Small blocks have size classes, powers of two with four steps between (at most 25 % waste), each with a
-// stack of free blocks; large ones are pages (page_heap.h). malloc would keep large ones for itself: it
-// raises the size from which it maps blocks with every mapped one that is freed. A block carries its size in
-// the 64 bytes before it. What is cached and live together exceeds what was live at the high-water mark by a
-// little at most, so a program that shrinks gives memory back as it allocates other sizes. Without the
-// little, a program that repeats itself at its high-water mark would pay for every small block with pages of
-// a large one, and for the large one with fresh pages, forever.
+// Small blocks have size classes, four per power of two (at most 25 % waste), each with a stack of free blocks.
+// Large blocks are pages from page_heap.h. (malloc would not return large blocks to the system: it raises its
+// mmap threshold with every mapped block that is freed.) The 64 bytes before a block hold its header.
+//
+// Cached and live memory together exceed the high-water mark of live memory by at most a small slack. So a
+// program whose memory use shrinks returns memory as it allocates other sizes. Without the slack, a program
+// that repeats itself at its high-water mark would forever trade pages of a large block for a small block, and
+// then fault in fresh pages for the large one.
 #include "runtime/arena.h"
 
 #include <algorithm>
@@ -24,20 +25,21 @@ namespace ipex {
 namespace {
 
 constexpr size_t kHeader = kAlignment;
-constexpr size_t kSmallest = 256;
-constexpr size_t kPaged = size_t{1} << 20;    // from here on, blocks are pages
-constexpr int kClasses = 4 * (20 - 8) + 5;    // of 256 bytes to kPaged
-constexpr size_t kLargest = size_t{1} << 47;  // bytes of address space that a process has
+constexpr size_t kMinBlock = 256;
+constexpr size_t kPaged = size_t{1} << 20;    // blocks of this size or larger are pages
+constexpr int kClasses = 4 * (20 - 8) + 5;    // from 256 bytes to kPaged
+constexpr size_t kMaxBytes = size_t{1} << 47;  // address space of a process
 constexpr int kPages = -1;
-constexpr size_t kLeastSlack = size_t{8} << 20, kSlackShare = 16;  // of the high-water mark
+// The slack is a sixteenth of the high-water mark, at least 8 MiB.
+constexpr size_t kMinSlack = size_t{8} << 20, kSlackShare = 16;
 
 struct Header {
   int size_class;  // or kPages
-  size_t bytes;    // that the block takes from the system
+  size_t bytes;    // size of the block, including the header
 };
 
 int class_of(size_t bytes) {
-  const size_t size = std::max(bytes, kSmallest);
+  const size_t size = std::max(bytes, kMinBlock);
   const int log = std::bit_width(size - 1);    // size <= 2^log
   const size_t step = size_t{1} << (log - 3);  // four classes in (2^(log-1), 2^log]
   const size_t base = size_t{1} << (log - 1);
@@ -51,7 +53,7 @@ size_t class_bytes(int size_class) {
   return (size_t{1} << (log - 1)) + quarter * (size_t{1} << (log - 3));
 }
 
-// What a block for so many bytes is, and takes.
+// The header of a block for so many bytes.
 Header header_for(size_t bytes) {
   if (bytes + kHeader >= kPaged)
     return {kPages, (bytes + kHeader + PageHeap::kPage - 1) / PageHeap::kPage * PageHeap::kPage};
@@ -85,13 +87,13 @@ struct CachingAllocator::Impl {
     return std::aligned_alloc(kAlignment, header.bytes);
   }
 
-  // How much may be cached beside this much that is live.
-  size_t room(size_t beside) const {
-    const size_t most = high_water + std::max(kLeastSlack, high_water / kSlackShare);
-    return most - std::min(most, beside);
+  // The number of bytes that may be cached beside so many live bytes.
+  size_t room(size_t live_bytes) const {
+    const size_t limit = high_water + std::max(kMinSlack, high_water / kSlackShare);
+    return limit - std::min(limit, live_bytes);
   }
 
-  // Frees what is cached, pages and then the largest blocks first, until at most `limit` bytes stay so.
+  // Frees cached memory until at most `limit` bytes are cached: pages first, then the largest blocks.
   void shrink(size_t limit) {
     if (cached() > limit) pages.unmap(std::min(cached() - limit, pages.free_bytes()));
     for (int c = kClasses - 1; c > 0 && cached() > limit; --c) {
@@ -113,13 +115,13 @@ CachingAllocator::CachingAllocator() : impl_(std::make_unique<Impl>()) {}
 CachingAllocator::~CachingAllocator() { trim(); }
 
 void* CachingAllocator::allocate(size_t bytes) {
-  if (bytes > kLargest) throw OutOfMemory(bytes, live_bytes());
+  if (bytes > kMaxBytes) throw OutOfMemory(bytes, live_bytes());
   const Header header = header_for(bytes);
   std::lock_guard lock(impl_->mutex);
   const size_t live = impl_->live + header.bytes;
   void* block = impl_->take(header);
   if (!block) {
-    // A new block: let go of cached ones that would carry the process too far over its high-water mark.
+    // Before a new block, free cached ones that would exceed the limit.
     const size_t over = header.size_class == kPages ? PageHeap::whole(header.bytes) - header.bytes : 0;
     impl_->shrink(impl_->room(live + over));
     block = impl_->make(header);
@@ -134,7 +136,7 @@ void* CachingAllocator::allocate(size_t bytes) {
   *static_cast<Header*>(block) = header;
   void* memory = static_cast<char*>(block) + kHeader;
   static const bool poison = env::flag("IPEX_POISON");
-  if (poison) std::memset(memory, 0xff, bytes);  // NaN in every floating point type
+  if (poison) std::memset(memory, 0xff, bytes);  // NaN in every floating-point type
   return memory;
 }
 

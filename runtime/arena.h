@@ -1,5 +1,5 @@
-// Memory that stays mapped: a caching allocator for outputs and arenas, so that no call pays page faults
-// twice.
+// A caching allocator for outputs and arenas. Its memory stays mapped, so that repeated calls cause no page
+// faults.
 #pragma once
 
 #include <cstddef>
@@ -8,12 +8,12 @@
 
 namespace ipex {
 
-// 64-byte aligned blocks from per-size-class free lists; thread-safe; keeps little more than the high-water
-// mark.
+// Allocates 64-byte aligned blocks from free lists, one per size class. Thread-safe. Live and cached memory
+// together stay little above the high-water mark of live memory.
 class CachingAllocator {
  public:
   static CachingAllocator& instance();
-  void* allocate(size_t bytes);  // throws OutOfMemory, and is as before then
+  void* allocate(size_t bytes);  // OutOfMemory leaves the allocator unchanged
   void deallocate(void* pointer) noexcept;
   void trim() noexcept;  // returns every cached block to the system
   size_t cached_bytes() const;

@@ -1,4 +1,4 @@
-// See artifact.h.
+// Writes and loads artifacts; see artifact.h.
 #include "runtime/artifact.h"
 
 #include <algorithm>
@@ -19,17 +19,17 @@ constexpr char kManifest[] = "manifest.json";
 
 std::string weights_path(const std::string& path) { return path + ".weights"; }
 
-// Reading a manifest: what is missing or of another type is damage, though its checksum held.
+// Reads a manifest. Missing entries and entries of a wrong type are errors.
 class Manifest {
  public:
   explicit Manifest(const Archive& archive) : path_(archive.path()) {
     const auto& data = archive.checked(kManifest).data;
     json_ = Json::parse(reinterpret_cast<const char*>(data.data()),
                         reinterpret_cast<const char*>(data.data()) + data.size(), nullptr, false);
-    if (!json_.is_object()) fail("no JSON");
+    if (!json_.is_object()) fail("it is not JSON");
     const auto format = get<int64_t>(json_, "format");
     if (format != kFormat)
-      throw UserError(path_ + " has format " + std::to_string(format) + ", this library reads format " +
+      throw UserError(path_ + " has format " + std::to_string(format) + ", but this library reads format " +
                       std::to_string(kFormat) + ": compile the model again, or load it with ipex " +
                       get<std::string>(json_, "ipex"));
   }
@@ -68,7 +68,7 @@ std::vector<VariantEntry> variants(const Manifest& manifest) {
   return all;
 }
 
-// The best one that runs here; to look at one, any will do.
+// The best variant that runs on this CPU, or any variant if it is not linked.
 const VariantEntry& choose(const std::string& path, const std::vector<VariantEntry>& all, bool link) {
   const Isa limit = link ? current_isa() : Isa::kAvx512Bf16;
   const VariantEntry* best = nullptr;
@@ -94,7 +94,7 @@ std::string_view text_of(const Archive::Member& member) {
   return {reinterpret_cast<const char*>(member.data.data()), member.data.size()};
 }
 
-// Bytes from the first to the last element of an input, whose sizes are known.
+// Bytes from the first to the last element of an input of known sizes; -1 if they are invalid.
 int64_t extent_bytes(const TensorSpec& spec) {
   __extension__ using Wide = __int128;
   Wide last = 0;
@@ -136,7 +136,7 @@ class Loader {
     Program program = parse_program(text_of(text), read_step_, std::move(kernels));
     a_.interface = std::move(program.interface);
     for (const Interface::Symbol& symbol : a_.interface.symbols)
-      if (symbol.input < 0) fail("no input gives the size " + symbol.name);
+      if (symbol.input < 0) fail("no input determines the size " + symbol.name);
     bind_constants(program);
     bind_weights(program.parts);
     a_.executable = std::make_shared<const Executable>(std::move(program.parts));
@@ -182,7 +182,7 @@ class Loader {
       throw UserError(path + " does not hold the weights that " + path_ + " was compiled with");
   }
 
-  // Weights and constants, before anything is parsed or executed; of weights only what will be read.
+  // Checks constants, and weights that will be read, before anything is parsed or executed.
   void check_data() const {
     std::vector<std::pair<const Archive*, const Archive::Member*>> due;
     const auto add = [&](const Archive& archive, std::string_view folder) {
@@ -250,7 +250,7 @@ void write_artifact(const std::string& path, const ArtifactParts& parts) {
   }
   ArchiveWriter writer(path);
   Json isas = Json::array();
-  std::map<std::string, std::string> programs;  // text: member
+  std::map<std::string, std::string> programs;  // text -> member
   std::vector<std::pair<std::string, const std::string*>> members;
   for (const auto& variant : parts.variants) {
     const std::string folder(name(variant.isa));

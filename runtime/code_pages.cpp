@@ -1,3 +1,4 @@
+// See code_pages.h. dl_iterate_phdr finds the segments of the loaded object.
 #include "runtime/code_pages.h"
 
 #include <link.h>
@@ -9,7 +10,7 @@
 namespace ipex {
 namespace {
 
-// Stops at the object that holds the address.
+// Callback of dl_iterate_phdr: stops at the object that contains the address.
 int release_if_inside(dl_phdr_info* object, size_t, void* wanted) {
   const auto address = reinterpret_cast<uintptr_t>(wanted);
   bool inside = false;
@@ -23,10 +24,10 @@ int release_if_inside(dl_phdr_info* object, size_t, void* wanted) {
   for (int i = 0; i < object->dlpi_phnum; ++i) {
     const ElfW(Phdr) & segment = object->dlpi_phdr[i];
     if (segment.p_type != PT_LOAD || segment.p_flags & PF_W) continue;
-    // Whole pages only: the last one of a segment may be the next one's first.
+    // Only whole pages: two segments may share a page.
     const uintptr_t begin = (object->dlpi_addr + segment.p_vaddr + page - 1) / page * page;
     const uintptr_t end = (object->dlpi_addr + segment.p_vaddr + segment.p_filesz) / page * page;
-    // A refusal (pages locked in memory) leaves them resident, which harms nobody.
+    // On failure (pages locked in memory) they stay resident, which is harmless.
     if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
   }
   return 1;

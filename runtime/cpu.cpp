@@ -1,4 +1,4 @@
-// CPUID through the compiler's builtins, which also check that the operating system saves the wide registers.
+// CPUID by the compiler's builtins, which also check that the operating system saves the wide registers.
 #include "runtime/cpu.h"
 
 #include <array>
@@ -49,14 +49,14 @@ std::vector<Isa> supported_isas() {
 Isa current_isa() {
   const std::vector<Isa> supported = supported_isas();
   if (supported.empty())
-    throw UserError("this CPU has no AVX2 with FMA and F16C, the least that ipex compiles for");
+    throw UserError("this CPU does not support AVX2 with FMA and F16C, which ipex needs");
   const std::string wanted = env::get("IPEX_TARGET");
   if (wanted.empty()) return supported.back();
   const Isa isa = parse_isa(wanted);
   if (cpu_supports(isa)) return isa;
   std::string names;
   for (Isa s : supported) names += (names.empty() ? "" : ", ") + std::string(name(s));
-  throw UserError("IPEX_TARGET=" + wanted + ", but this CPU lacks it: use one of " + names);
+  throw UserError("IPEX_TARGET=" + wanted + ", but this CPU does not support it: use one of " + names);
 }
 
 }  // namespace ipex

@@ -1,4 +1,4 @@
-// What this CPU can run. Every kernel is compiled for one Isa and chosen at run time.
+// Instruction sets of this CPU. Every kernel is compiled for one Isa.
 #pragma once
 
 #include <string_view>
@@ -12,6 +12,6 @@ std::string_view name(Isa isa);        // "avx2", "avx512", "avx512_bf16"
 Isa parse_isa(std::string_view text);  // throws UserError listing the known names
 bool cpu_supports(Isa isa);
 std::vector<Isa> supported_isas();  // ascending; empty on a CPU without AVX2
-Isa current_isa();                  // IPEX_TARGET, or the best one; UserError if the CPU lacks it
+Isa current_isa();                  // IPEX_TARGET, or the best one; UserError if the CPU does not support it
 
 }  // namespace ipex

@@ -1,6 +1,6 @@
-// Folding by carry-less multiplication, after V. Gopal et al., "Fast CRC Computation for Generic Polynomials
-// Using PCLMULQDQ Instruction" (Intel, 2009); a table for what is left over. Every CPU with AVX2 has the
-// instruction; others take the table all the way.
+// CRC-32 by carry-less multiplication, after V. Gopal et al., "Fast CRC Computation for Generic Polynomials Using
+// PCLMULQDQ Instruction" (Intel, 2009). The remainder uses a table. Every CPU with AVX2 has the instruction;
+// others use only the table.
 #include "runtime/crc32.h"
 
 #include <immintrin.h>
@@ -27,13 +27,13 @@ uint32_t by_table(uint32_t state, const std::byte* data, size_t size) {
   return state;
 }
 
-// x^(n-32) and x^(n+32) modulo the polynomial, reflected: what carries 128 bits over n bits of input.
+// x^(n-32) and x^(n+32) modulo the polynomial, reflected: they fold 128 bits over n bits of input.
 constexpr long long kBy1024[2] = {0x014a7fe880, 0x01e88ef372};
 constexpr long long kBy512[2] = {0x01c6e41596, 0x0154442bd4};
 constexpr long long kBy128[2] = {0x00ccaa009e, 0x01751997d0};
 
-constexpr size_t kBlock = 64, kWideBlock = 128;  // four registers are folded at once
-constexpr size_t kWideFrom = 512;                // wide registers do not pay for less
+constexpr size_t kBlock = 64, kWideBlock = 128;  // bytes folded at once: four registers
+constexpr size_t kWideFrom = 512;                // below it, wide registers are not faster
 
 [[gnu::target("pclmul,sse4.1")]] __m128i load(const std::byte* data) {
   return _mm_loadu_si128(reinterpret_cast<const __m128i*>(data));
@@ -45,12 +45,12 @@ constexpr size_t kWideFrom = 512;                // wide registers do not pay fo
   return _mm_xor_si128(_mm_xor_si128(low, high), next);
 }
 
-// `sum` stands for all input before `data`; `size` is a multiple of 16.
+// `sum` is the folded input before `data`; `size` is a multiple of 16.
 [[gnu::target("pclmul,sse4.1")]] uint32_t finish(__m128i sum, const std::byte* data, size_t size) {
   const __m128i by_128 = _mm_set_epi64x(kBy128[0], kBy128[1]);
   for (; size >= 16; data += 16, size -= 16) sum = fold(sum, by_128, load(data));
 
-  // 128 bits to 64, to 32, then Barrett's reduction.
+  // Reduce 128 bits to 64 and to 32, then apply Barrett's reduction.
   const __m128i low_halves = _mm_setr_epi32(~0, 0, ~0, 0);
   sum = _mm_xor_si128(_mm_srli_si128(sum, 8), _mm_clmulepi64_si128(sum, by_128, 0x10));
   const __m128i to_32 = _mm_set_epi64x(0, 0x0163cd6124);
@@ -77,7 +77,7 @@ constexpr size_t kWideFrom = 512;                // wide registers do not pay fo
   return finish(fold(fold(fold(a, by_128, b), by_128, c), by_128, d), data, size);
 }
 
-// The same with registers of 256 bits; at least kWideBlock.
+// The same with 256-bit registers; `size` is at least kWideBlock.
 [[gnu::target("vpclmulqdq,pclmul,avx2")]] uint32_t by_wide_folding(uint32_t state, const std::byte* data,
                                                                    size_t size) {
   constexpr int kRegisters = 4;

@@ -1,4 +1,4 @@
-// CRC-32 as zip files have it (polynomial 0x04C11DB7, reflected), at the speed of memory.
+// CRC-32 as in zip files (polynomial 0x04C11DB7, reflected), at the speed of memory.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// The element types every layer agrees on, their sizes and their names in text IR.
+// The element types that all layers share, with their sizes and their names in text IR.
 #pragma once
 
 #include <array>
@@ -38,7 +38,7 @@ constexpr bool is_float(Dtype dtype) { return info(dtype).is_float; }
 constexpr bool is_int(Dtype dtype) { return !is_float(dtype) && dtype != Dtype::kBool; }
 constexpr bool is_half(Dtype dtype) { return dtype == Dtype::kF16 || dtype == Dtype::kBF16; }
 
-// The type arithmetic is done in: half types compute in fp32, all others in themselves.
+// The type of arithmetic: fp32 for fp16 and bf16, else the type itself.
 constexpr Dtype opmath(Dtype dtype) { return is_half(dtype) ? Dtype::kF32 : dtype; }
 
 constexpr std::optional<Dtype> parse_dtype(std::string_view text) {

@@ -1,5 +1,4 @@
-// Reads the process environment for the knobs of env_knobs.def, at each call: a test or a user may change one
-// at any time.
+// Reads the knobs of env_knobs.def from the process environment, at each call: they may change at any time.
 #include "runtime/env.h"
 
 #include <array>

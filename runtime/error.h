@@ -1,4 +1,4 @@
-// The ways to fail. Each message says what, where and what to do.
+// Exception classes. Each message says what failed, where, and what to do.
 #pragma once
 
 #include <new>
@@ -7,27 +7,27 @@
 
 namespace ipex {
 
-// The caller passed something wrong: an unknown option, a bad input, a target the CPU lacks.
+// The caller passed something invalid: an unknown option, a bad input, a target that the CPU does not support.
 struct UserError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// Correct input that the compiler has no lowering for; the importer turns it into an Extern step.
+// Valid input that the compiler has no lowering for. The importer turns the op into an Extern step.
 struct Unsupported : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// A run-time index is outside its tensor; PyTorch raises IndexError or, for some operators, RuntimeError.
+// An index at run time is outside of its tensor. PyTorch raises IndexError, or RuntimeError for some operators.
 struct IndexError : std::out_of_range {
   using std::out_of_range::out_of_range;
 };
 
-// What a model asserts of its data does not hold (PyTorch's RuntimeError).
+// An assertion of the model about its data failed (RuntimeError in PyTorch).
 struct CheckError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// The system has no memory of this size left (Python's MemoryError).
+// The system cannot allocate this much memory (MemoryError in Python).
 class OutOfMemory : public std::bad_alloc {
  public:
   OutOfMemory(size_t wanted, size_t in_use);
@@ -42,7 +42,7 @@ struct InternalError : std::logic_error {
   using std::logic_error::logic_error;
 };
 
-// Text that does not parse: message has line and column.
+// Text that cannot be parsed. The message has line and column.
 struct ParseError : UserError {
   using UserError::UserError;
 };
@@ -51,7 +51,6 @@ struct ParseError : UserError {
 
 }  // namespace ipex
 
-// An invariant of ours; a failure is an InternalError. The one macro outside .def files: it must quote its
-// condition.
+// Checks an invariant; a failure is an InternalError. It is a macro because it quotes its condition.
 #define IPEX_CHECK(condition, message) \
   (static_cast<bool>(condition) ? void(0) : ::ipex::fail_check(#condition, __FILE__, __LINE__, message))

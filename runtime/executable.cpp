@@ -1,6 +1,5 @@
-// Runs the steps of a compiled graph. A run owns a Frame (pointers by buffer) taken from a pool, so that
-// calls from several threads share nothing but the hoisted values, and the steady state allocates only the
-// arena, from cached blocks.
+// Runs the steps of a compiled graph. A run takes a Frame (pointers by buffer) from a pool, so that concurrent
+// calls share only the hoisted values, and the steady state allocates only the arena, from cached blocks.
 #include "runtime/executable.h"
 
 #include <algorithm>
@@ -15,9 +14,9 @@
 namespace ipex {
 namespace {
 
-// Temporaries from here on are no part of the arena: they are larger than the caches that keep what the arena
-// reuses, and few enough for an allocation each.
-constexpr int64_t kLeastBlock = int64_t{4} << 20;
+// Temporaries of this size or larger are not part of the arena, but allocated separately. They do not fit in
+// the caches, so that reusing arena memory does not help, and they are few.
+constexpr int64_t kMinBlock = int64_t{4} << 20;
 
 }  // namespace
 
@@ -44,10 +43,10 @@ void RunContext::provide(int buffer, void* data, std::shared_ptr<void> owner) {
 
 struct Executable::Frame {
   RunContext context;
-  IndexFault fault;  // of the step that runs
+  IndexFault fault;  // of the current step
   StepObserver* observer = nullptr;
   MemoryPlan plan;
-  std::vector<CachedBlock> blocks;    // those of the plan that are alive
+  std::vector<CachedBlock> blocks;    // live blocks of the plan
   std::vector<int64_t> plan_symbols;  // symbols the plan was made for
   bool planned = false;
 };
@@ -55,15 +54,15 @@ struct Executable::Frame {
 struct Executable::State {
   std::mutex mutex;  // guards frames
   std::vector<std::unique_ptr<Frame>> frames;
-  std::vector<std::vector<int>> release;           // by step: provided buffers whose last step it is
-  std::vector<std::vector<int>> first_of_outputs;  // by step: buffers of outputs that it touches first
-  std::vector<std::vector<int>> last_of_inputs;    // by step: buffers of inputs that it touches last
+  std::vector<std::vector<int>> release;           // by step: provided buffers that it uses last
+  std::vector<std::vector<int>> first_of_outputs;  // by step: buffers of outputs that it uses first
+  std::vector<std::vector<int>> last_of_inputs;    // by step: buffers of inputs that it uses last
   std::unique_ptr<Hoisting> hoisting;
 };
 
 Executable::Executable(Parts parts) : parts_(std::move(parts)), state_(std::make_unique<State>()) {
   const size_t step_count = parts_.steps.size();
-  IPEX_CHECK(parts_.hoisted.empty() || parts_.hoisted.size() == step_count, "one hoisted flag a step");
+  IPEX_CHECK(parts_.hoisted.empty() || parts_.hoisted.size() == step_count, "one hoisted flag per step");
   parts_.hoisted.resize(step_count, false);
   state_->hoisting = std::make_unique<Hoisting>(parts_);
   state_->release.resize(step_count);
@@ -79,7 +78,7 @@ void Executable::find_first_and_last() {
   constexpr int kNever = -1;
   std::vector<int> first(parts_.buffers.size(), kNever), last(parts_.buffers.size(), kNever);
   for (size_t i = 0; i < parts_.steps.size(); ++i) {
-    if (parts_.hoisted[i]) continue;  // reads static inputs, writes what is kept
+    if (parts_.hoisted[i]) continue;  // reads only static inputs and writes only hoisted buffers
     for (const std::vector<int>* touched : {&parts_.steps[i]->reads, &parts_.steps[i]->writes})
       for (int buffer : *touched) {
         if (first[buffer] == kNever) first[buffer] = static_cast<int>(i);
@@ -109,7 +108,7 @@ MemoryPlan Executable::plan(std::span<const int64_t> symbols) const {
     lifetimes.push_back(life);
   }
   return plan_arena(lifetimes, bytes, static_cast<int>(bytes.size()), [&](const Lifetime& life) {
-    return bytes[life.buffer] >= kLeastBlock && !parts_.hoisted[life.first_step];
+    return bytes[life.buffer] >= kMinBlock && !parts_.hoisted[life.first_step];
   });
 }
 
@@ -170,10 +169,10 @@ void Executable::bind(Frame& frame, std::span<void* const> inputs, std::span<voi
 }
 
 void Executable::prepare(std::span<void* const> inputs, std::span<const InputVersion> versions) const {
-  IPEX_CHECK(inputs.size() == parts_.inputs.size(), "one pointer an input");
+  IPEX_CHECK(inputs.size() == parts_.inputs.size(), "one pointer per input");
   if (!state_->hoisting->any()) return;
   std::unique_ptr<Frame> frame = take_frame();
-  frame->observer = nullptr;  // that of the run before may be gone
+  frame->observer = nullptr;  // the observer of the frame's last run may be gone
   frame->context.versions_ = versions;
   bind(*frame, inputs, {}, nullptr);
   state_->hoisting->bind(frame->context, [&](int step) { run_step(*frame, step); });
@@ -206,7 +205,7 @@ void Executable::adopt(std::span<const HoistedValue> values, const std::shared_p
 void Executable::run(std::span<void* const> inputs, std::span<void* const> outputs,
                      std::span<const int64_t> symbols, std::span<const InputVersion> versions,
                      StepObserver* observer) const {
-  IPEX_CHECK(outputs.size() == parts_.outputs.size(), "one pointer an output");
+  IPEX_CHECK(outputs.size() == parts_.outputs.size(), "one pointer per output");
   run_steps(inputs, outputs, nullptr, symbols, versions, observer);
 }
 
@@ -218,8 +217,8 @@ void Executable::run(std::span<void* const> inputs, RunMemory& memory, std::span
 void Executable::run_steps(std::span<void* const> inputs, std::span<void* const> outputs, RunMemory* memory,
                            std::span<const int64_t> symbols, std::span<const InputVersion> versions,
                            StepObserver* observer) const {
-  IPEX_CHECK(static_cast<int>(symbols.size()) == parts_.symbol_count, "one value a symbol");
-  IPEX_CHECK(inputs.size() == parts_.inputs.size(), "one pointer an input");
+  IPEX_CHECK(static_cast<int>(symbols.size()) == parts_.symbol_count, "one value per symbol");
+  IPEX_CHECK(inputs.size() == parts_.inputs.size(), "one pointer per input");
   std::unique_ptr<Frame> frame = take_frame();
   frame->observer = observer;
   RunContext& context = frame->context;
@@ -236,7 +235,7 @@ void Executable::run_steps(std::span<void* const> inputs, std::span<void* const>
   bind(*frame, inputs, outputs, static_cast<char*>(arena.get()));
   frame->fault = {};
   IndexFaultScope scope(&frame->fault);
-  std::shared_ptr<const void> hoisted;  // what this run reads, even if another run replaces it
+  std::shared_ptr<const void> hoisted;  // keeps the values of this run, even if another run replaces them
   if (state_->hoisting->any())
     hoisted = state_->hoisting->bind(context, [&](int step) { run_step(*frame, step); });
   const std::vector<MemoryPlan::Block>& blocks = frame->plan.blocks;

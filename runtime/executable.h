@@ -1,9 +1,9 @@
-// A compiled graph: steps in order over buffers, run by one call. Knows nothing of LLVM, oneDNN, Python or
-// libtorch.
+// A compiled graph: a sequence of steps over buffers, executed by one call. It does not depend on LLVM, oneDNN,
+// Python or libtorch.
 //
-// Buffers are inputs and outputs (pointers of the caller), constants (owned), temporaries (one arena, planned
-// by liveness), hoisted values (computed once from static inputs, kept until one of them changes) and values
-// whose memory a step provides itself while it runs (an Extern step's result).
+// Buffers are inputs and outputs (pointers of the caller), constants (owned), temporaries (in an arena planned
+// by liveness), hoisted values (computed once from static inputs, and kept until one of them changes), and
+// provided values (a step allocates the memory when it runs, such as an Extern step for its result).
 #pragma once
 
 #include <cstdint>
@@ -28,47 +28,48 @@ struct BufferInfo {
   std::shared_ptr<const void> constant;  // kConstant: 64-byte aligned data
 };
 
-// For which steps a temporary lives: the result of plan_memory.
+// The steps during which a temporary is live.
 struct Lifetime {
   int buffer = -1;
   int first_step = 0;  // first and last step that touch the buffer, inclusive
   int last_step = 0;
-  int in_place_of =
-      -1;  // buffer that may share this memory: its last step is our first, same bytes; -1: none
+  // A buffer of the same size that is last used by our first step, so that we may take over its memory; -1: none.
+  int in_place_of = -1;
 };
 
-// A weak reference to a storage: reserves its identity, not its contents.
+// A weak reference to a storage: its identity is not reused, but its contents may be freed.
 class StoragePin {
  public:
   virtual ~StoragePin() = default;
-  virtual bool alive() const = 0;  // somebody still holds the contents
+  virtual bool alive() const = 0;  // whether the contents still exist
 };
 
-// Memory of static inputs, as those who own it know it.
+// Information about the memory of static inputs, from its owner.
 class InputMemory {
  public:
   virtual ~InputMemory() = default;
-  // `storage`'s identity is not used again while the result lives.
+  // While the result lives, no other storage has this identity.
   virtual std::shared_ptr<const StoragePin> pin(const void* storage) const = 0;
   virtual uint64_t checksum(const void* data, size_t bytes) const = 0;  // never 0
-  virtual uint32_t written(const void* storage) const = 0;              // InputVersion's, as of now
+  virtual uint32_t written(const void* storage) const = 0;              // current InputVersion::written
 };
 
 // The version of one static input (a parameter or buffer). Its contents have changed if `storage`, `data` or
-// `version` has; they may have if `written` has, and at any time while `exposed`: then they are compared.
+// `version` has changed. They may have changed if `written` has changed, and at any time while `exposed`: then
+// the contents are compared.
 struct InputVersion {
   const void* storage = nullptr;  // identity of the storage object
   const void* data = nullptr;
-  uint64_t version = 0;    // of writes that are counted
-  uint32_t written = 0;    // another number after what may have been a write that is not counted; 0: none yet
-  bool exposed = false;    // somebody may write to it without being counted
-  bool trackable = false;  // false: nothing is known, and nothing derived from it may be kept
-  const InputMemory* memory = nullptr;  // null: it outlives every run, and nobody writes to it uncounted
+  uint64_t version = 0;    // PyTorch's count of writes
+  uint32_t written = 0;    // changes with every possible write that `version` does not count; 0: none yet
+  bool exposed = false;    // writes that `version` does not count are possible at any time
+  bool trackable = false;  // false: nothing is known, and values derived from it must not be kept
+  const InputMemory* memory = nullptr;  // null: it outlives every run, and all writes are counted
 };
 
 class Executable;
 
-// What one run owns; a step reads its operands from here.
+// The state of one run. Steps get their operands from it.
 class RunContext {
  public:
   void* data(int buffer) const { return buffers_[buffer]; }
@@ -77,16 +78,16 @@ class RunContext {
   TensorView view(const TensorSpec& spec) const;
   std::span<const InputVersion> input_versions() const {
     return versions_;
-  }  // one per input, empty: none trackable
+  }  // one per input; empty: none is trackable
 
-  // A step that makes its own result memory hands it over; the owner is dropped after the buffer's last step.
+  // Sets the memory of a provided buffer. The owner is released after the buffer's last step.
   void provide(int buffer, void* data, std::shared_ptr<void> owner);
 
  private:
   friend class Executable;
   friend class Hoisting;
   std::vector<void*> buffers_;
-  std::vector<std::shared_ptr<void>> owners_;  // by buffer; only kProvided have one
+  std::vector<std::shared_ptr<void>> owners_;  // by buffer; only kProvided buffers have one
   const int64_t* symbols_ = nullptr;
   std::span<const InputVersion> versions_;
 };
@@ -99,29 +100,29 @@ struct StepInfo {
   std::string name;                  // kernel name, "onednn.matmul", "aten::topk"
   std::string detail;                // fused epilogues, implementation, or why an op is Extern
   std::vector<std::string> sources;  // "model.py:12 linear", one per op in it
-  int64_t bytes = 0;                 // memory traffic in and out for the hint sizes
+  int64_t bytes = 0;                 // memory traffic, in and out, for the hint sizes
   int64_t flops = 0;
-  Dtype multiplies = Dtype::kF32;  // what most of the flops multiply: which limit of the machine holds
+  Dtype multiplies = Dtype::kF32;  // operand type of most multiplications: selects the machine's peak
 };
 
 class Step {
  public:
   virtual ~Step() = default;
-  // Immutable and re-entrant: state that a step keeps between runs is guarded by the step.
+  // Must be re-entrant: a step that keeps state between runs synchronizes it itself.
   virtual void run(RunContext& context) const = 0;
 
   StepInfo info;
   std::vector<int> reads;   // buffers
   std::vector<int> writes;  // buffers
-  // What a hoisted step computes, as text that names no buffer or its digest: equal recipes make equal values
-  // of equal operands. Empty: unlike any other step.
+  // A text (or its digest) that identifies the computation of a hoisted step without naming buffers: steps with
+  // equal recipes compute equal values from equal operands. Empty: it equals no other step.
   std::string recipe;
-  // The line of a saved program that makes this step again (program.h); empty: it cannot be saved.
+  // The line of a saved program that recreates this step (program.h); empty: it cannot be saved.
   std::string text;
-  bool implied = false;  // made again together with a later step, by that step's line
+  bool implied = false;  // the line of a later step recreates this one too
 };
 
-// Is told of every step of a run, on the thread that runs it. A step that throws has no end.
+// Observes every step of a run, on the thread that runs it. end() is not called for a step that throws.
 class StepObserver {
  public:
   virtual ~StepObserver() = default;
@@ -136,8 +137,9 @@ struct OutputSpec {
 };
 
 struct MemoryPlan {
-  // Of a large temporary, or of several that take it over in place: allocated before its first step, so that
-  // it may lie where inputs were that are needed no more, and free for outputs after its last.
+  // A separate allocation for a large temporary, or for several that use it in place. It is allocated before its
+  // first step and freed after its last, so that it can reuse the memory of released inputs, and outputs can
+  // reuse its memory.
   struct Block {
     int64_t bytes = 0;
     int first_step = 0, last_step = 0;
@@ -145,32 +147,31 @@ struct MemoryPlan {
   };
   std::vector<int64_t> offsets;  // by buffer; -1: not in the arena
   std::vector<Block> blocks;     // by first step
-  std::vector<int> ends;         // the blocks by last step
+  std::vector<int> ends;         // indices of blocks, by last step
   int64_t arena_bytes = 0;       // after reuse
   int64_t naive_bytes = 0;       // sum of all temporaries
 
-  int64_t peak_bytes() const;  // of the arena and of the blocks that live together
+  int64_t peak_bytes() const;  // the arena and the maximum of simultaneously live blocks
 };
 
-// First and last step of each temporary and provided buffer; in_place[b]: the buffer whose memory b may take
-// over, or -1.
+// The lifetimes of temporary and provided buffers; in_place[b]: the buffer whose memory b may take over, or -1.
 std::vector<Lifetime> lifetimes(std::span<const BufferInfo> buffers,
                                 std::span<const std::unique_ptr<Step>> steps, std::span<const int> in_place);
 
-// First-fit by liveness over buffers sorted by size, but for those of which `has_own_block` holds; pure.
-// `bytes` by buffer.
+// Places temporaries by liveness: first fit over buffers sorted by size. Those with `has_own_block` get a
+// separate block. `bytes`: size by buffer.
 MemoryPlan plan_arena(std::span<const Lifetime> lifetimes, std::span<const int64_t> bytes, int buffer_count,
                       const std::function<bool(const Lifetime&)>& has_own_block = nullptr);
 
-// A caller that hands memory over while a run goes on: outputs when they are first written, inputs when
-// nothing needs them any more. So the peak is that of what is alive, not of everything that goes in and out.
+// A caller that manages memory during a run: it allocates outputs when they are first written, and frees inputs
+// after their last use. This lowers the peak memory.
 class RunMemory {
  public:
   virtual ~RunMemory() = default;
-  // Where an output with a buffer of its own goes; asked once, before the first step that writes it. Outputs
-  // without elements have no such step.
+  // Memory for an output with a buffer of its own. Called once, before the first step that writes it; not called
+  // for outputs without elements, which no step writes.
   virtual void* output(int index) = 0;
-  // The last step that touches this input is done. Never called of static inputs.
+  // The last step that uses this input is done. Not called for static inputs.
   virtual void release_input(int index) = 0;
 };
 
@@ -179,7 +180,7 @@ class Executable {
   struct Parts {
     std::vector<BufferInfo> buffers;
     std::vector<std::unique_ptr<Step>> steps;
-    std::vector<bool> hoisted;        // by step: depends on static inputs only; run once per version of them
+    std::vector<bool> hoisted;        // by step: depends on static inputs only, run once per version of them
     std::vector<int> static_inputs;   // positions of inputs that are parameters or buffers
     std::vector<Lifetime> lifetimes;  // of kTemporary and kProvided buffers
     std::vector<TensorSpec> inputs;   // expected layout, for checks by the caller
@@ -190,30 +191,30 @@ class Executable {
   ~Executable();
 
   const Parts& parts() const { return parts_; }
-  // Where temporaries are when the symbols have these values.
+  // The placement of temporaries for these values of the symbols.
   MemoryPlan plan(std::span<const int64_t> symbols) const;
 
-  // Makes the hoisted values now instead of in the first run; `inputs` that are not static may be null.
+  // Computes the hoisted values now instead of in the first run; `inputs` that are not static may be null.
   void prepare(std::span<void* const> inputs, std::span<const InputVersion> versions) const;
 
   struct HoistedValue {
     int buffer;
     std::span<const std::byte> bytes;
   };
-  // The buffers that hold hoisted values, and the values that prepare() made.
+  // The buffers of hoisted values, and the values that prepare() computed.
   const std::vector<int>& hoisted_buffers() const;
   std::vector<HoistedValue> hoisted_values() const;
-  // Takes the values of all of these buffers, for inputs of these versions, instead of making them; `owner`
-  // keeps their memory.
+  // Sets the values of all hoisted buffers, for inputs of these versions, instead of computing them. `owner`
+  // keeps their memory alive.
   void adopt(std::span<const HoistedValue> values, const std::shared_ptr<const void>& owner,
              std::span<const InputVersion> versions) const;
 
-  // inputs/outputs: data pointers in order; symbols: values in the graph's order; versions: one per input or
-  // empty. Thread-safe. Throws what a step throws; IndexError, or the error of runtime/index_errors.def, for
-  // an out-of-range index.
+  // inputs, outputs: data pointers in order; symbols: values in the graph's order; versions: one per input, or
+  // empty. Thread-safe. Throws what a step throws, and the error of runtime/index_errors.def for an
+  // out-of-range index.
   void run(std::span<void* const> inputs, std::span<void* const> outputs, std::span<const int64_t> symbols,
            std::span<const InputVersion> versions, StepObserver* observer = nullptr) const;
-  // The same; `memory` gives the outputs and takes the inputs back, on the calling thread.
+  // The same, where `memory` allocates outputs and frees inputs, on the calling thread.
   void run(std::span<void* const> inputs, RunMemory& memory, std::span<const int64_t> symbols,
            std::span<const InputVersion> versions, StepObserver* observer = nullptr) const;
 
@@ -222,13 +223,13 @@ class Executable {
   struct Frame;
   std::unique_ptr<Frame> take_frame() const;
   void give_back(std::unique_ptr<Frame> frame) const;
-  // By step: the outputs that it is the first to touch, the inputs that it is the last to touch.
+  // Finds, for each step, the outputs that it uses first and the inputs that it uses last.
   void find_first_and_last();
-  // The outputs are pointers, or none and `memory` gives them.
+  // Outputs come from `outputs`, or from `memory` if that is empty.
   void run_steps(std::span<void* const> inputs, std::span<void* const> outputs, RunMemory* memory,
                  std::span<const int64_t> symbols, std::span<const InputVersion> versions,
                  StepObserver* observer) const;
-  // Points the frame's buffers at their memory; the arena is the caller's.
+  // Sets the frame's pointers; the caller owns the arena.
   void bind(Frame& frame, std::span<void* const> inputs, std::span<void* const> outputs, char* arena) const;
   void run_step(Frame& frame, int index) const;
   Parts parts_;

@@ -1,4 +1,4 @@
-// See fields.h. Numbers go through charconv: exact, and the same in every locale.
+// See fields.h. Numbers are converted by charconv, which is exact and independent of the locale.
 #include "runtime/fields.h"
 
 #include <algorithm>
@@ -10,7 +10,7 @@ namespace ipex {
 namespace {
 
 constexpr char kCodes[] = {0, 0, '+', '-', '*', '/', '%', '<', '>'};  // by SizeExpr::Code; < min, > max
-constexpr size_t kDeepest = 64;                                       // of a size program's stack
+constexpr size_t kMaxDepth = 64;                                      // stack of a size program
 
 bool is_word(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '.';
@@ -183,7 +183,7 @@ void FieldReader::get(SizeExpr& value) {
     SizeExpr::Instr instr{SizeExpr::Code::kConst};
     const std::string_view rest = line_.substr(at_);
     size_t code = 0;
-    for (size_t c = 2; c < std::size(kCodes); ++c)  // a '-' before a digit is a sign
+    for (size_t c = 2; c < std::size(kCodes); ++c)  // '-' before a digit is a sign, not an operator
       if (!rest.empty() && rest[0] == kCodes[c] && (rest.size() < 2 || rest[1] == ' ' || rest[1] == ')'))
         code = c;
     if (code) {
@@ -196,11 +196,11 @@ void FieldReader::get(SizeExpr& value) {
       get(instr.value);
       if (instr.code == SizeExpr::Code::kSymbol && (instr.value < 0 || instr.value >= limits_.symbols))
         fail("the symbol before does not exist");
-      if (++depth > kDeepest) fail("the size is too deep");
+      if (++depth > kMaxDepth) fail("the size is nested too deeply");
     }
     program.push_back(instr);
   }
-  if (depth != 1) fail("the size before leaves no single value");
+  if (depth != 1) fail("the size before does not leave a single value");
   value = SizeExpr(std::move(program));
 }
 
@@ -221,7 +221,7 @@ void FieldReader::get(TensorSpec& value) {
   get(value.dtype);
   get(value.sizes, '[', ']');
   get(value.strides, '{', '}');
-  if (value.sizes.size() != value.strides.size()) fail("as many strides as sizes are needed before");
+  if (value.sizes.size() != value.strides.size()) fail("the numbers of sizes and strides before differ");
   value.offset = 0;
   if (take('+')) get(value.offset);
 }

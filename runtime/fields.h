@@ -1,12 +1,12 @@
-// Values as text: one line of a saved program is a word and named fields,
+// Serialization of structures as text. One line of a saved program is a word and named fields:
 //
 //   onednn.matmul dst=%2:f32[s0,4]{4,1} a=%0:f32[s0,8]{8,1} b=%1:f32[8,4]{4,1} post=[{name="relu"}] pack=true
 //
-// A structure describes itself once, for both directions, as a function `fields(io, value)` that calls
-// io(key, member) for each member in the order of the text. Structures nest in braces, lists in brackets; a
-// size is an integer or a postfix program, "(s0 4 *)", over the symbols s0, s1, ...; an empty optional is
-// left out. The reader trusts nothing: what does not parse, or names a buffer or symbol that does not exist,
-// is a ParseError.
+// One function per structure, `fields(io, value)`, serves reading and writing: it calls io(key, member) for each
+// member in the order of the text. Structures nest in braces, lists in brackets. A size is an integer or a
+// postfix program over the symbols s0, s1, ..., such as "(s0 4 *)". An empty optional is left out. The reader
+// validates its input: text that does not parse, or that names a buffer or symbol that does not exist, is a
+// ParseError.
 #pragma once
 
 #include <concepts>
@@ -35,7 +35,7 @@ class FieldWriter {
   void operator()(std::string_view key, const std::optional<T>& value) {
     if (value) (*this)(key, *value);
   }
-  // An enumerator by its place in `names`.
+  // An enumerator, written as its name in `names`.
   template <class Enum, class Names>
   void choice(std::string_view key, Enum value, const Names& names) {
     (*this)(key, std::string(names[static_cast<size_t>(value)]));
@@ -73,7 +73,7 @@ class FieldWriter {
 
 class FieldReader {
  public:
-  // What names in the text may refer to.
+  // The number of buffers and symbols that the text may refer to.
   struct Limits {
     int buffers = 0, symbols = 0;
   };
@@ -103,7 +103,7 @@ class FieldReader {
   void require_buffer(int buffer) const {
     if (buffer < 0 || buffer >= limits_.buffers) fail("a buffer before does not exist");
   }
-  void finish();  // nothing may be left
+  void finish();  // fails if text is left
   [[noreturn]] void fail(const std::string& what) const;
 
  private:

@@ -1,5 +1,5 @@
-// Named entry points of compiled kernels: the one seam between code compiled in the process and code that
-// comes from an artifact.
+// Entry points of compiled kernels by name: the common interface of code that was compiled in this process and
+// code that was loaded from an artifact.
 #pragma once
 
 #include <string_view>

@@ -1,6 +1,6 @@
-// See hoisting.h. Two levels: the executable's sets, found again by comparing versions of tensors (and
-// contents, where those do not tell), which is what every call pays; and below it the process-wide map from
-// keys to values, asked only when something changed.
+// See hoisting.h. There are two levels. Every call looks up the executable's sets, by comparing versions of
+// tensors (and contents, where versions are not sufficient). Only after a change does it use the second level,
+// the process-wide map from keys to values.
 #include "runtime/hoisting.h"
 
 #include <algorithm>
@@ -15,14 +15,14 @@
 namespace ipex {
 namespace {
 
-// What one operand of a hoisted step is, at the head of its part of the key.
+// The kind of an operand in a key.
 enum KeyTag : uint64_t { kFromInput, kFromHoisted, kFromConstant };
 
-constexpr size_t kMostSets = 256;  // of one executable
+constexpr size_t kMaxSets = 256;  // per executable
 
 uint64_t bits(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer); }
 
-// Values that somebody holds, by key. Entries of dead ones are swept when the map has doubled.
+// All live values by key. Entries of freed values are removed whenever the size of the map has doubled.
 class SharedValues {
  public:
   static SharedValues& instance() {
@@ -50,14 +50,14 @@ class SharedValues {
 
 }  // namespace
 
-// One text, one id, for as long as a holder lives; ids are never given twice.
+// A recipe's id, unique per text while somebody holds the recipe. Ids are never reused.
 struct Hoisting::Recipe {
   uint64_t id;
 };
 
 std::shared_ptr<const Hoisting::Recipe> Hoisting::intern(const std::string& text) {
   static std::atomic<uint64_t> next{0};
-  if (text.empty()) return std::make_shared<Recipe>(Recipe{++next});  // equal to no other
+  if (text.empty()) return std::make_shared<Recipe>(Recipe{++next});  // equals no other recipe
   static std::mutex mutex;
   static auto* recipes = new std::map<std::string, std::weak_ptr<const Recipe>>;
   static size_t sweep_at = 1024;
@@ -73,11 +73,12 @@ std::shared_ptr<const Hoisting::Recipe> Hoisting::intern(const std::string& text
 }
 
 struct Hoisting::Set {
-  std::vector<InputVersion> versions;                       // of inputs_, in order
-  std::vector<uint64_t> contents;                           // their checksums; 0: not known
-  std::vector<std::shared_ptr<const HoistedValue>> values;  // of kept_, in order
+  std::vector<InputVersion> versions;                       // in the order of inputs_
+  std::vector<uint64_t> contents;                           // checksums of the inputs; 0: not known
+  std::vector<std::shared_ptr<const HoistedValue>> values;  // in the order of kept_
 
-  bool outlived() const {
+  // Whether a storage that it was computed from is freed.
+  bool expired() const {
     return std::any_of(values.begin(), values.end(), [](const auto& value) {
       return std::any_of(value->pins.begin(), value->pins.end(),
                          [](const auto& pin) { return !pin->alive(); });
@@ -85,7 +86,7 @@ struct Hoisting::Set {
   }
 };
 
-// The inputs of hoisted steps as one call has them, numbered as in inputs_.
+// The inputs of hoisted steps in one call, in the order of inputs_.
 class Hoisting::Call {
  public:
   Call(const Hoisting& hoisting, std::span<const InputVersion> all, const int64_t* symbols)
@@ -102,7 +103,7 @@ class Hoisting::Call {
     return versions;
   }
 
-  // A checksum, read once and only if somebody asks; 0: of memory that nobody writes to uncounted.
+  // The checksum of an input, computed on first use; 0 for memory whose writes are all counted.
   uint64_t contents(size_t i) {
     contents_.resize(count());
     const InputVersion& v = version(i);
@@ -112,7 +113,7 @@ class Hoisting::Call {
   }
   void forget_contents() { contents_.clear(); }
 
-  bool finds_current(const Set& set) {
+  bool matches(const Set& set) {
     for (size_t i = 0; i < count(); ++i) {
       if (!is_same_tensor(version(i), set.versions[i])) return false;
       if (is_unwritten(version(i), set.versions[i])) continue;
@@ -121,24 +122,25 @@ class Hoisting::Call {
     return true;
   }
 
-  // Whether the set was made from what this call's tensors held before: nobody asks for it again.
-  bool outdates(const Set& set) const {
+  // Whether the set was computed from earlier contents of this call's tensors, so that it cannot be used again.
+  bool invalidates(const Set& set) const {
     for (size_t i = 0; i < count(); ++i)
       if (version(i).storage != set.versions[i].storage || version(i).data != set.versions[i].data)
         return false;
     return true;
   }
 
-  // What an outdated set knows of contents that cannot have changed need not be read again.
-  void take_contents(const Set& outdated) {
+  // Reuses checksums of a stale set for inputs that cannot have changed.
+  void take_contents(const Set& stale) {
     contents_.resize(count());
     for (size_t i = 0; i < count(); ++i)
-      if (is_same_tensor(version(i), outdated.versions[i]) && is_unwritten(version(i), outdated.versions[i]))
-        contents_[i] = outdated.contents[i];
+      if (is_same_tensor(version(i), stale.versions[i]) && is_unwritten(version(i), stale.versions[i]))
+        contents_[i] = stale.contents[i];
   }
 
-  // The set as of this call, which finds it current: what is no longer exposed need not be compared again.
-  std::shared_ptr<const Set> as_of_now(const std::shared_ptr<const Set>& set) const {
+  // A matching set, updated with the versions of this call, so that inputs that are no longer exposed need not
+  // be compared again.
+  std::shared_ptr<const Set> refreshed(const std::shared_ptr<const Set>& set) const {
     for (size_t i = 0; i < count(); ++i) {
       const InputVersion &now = version(i), &then = set->versions[i];
       if (now.written == then.written && now.exposed == then.exposed) continue;
@@ -154,12 +156,12 @@ class Hoisting::Call {
     return now.trackable && then.trackable && now.storage == then.storage && now.data == then.data &&
            now.version == then.version;
   }
-  // What was exposed then may have been written to before it no longer was.
+  // An input that was exposed then may have been written to before it ceased to be.
   static bool is_unwritten(const InputVersion& now, const InputVersion& then) {
     return now.written == then.written && !now.exposed && !then.exposed;
   }
 
-  // From the first element to the last.
+  // Bytes from the first to the last element.
   size_t span_bytes(const TensorSpec& spec) const {
     TensorView view;
     for (const SizeExpr& size : spec.sizes) view.sizes.push_back(size.eval(symbols_));
@@ -173,7 +175,7 @@ class Hoisting::Call {
   std::vector<uint64_t> contents_;
 };
 
-// Every Hoisting of the process.
+// All Hoisting objects of the process.
 class Hoisting::Registry {
  public:
   static Registry& instance() {
@@ -189,11 +191,11 @@ class Hoisting::Registry {
     all_.erase(hoisting);
   }
   void release_dead() {
-    std::vector<std::shared_ptr<const Set>> dead;  // freed when the locks are given back
+    std::vector<std::shared_ptr<const Set>> dead;  // freed after the locks are released
     std::lock_guard lock(mutex_);
     for (Hoisting* hoisting : all_) {
       std::lock_guard sets(hoisting->mutex_);
-      std::ranges::move(hoisting->take_sets(&Set::outlived), std::back_inserter(dead));
+      std::ranges::move(hoisting->take_sets(&Set::expired), std::back_inserter(dead));
     }
   }
 
@@ -260,7 +262,7 @@ void Hoisting::adopt(std::span<const void* const> values, const std::shared_ptr<
   last_ = 0;
 }
 
-// From the last call's on: the same again, or the next layer's, is found at once.
+// Starts with the last call's set: usually the same set, or that of the next layer, is needed.
 std::shared_ptr<const Hoisting::Set> Hoisting::find(Call& call) {
   for (size_t i = 0;; ++i) {
     std::unique_lock lock(mutex_);
@@ -268,9 +270,9 @@ std::shared_ptr<const Hoisting::Set> Hoisting::find(Call& call) {
     const size_t place = (last_ + i) % sets_.size();
     const std::shared_ptr<const Set> set = sets_[place];
     const bool is_last = place == last_;
-    lock.unlock();  // contents may have to be read
-    if (!call.finds_current(*set)) continue;
-    std::shared_ptr<const Set> renewed = call.as_of_now(set);
+    lock.unlock();  // the comparison may read contents
+    if (!call.matches(*set)) continue;
+    std::shared_ptr<const Set> renewed = call.refreshed(set);
     if (is_last && renewed == set) return set;
     lock.lock();
     if (place < sets_.size() && sets_[place] == set) {
@@ -295,13 +297,13 @@ std::shared_ptr<const void> Hoisting::bind(RunContext& context, const std::funct
   std::shared_ptr<const Set> set = find(call);
   if (!set) {
     std::lock_guard computing(computing_);
-    call.forget_contents();  // the wait may have been long
+    call.forget_contents();  // they may have changed while waiting for the lock
     set = find(call);
     if (!set) {
       set = compute(context, run_step, call);
       if (std::ranges::all_of(set->versions, &InputVersion::trackable)) {
         std::lock_guard lock(mutex_);
-        if (sets_.size() == kMostSets) sets_.erase(sets_.begin());
+        if (sets_.size() == kMaxSets) sets_.erase(sets_.begin());
         sets_.push_back(set);
         last_ = sets_.size() - 1;
       }
@@ -311,7 +313,7 @@ std::shared_ptr<const void> Hoisting::bind(RunContext& context, const std::funct
   return set;
 }
 
-// By buffer; empty: no key, because an operand cannot be told from its other versions.
+// Keys by buffer. A key is empty if an operand is not trackable.
 std::vector<Hoisting::Key> Hoisting::keys(Call& call) const {
   std::vector<Key> keys(parts_.buffers.size());
   for (const Maker& maker : makers_) {
@@ -327,7 +329,7 @@ std::vector<Hoisting::Key> Hoisting::keys(Call& call) const {
         key.insert(key.end(), {kFromInput, bits(version.storage), bits(version.data), version.version,
                                call.contents(input)});
       } else if (info.kind == BufferKind::kConstant) {
-        // A recipe says nothing of constants: only this executable's own value is known to be the same.
+        // Recipes do not describe constants, so the key is the address of this executable's constant.
         key.insert(key.end(), {kFromConstant, bits(info.constant.get())});
       } else {
         known = known && !keys[buffer].empty();
@@ -346,23 +348,23 @@ std::vector<Hoisting::Key> Hoisting::keys(Call& call) const {
 std::shared_ptr<const Hoisting::Set> Hoisting::compute(RunContext& context,
                                                        const std::function<void(int)>& run_step, Call& call) {
   release_dead();
-  // Before contents are read, so that later writes are noticed, and before the old values go, and with them
-  // the last pins: what is known of a pinned storage is so kept.
+  // Pin storages before contents are read, so that later writes are noticed. Pin them before the old values, and
+  // with them maybe the last pins, are released: information about a storage is kept only while it is pinned.
   std::vector<std::shared_ptr<const StoragePin>> pins;
   for (const InputVersion& version : call.versions())
     if (version.memory) pins.push_back(version.memory->pin(version.storage));
-  std::vector<std::shared_ptr<const Set>> outdated;
+  std::vector<std::shared_ptr<const Set>> stale;
   {
     std::lock_guard lock(mutex_);
-    outdated = take_sets([&](const Set& set) { return call.outdates(set); });
+    stale = take_sets([&](const Set& set) { return call.invalidates(set); });
   }
-  for (const auto& set : outdated) call.take_contents(*set);
+  for (const auto& set : stale) call.take_contents(*set);
   const std::vector<Key> keys = this->keys(call);
   std::vector<std::shared_ptr<const HoistedValue>> found(parts_.buffers.size());
   std::vector<bool> needed(parts_.buffers.size(), false);
   for (int buffer : kept_) needed[buffer] = true;
 
-  // Backwards: what is at hand needs neither its step nor that step's operands.
+  // Backwards: a value that is found needs neither its step nor the operands of that step.
   std::vector<int> due;
   for (auto maker = makers_.rbegin(); maker != makers_.rend(); ++maker) {
     const Step& step = *parts_.steps[maker->step];
@@ -377,14 +379,14 @@ std::shared_ptr<const Hoisting::Set> Hoisting::compute(RunContext& context,
     for (int buffer : step.reads) needed[buffer] = true;
   }
   std::reverse(due.begin(), due.end());
-  // What only other hoisted steps read goes when the last of them has run.
+  // Values that only other hoisted steps read are freed after the last of these steps.
   std::vector<int> last_reader(parts_.buffers.size(), -1);
   for (int index : due)
     for (int buffer : parts_.steps[index]->reads) last_reader[buffer] = index;
   for (int buffer : kept_) last_reader[buffer] = -1;
 
-  // What was not found again is of no use: its memory serves the new values.
-  outdated.clear();
+  // Free stale values that were not found again, so that the new values can reuse their memory.
+  stale.clear();
 
   std::vector<std::shared_ptr<const void>> constants;
   for (const BufferInfo& buffer : parts_.buffers)
@@ -425,7 +427,7 @@ std::shared_ptr<const Hoisting::Set> Hoisting::compute(RunContext& context,
   bool disturbed = false;
   for (size_t i = 0; i < call.count(); ++i) {
     const InputVersion& version = call.version(i);
-    // Written to meanwhile: nobody knows from what the values were made.
+    // After a write in the meantime it is unknown which contents the values were computed from.
     const bool written = version.memory && version.memory->written(version.storage) != version.written;
     set->contents.push_back(written ? 0 : call.contents(i));
     disturbed = disturbed || written;

@@ -1,3 +1,4 @@
+// See index_errors.h. The number is dim * (number of rows) + row.
 #include "runtime/index_errors.h"
 
 #include <iterator>

@@ -1,5 +1,5 @@
-// An index out of range as the eager operator would report it. Kernels hand on which row of index_errors.def
-// that is, and the dimension that it names, in one number.
+// Errors for an index out of range, as the eager operator would report it. Kernels pass on one number, which
+// encodes the row of index_errors.def and the dimension in the message.
 #pragma once
 
 #include <cstdint>
@@ -10,13 +10,12 @@
 
 namespace ipex {
 
-// Of operators for which PyTorch raises a RuntimeError.
+// For operators where PyTorch raises a RuntimeError.
 struct RuntimeIndexError : IndexError {
   using IndexError::IndexError;
 };
 
-// The number that stands for row `name` of index_errors.def and dimension `dim`; nullopt: there is no such
-// row.
+// The number for row `name` of index_errors.def and dimension `dim`; nullopt if there is no such row.
 std::optional<int64_t> index_error_code(std::string_view name, int64_t dim);
 
 [[noreturn]] void raise_index_error(int64_t index, int64_t size, int64_t code);

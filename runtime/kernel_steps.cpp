@@ -1,4 +1,4 @@
-// See kernel_steps.h.
+// Execution and serialization of kernel steps; see kernel_steps.h.
 #include "runtime/kernel_steps.h"
 
 #include <algorithm>
@@ -20,8 +20,8 @@ void fields(auto& io, BatchStep::Entry& entry) {
 namespace {
 
 constexpr size_t kInlinePointers = 64;
-constexpr int64_t kTaskElements = 16 << 10;          // worth a thread, and short enough to share out evenly
-constexpr int64_t kMostElements = int64_t{1} << 32;  // of one entry: a step holds a list of its pieces
+constexpr int64_t kTaskElements = 16 << 10;         // large enough for a task, small enough to balance the load
+constexpr int64_t kMaxElements = int64_t{1} << 32;  // in one entry: limits the list of pieces
 constexpr char kCallWord[] = "kernel", kBatchWord[] = "batch";
 
 struct CallLine {
@@ -69,18 +69,18 @@ std::unique_ptr<KernelStep> read_kernel_step(FieldReader& io) {
   if (io.word() != kBatchWord) return nullptr;
   BatchLine line;
   fields(io, line);
-  if (line.strides.size() > kInlinePointers) io.fail("a batched kernel has few parameters, not those");
+  if (line.strides.size() > kInlinePointers) io.fail("a batched kernel has too many parameters");
   auto step = std::make_unique<BatchStep>(line.name, line.strides);
   step->reads = std::move(line.reads);
   step->writes = std::move(line.writes);
   for (BatchStep::Entry& entry : line.entries) {
     if (entry.buffers.size() != line.strides.size() || entry.offsets.size() != line.strides.size() ||
-        entry.count <= 0 || entry.count > kMostElements)
+        entry.count <= 0 || entry.count > kMaxElements)
       io.fail("an entry contradicts itself");
     for (const int buffer : entry.buffers)
       if (std::ranges::find(step->reads, buffer) == step->reads.end() &&
           std::ranges::find(step->writes, buffer) == step->writes.end())
-        io.fail("an entry has a buffer that the step does not declare");
+        io.fail("an entry uses a buffer that the step does not declare");
     step->add(std::move(entry));
   }
   for (const auto* list : {&step->reads, &step->writes})
@@ -114,7 +114,7 @@ void CallStep::run(RunContext& context) const {
 }
 
 BatchStep::BatchStep(std::string kernel, std::vector<int64_t> strides) : strides_(std::move(strides)) {
-  IPEX_CHECK(strides_.size() <= kInlinePointers, "a batched kernel has few parameters");
+  IPEX_CHECK(strides_.size() <= kInlinePointers, "a batched kernel has too many parameters");
   info.name = std::move(kernel);
 }
 

@@ -1,5 +1,4 @@
-// Steps that run compiled kernels, wherever their code comes from: one kernel on the buffers of one group, or
-// on a table of tensors.
+// Steps that run compiled kernels: a kernel on the buffers of one group, or on each entry of a table of tensors.
 #pragma once
 
 #include <memory>
@@ -12,10 +11,10 @@
 
 namespace ipex {
 
-// It runs once it was linked.
+// A step that can run after it is linked.
 class KernelStep : public Step {
  public:
-  virtual void rename(std::string kernel) = 0;  // to an equal one
+  virtual void rename(std::string kernel) = 0;  // use another kernel with the same code
   void link(std::shared_ptr<const FunctionLibrary> library);
 
  protected:
@@ -26,7 +25,7 @@ class KernelStep : public Step {
   std::shared_ptr<const FunctionLibrary> library_;
 };
 
-// The step of a saved program's line; null when its word names no step of this file.
+// Reads a step from a line of a saved program; null if the line's word is not a step of this file.
 std::unique_ptr<KernelStep> read_kernel_step(FieldReader& io);
 
 // A kernel whose parameters are pointers to `reads`, then to `writes`.
@@ -37,11 +36,12 @@ class CallStep final : public KernelStep {
   void run(RunContext& context) const override;
 };
 
-// A kernel over one dim of `n` elements, called for every entry of a table in one parallel region: long
-// tensors are cut into pieces, short ones share a thread. The kernel itself is serial and has the symbol n.
+// A kernel over one dimension of `n` elements, called for every entry of a table in one parallel region. Long
+// tensors are split into pieces; short ones are processed together in one task. The kernel itself is serial and
+// has the symbol n.
 class BatchStep final : public KernelStep {
  public:
-  // Bytes from element to element, by parameter; 0: one element for all n.
+  // Distance between elements in bytes, by parameter; 0: the same element for all n.
   BatchStep(std::string kernel, std::vector<int64_t> strides);
 
   struct Entry {
@@ -63,7 +63,7 @@ class BatchStep final : public KernelStep {
   std::vector<int64_t> strides_;
   std::vector<Entry> entries_;
   std::vector<Piece> pieces_;
-  std::vector<size_t> tasks_;    // first piece of each
+  std::vector<size_t> tasks_;    // the first piece of each task
   int64_t last_task_count_ = 0;  // elements in the last task
 };
 

@@ -1,4 +1,4 @@
-// See loaded_code.h.
+// dlopen of a memfd, and the table of imports; see loaded_code.h.
 #include "runtime/loaded_code.h"
 
 #include <dlfcn.h>
@@ -16,7 +16,7 @@
 namespace ipex {
 namespace {
 
-// What kernels may call, beside Sleef.
+// The functions that kernels may call.
 void* find_import(std::string_view name) {
   struct Row {
     std::string_view name;
@@ -47,8 +47,9 @@ bool is_loaded(int file) {
 
 }  // namespace
 
-// The dynamic linker takes a file whose path is that of a loaded object for that object. Our files stay open,
-// and so keep their numbers, as long as their objects are loaded; what others left loaded is passed by.
+// The dynamic linker identifies loaded objects by path, here "/proc/self/fd/<number>". So each of our files stays
+// open, and keeps its number, as long as its object is loaded. Numbers of objects that others loaded in this way
+// are skipped.
 class LoadedCode::MemoryFile {
  public:
   explicit MemoryFile(std::span<const std::byte> bytes) : file_(memfd_create("ipex-kernels", MFD_CLOEXEC)) {
@@ -66,7 +67,7 @@ class LoadedCode::MemoryFile {
     if (file_ >= 0 && bytes.empty()) return;
     const std::string why = std::strerror(errno);
     if (file_ >= 0) close(file_);
-    throw UserError("cannot load kernels: no anonymous file: " + why);
+    throw UserError("cannot load kernels: cannot create an anonymous file: " + why);
   }
   ~MemoryFile() { close(file_); }
   std::string path() const { return path_of(file_); }
@@ -87,7 +88,7 @@ LoadedCode::LoadedCode(std::span<const std::byte> shared_object)
       if (!(*slot++ = find_import(name)))
         throw UserError(
             std::string("cannot load kernels: they call ") + name +
-            ", which neither this library nor its Sleef has: use the version of ipex that compiled them");
+            ", which this library does not have: use the version of ipex that compiled them");
   } catch (...) {
     dlclose(handle_);
     throw;

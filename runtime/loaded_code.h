@@ -1,9 +1,9 @@
-// The kernels of an artifact as callable code.
+// Loads the kernels of an artifact.
 //
-// Their shared object (codegen/llvm/shared_object.h) goes into an anonymous file in memory and is loaded from
-// there by the dynamic linker, so that nothing of it lies on a disk where another process could change it
-// between the check and the load. It imports nothing by name: its table of imports is filled here, so it
-// works the same wherever this library is loaded, with whatever visibility.
+// The dynamic linker loads their shared object (codegen/llvm/shared_object.h) from an anonymous file in memory,
+// so that no other process can change it between the check and the load. The object imports nothing by name:
+// the loader fills its table of imports. So it works however this library itself is loaded (RTLD_LOCAL or
+// RTLD_GLOBAL).
 #pragma once
 
 #include <memory>
@@ -16,7 +16,7 @@ namespace ipex {
 
 class LoadedCode final : public FunctionLibrary {
  public:
-  // UserError when the object cannot be loaded or imports what this library does not have.
+  // UserError when the object cannot be loaded, or imports a function that this library does not have.
   explicit LoadedCode(std::span<const std::byte> shared_object);
   ~LoadedCode() override;
   LoadedCode(const LoadedCode&) = delete;

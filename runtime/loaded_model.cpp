@@ -1,4 +1,4 @@
-// See loaded_model.h.
+// Checks of arguments, copies between layouts, and calls; see loaded_model.h.
 #include "runtime/loaded_model.h"
 
 #include <algorithm>
@@ -15,7 +15,7 @@ std::vector<int64_t> evaluate(const std::vector<SizeExpr>& exprs, std::span<cons
   return values;
 }
 
-// Strides of dims with fewer than two elements say nothing.
+// Strides of dimensions with fewer than two elements do not matter.
 bool same_layout(const TensorView& view, const std::vector<int64_t>& strides) {
   for (size_t d = 0; d < strides.size(); ++d)
     if (view.sizes[d] > 1 && view.strides[d] != strides[d]) return view.numel() == 0;
@@ -57,7 +57,7 @@ LoadedModel::LoadedModel(const std::string& path, const LoadOptions& options, co
   for (size_t i = 0; i < interface().inputs.size(); ++i)
     if (interface().inputs[i].member.empty()) arguments_.push_back(static_cast<int>(i));
   for (const OutputSpec& output : parts().outputs)
-    if (output.alias_input >= 0) throw UserError(path + " has outputs that are inputs: compile it again");
+    if (output.alias_input >= 0) throw UserError(path + " has outputs that alias inputs: compile it again");
   data_ = artifact_.weight_data;
   for (size_t i = 0; i < data_.size(); ++i) {
     if (!data_[i] || !interface().inputs[i].written) continue;
@@ -78,7 +78,7 @@ TensorView LoadedModel::state_view(int input) const {
 
 std::vector<int64_t> LoadedModel::bind(std::span<const TensorView> arguments) const {
   if (arguments.size() != arguments_.size())
-    throw UserError("called with " + std::to_string(arguments.size()) + " tensors, the model takes " +
+    throw UserError("called with " + std::to_string(arguments.size()) + " tensors, but the model takes " +
                     std::to_string(arguments_.size()));
   std::vector<int> argument_of(parts().inputs.size(), -1);
   for (size_t i = 0; i < arguments.size(); ++i) {
@@ -87,16 +87,16 @@ std::vector<int64_t> LoadedModel::bind(std::span<const TensorView> arguments) co
     argument_of[arguments_[i]] = static_cast<int>(i);
     if (view.dtype != spec.dtype)
       throw UserError("input " + argument_name(i) + " has dtype " + std::string(name(view.dtype)) +
-                      ", the model is compiled for " + std::string(name(spec.dtype)));
+                      ", but the model is compiled for " + std::string(name(spec.dtype)));
     if (view.sizes.size() != spec.sizes.size() || view.strides.size() != view.sizes.size())
       throw UserError("input " + argument_name(i) + " has " + std::to_string(view.sizes.size()) +
-                      " dimensions, the model is compiled for " + std::to_string(spec.sizes.size()));
+                      " dimensions, but the model is compiled for " + std::to_string(spec.sizes.size()));
   }
   std::vector<int64_t> symbols;
   for (const Interface::Symbol& symbol : interface().symbols) {
     const int argument = argument_of[symbol.input];
     if (argument < 0)
-      throw UserError("size " + symbol.name + " is that of a weight: compile the model again");
+      throw UserError("size " + symbol.name + " is the size of a weight: compile the model again");
     const TensorView& view = arguments[argument];
     const int64_t size = symbol.is_stride ? view.strides[symbol.dim] : view.sizes[symbol.dim];
     const int64_t value = symbol.value(size);
@@ -105,7 +105,7 @@ std::vector<int64_t> LoadedModel::bind(std::span<const TensorView> arguments) co
       const auto size_for = [&](int64_t v) { return std::to_string(v * symbol.divisor + symbol.offset); };
       throw UserError("input " + argument_name(argument) + ": " + (symbol.is_stride ? "stride" : "size") +
                       " of dimension " + std::to_string(symbol.dim) + " (" + symbol.name + ") is " +
-                      std::to_string(size) + ", the model is compiled for " +
+                      std::to_string(size) + ", but the model is compiled for " +
                       (open ? "at least " + size_for(symbol.low)
                             : size_for(symbol.low) + " to " + size_for(symbol.high)) +
                       (symbol.divisor > 1
@@ -120,7 +120,7 @@ std::vector<int64_t> LoadedModel::bind(std::span<const TensorView> arguments) co
     for (size_t d = 0; d < sizes.size(); ++d)
       if (arguments[i].sizes[d] != sizes[d])
         throw UserError("input " + argument_name(i) + ": size of dimension " + std::to_string(d) + " is " +
-                        std::to_string(arguments[i].sizes[d]) + ", the model is compiled for " +
+                        std::to_string(arguments[i].sizes[d]) + ", but the model is compiled for " +
                         std::to_string(sizes[d]) + " (sizes " + text(arguments[i].sizes) + ", expected " +
                         text(sizes) + ")");
   }
@@ -150,7 +150,7 @@ void LoadedModel::run(std::span<const TensorView> arguments, std::span<const int
                       std::span<void* const> outputs) const {
   std::vector<void*> inputs = data_;
   std::vector<CachedBlock> copies;
-  std::vector<std::pair<TensorView, TensorView>> changed;  // copies that the model writes: from, to
+  std::vector<std::pair<TensorView, TensorView>> changed;  // copies that the model writes to: (copy, argument)
   for (size_t i = 0; i < arguments.size(); ++i) {
     const TensorSpec& spec = parts().inputs[arguments_[i]];
     void*& data = inputs[arguments_[i]];

@@ -1,4 +1,4 @@
-// The default sink writes to stderr; the level is IPEX_LOG's, read when a message comes (messages are rare).
+// The default sink writes to stderr. IPEX_LOG is read for each message, as messages are rare.
 #include "runtime/log.h"
 
 #include <array>

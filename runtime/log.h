@@ -1,4 +1,4 @@
-// Warnings and notes from C++ go through one sink; Python points it at its `ipex` logger, programs at stderr.
+// Log messages from C++ go to one sink: Python's `ipex` logger, or stderr in a C++ program.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@ enum class LogLevel { kError, kWarning, kInfo, kDebug };
 
 using LogSink = void (*)(LogLevel, const std::string& message);
 void set_log_sink(LogSink sink);   // null: stderr
-bool log_enabled(LogLevel level);  // by IPEX_LOG
+bool log_enabled(LogLevel level);  // according to IPEX_LOG
 void log(LogLevel level, const std::string& message);
 
 }  // namespace ipex

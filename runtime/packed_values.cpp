@@ -1,4 +1,4 @@
-// See packed_values.h.
+// Reads, checks and writes packed weights; see packed_values.h.
 #include "runtime/packed_values.h"
 
 #include <filesystem>
@@ -17,7 +17,7 @@ constexpr char kManifest[] = "manifest.json";
 
 std::string member_of(int buffer) { return "packed/" + std::to_string(buffer); }
 
-// The layouts that hoisted steps have on this CPU; the program itself is the artifact's.
+// A checksum of the layouts of hoisted steps on this CPU. (The program is that of the artifact.)
 uint32_t layouts(const Executable::Parts& parts) {
   std::string text;
   for (size_t i = 0; i < parts.steps.size(); ++i)
@@ -31,7 +31,7 @@ std::vector<std::string> read_only_by_hoisted_steps(const Artifact& artifact) {
   for (size_t i = 0; i < parts.steps.size(); ++i)
     for (int buffer : parts.steps[i]->reads)
       if (!parts.hoisted[i]) read[buffer] = true;
-  std::set<std::string> wanted;  // two inputs may be one weight
+  std::set<std::string> wanted;  // a set, because two inputs may be the same weight
   std::vector<std::string> members;
   for (size_t b = 0; b < parts.buffers.size(); ++b)
     if (parts.buffers[b].kind == BufferKind::kInput && read[b])
@@ -66,7 +66,7 @@ std::optional<PackedValues> PackedValues::open(const Archive& artifact, Isa isa)
   PackedValues values(path);
   if (values.artifact_ == artifact.identity() && values.isa_ == name(isa)) return values;
   log(LogLevel::kWarning, path +
-                              " is not used: it was made from another artifact, or for another target than " +
+                              " is not used: it belongs to another artifact, or to another target than " +
                               std::string(name(isa)) + "; remove it, or pack the artifact again");
   return std::nullopt;
 }
@@ -75,7 +75,7 @@ bool PackedValues::adopt(const Executable& executable, std::span<const InputVers
   const Executable::Parts& parts = executable.parts();
   if (layouts(parts) != layouts_) {
     log(LogLevel::kWarning, archive_->path() +
-                                " is not used: it was made for another CPU; remove it, or pack the " +
+                                " is not used: it is for another kind of CPU; remove it, or pack the " +
                                 "artifact again");
     return false;
   }
@@ -98,7 +98,7 @@ void PackedValues::write(const Artifact& prepared) {
   for (int buffer : executable.hoisted_buffers())
     if (const BufferInfo& info = executable.parts().buffers[buffer];
         info.kind == BufferKind::kProvided || !info.bytes.is_const())
-      throw UserError(path + " computes weights by operators of ATen, which cannot be kept packed");
+      throw UserError(path + " computes weights by ATen operators; such values cannot be packed");
   ArchiveWriter writer(packed_path(path));
   const Json manifest = {{"artifact", prepared.archive->identity()},
                          {"isa", name(prepared.isa)},

@@ -1,10 +1,10 @@
-// Packed weights kept beside an artifact: a load maps them instead of computing them, and all processes share
-// one copy.
+// Packed weights in a file next to an artifact. A load maps them instead of computing them, and all processes
+// share one copy.
 //
-// <path>.packed holds the artifact's hoisted values (hoisting.h) as the library lays them out on one CPU:
-//   manifest.json     what they were made from, and which weights nobody reads any more
+// <path>.packed contains the artifact's hoisted values (hoisting.h), in the layout for one kind of CPU:
+//   manifest.json     what they were computed from, and which weights are no longer read
 //   packed/<buffer>   the values
-// On another kind of CPU, or beside another artifact, the file is passed over with a warning.
+// On another kind of CPU, or next to another artifact, the file is ignored with a warning.
 #pragma once
 
 #include <memory>
@@ -18,16 +18,16 @@ namespace ipex {
 
 class PackedValues {
  public:
-  // Those of an artifact's program for `isa`, if there are any. UserError when the file is damaged.
+  // The packed values of an artifact for `isa`, if there are any. UserError when the file is damaged.
   static std::optional<PackedValues> open(const Archive& artifact, Isa isa);
-  // Writes the file. `prepared`: a loaded artifact whose hoisted values were computed. UserError when it
-  // cannot be written, or when a value lies in memory that ATen made.
+  // Writes the file for a loaded artifact whose hoisted values are computed. UserError when it cannot be written,
+  // or when ATen allocated the memory of a value.
   static void write(const Artifact& prepared);
 
   const Archive& archive() const { return *archive_; }
-  // A weight that was read only to make these values.
+  // Whether a weight is only needed to compute these values, so that it is not read.
   bool replaces(const std::string& member) const { return replaced_.contains(member); }
-  // Gives the values to the executable; false, and a warning, when it wants another layout.
+  // Passes the values to the executable. Returns false, with a warning, if it needs another layout.
   bool adopt(const Executable& executable, std::span<const InputVersion> versions) const;
 
  private:

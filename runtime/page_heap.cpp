@@ -1,5 +1,4 @@
-// See page_heap.h. Mappings have no borders here: neighbours may come from different ones, and any range of
-// pages may be unmapped.
+// See page_heap.h. Free ranges may span several mappings, and any range of pages may be unmapped.
 #include "runtime/page_heap.h"
 
 #include <sys/mman.h>
@@ -22,13 +21,13 @@ void* PageHeap::map(size_t bytes) {
   const size_t size = whole(bytes);
   void* mapped = mmap(nullptr, size + kHugePage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (mapped == MAP_FAILED) return nullptr;
-  // The last that is aligned: mappings grow downwards, so that it lies beside the one before.
+  // Use the last aligned position. As mappings grow downwards, the block then borders on the previous one.
   char *first = static_cast<char*>(mapped), *last = first + size + kHugePage;
   const size_t after = reinterpret_cast<uintptr_t>(last) % kHugePage;
   if (after > 0) munmap(last - after, after);
   char* block = last - after - size;
   if (block > first) munmap(first, static_cast<size_t>(block - first));
-  // Those that this block fills. Refused where the system has none: small pages serve.
+  // Request huge pages for the part that fills them. If that fails, small pages are used.
   madvise(block, bytes / kHugePage * kHugePage, MADV_HUGEPAGE);
   if (size > bytes) give_back(block + bytes, size - bytes);
   return block;

@@ -1,6 +1,6 @@
-// Large blocks of memory from the system's pages: split to fit and joined again, so that what one size left
-// behind serves another without a page fault, and goes back to the system when it must. The system is asked
-// for huge pages: 512 page faults become one, and the CPU finds where a page lies in its TLB.
+// A heap of large memory blocks, in pages from the system. Free ranges are split and merged, so that a block of
+// one size can reuse the memory of blocks of other sizes without page faults. Huge pages are requested: they
+// replace 512 page faults by one, and cause fewer TLB misses.
 #pragma once
 
 #include <cstddef>
@@ -15,23 +15,23 @@ class PageHeap {
  public:
   static constexpr size_t kPage = 4096, kHugePage = size_t{2} << 20;
 
-  // From the smallest free range that is large enough; nullptr when there is none.
+  // A block from the smallest free range that is large enough; nullptr if there is none.
   void* take(size_t bytes);
-  // What map() takes from the system for so many.
+  // The number of bytes that map() requests from the system.
   static size_t whole(size_t bytes) { return (bytes + kHugePage - 1) / kHugePage * kHugePage; }
-  // Fresh from the system, a multiple of huge pages, of which the rest is free; nullptr when it refuses.
+  // A new block from the system. The rest of its last huge page becomes a free range. nullptr on failure.
   void* map(size_t bytes);
-  // What take() or map() gave, whole. It joins the free ranges beside it.
+  // Frees a block from take() or map(), as a whole, and merges it with adjacent free ranges.
   void give_back(void* block, size_t bytes);
-  // Returns this many free bytes to the system, from the largest ranges.
+  // Returns so many free bytes to the system, from the largest ranges.
   void unmap(size_t bytes);
   size_t free_bytes() const { return free_bytes_; }
 
  private:
   void add(char* begin, size_t bytes);
   void remove(char* begin, size_t bytes);
-  std::map<char*, size_t> ranges_;              // free ones
-  std::set<std::pair<size_t, char*>> by_size_;  // the same
+  std::map<char*, size_t> ranges_;              // free ranges by address
+  std::set<std::pair<size_t, char*>> by_size_;  // the same ranges by size
   size_t free_bytes_ = 0;
 };
 

@@ -1,4 +1,4 @@
-// OpenMP fork-join, oneTBB tasks, and the ABI functions that generated code calls.
+// OpenMP loops, oneTBB tasks, and the functions that generated code calls (abi.h).
 #include "runtime/parallel.h"
 
 #include <omp.h>
@@ -32,7 +32,7 @@ void acquire(char*) {}
 void release(char*) {}
 #endif
 
-// Fork and join as ThreadSanitizer understands them: it sees no synchronisation inside libgomp and oneTBB.
+// Tells ThreadSanitizer about fork and join, because it does not see synchronization in libgomp and oneTBB.
 struct ForkJoin {
   ForkJoin() { release(&forked); }
   ~ForkJoin() { acquire(&joined); }
@@ -68,7 +68,7 @@ void parallel_for(int64_t begin, int64_t end, int64_t grain, ParallelBody body, 
 #pragma omp parallel num_threads(static_cast<int>(chunks))
   {
     const ForkJoin::Member member(team);
-    // The team may be smaller than asked for: each thread takes every team-th chunk.
+    // The team may be smaller than requested, so threads take chunks in turn.
     IndexFaultScope scope(fault);
     for (int64_t chunk = omp_get_thread_num(); chunk < chunks; chunk += omp_get_num_threads()) {
       const int64_t first = begin + count * chunk / chunks;
@@ -100,12 +100,12 @@ void ipex_parallel_for(int64_t begin, int64_t end, int64_t grain,
 
 int64_t ipex_num_threads(void) { return ipex::num_threads(); }
 
-// No exception can cross a kernel's frames, which have no unwind tables.
+// An exception cannot pass through a kernel's frames, which have no unwind tables.
 void* ipex_scratch_acquire(int64_t bytes) {
   try {
     return ipex::CachingAllocator::instance().allocate(static_cast<size_t>(std::max<int64_t>(bytes, 1)));
   } catch (const ipex::OutOfMemory& error) {
-    std::fprintf(stderr, "ipex: a kernel cannot go on: %s\n", error.what());
+    std::fprintf(stderr, "ipex: a kernel cannot continue: %s\n", error.what());
     std::abort();
   }
 }

@@ -1,5 +1,5 @@
-// When buffers live, and the first-fit placement of temporaries by that: largest first, each at the lowest
-// offset that is free for its whole life. Large ones may have memory of their own instead.
+// Lifetimes of buffers, and the placement of temporaries in the arena: largest first, each at the lowest offset
+// that is free during its whole lifetime. Large temporaries may be allocated separately.
 #include <algorithm>
 #include <numeric>
 
@@ -22,7 +22,8 @@ MemoryPlan plan_arena(std::span<const Lifetime> lifetimes, std::span<const int64
   MemoryPlan plan;
   plan.offsets.assign(buffer_count, -1);
 
-  // A chain of in-place buffers is one block that lives from the first's birth to the last's death.
+  // A chain of in-place buffers is one block, live from the first step of its first buffer to the last step of
+  // its last.
   std::vector<int> index_of(buffer_count, -1);
   for (size_t i = 0; i < lifetimes.size(); ++i) index_of[lifetimes[i].buffer] = static_cast<int>(i);
   std::vector<int> block(lifetimes.size());
@@ -120,7 +121,7 @@ std::vector<Lifetime> lifetimes(std::span<const BufferInfo> buffers,
       life.in_place_of = source;
     out.push_back(life);
   }
-  // A buffer comes after the one whose memory it takes over.
+  // Sort a buffer after the one whose memory it takes over.
   std::stable_sort(out.begin(), out.end(),
                    [](const Lifetime& a, const Lifetime& b) { return a.first_step < b.first_step; });
   return out;

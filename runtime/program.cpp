@@ -1,4 +1,4 @@
-// See program.h.
+// The text of saved programs, and the checks of the reader; see program.h.
 #include "runtime/program.h"
 
 #include <algorithm>
@@ -54,8 +54,8 @@ namespace {
 
 constexpr std::array<std::string_view, 6> kBufferKinds = {"input",     "output",  "constant",
                                                           "temporary", "hoisted", "provided"};
-constexpr int64_t kMostBuffers = 1 << 22, kMostSymbols = 1 << 12;
-constexpr int64_t kLargest = int64_t{1} << 47;  // bytes of address space that a process has
+constexpr int64_t kMaxBuffers = 1 << 22, kMaxSymbols = 1 << 12;
+constexpr int64_t kMaxBytes = int64_t{1} << 47;  // address space of a process
 
 struct Header {
   int64_t version = Program::kVersion;
@@ -95,7 +95,7 @@ void fields(auto& io, InputLine& i) {
   io("spec", i.spec);
 }
 
-// What every step's line ends with.
+// The fields at the end of every step's line.
 struct StepTail {
   bool hoisted = false;
   StepInfo info;
@@ -126,7 +126,7 @@ class Reader {
       text.remove_prefix(end + 1);
     }
     where_ = "program";
-    require(ended_, "it is cut short");
+    require(ended_, "it is truncated");
     read_steps();
     finish();
     return std::move(program_);
@@ -140,20 +140,20 @@ class Reader {
 
   bool read_header(FieldReader& io) {
     Header header;
-    if (io.word() != "ipex.program") io.fail("this is no program");
+    if (io.word() != "ipex.program") io.fail("this is not a program");
     fields(io, header);
     if (header.version != Program::kVersion)
-      fail("its format has version " + std::to_string(header.version) + ", this library reads version " +
+      fail("its format has version " + std::to_string(header.version) + ", but this library reads version " +
            std::to_string(Program::kVersion) +
-           ": compile the model again, or use the library it was made with");
-    require(header.symbols >= 0 && header.symbols <= kMostSymbols, "bad number of symbols");
-    require(header.buffers >= 0 && header.buffers <= kMostBuffers, "bad number of buffers");
+           ": compile the model again, or use the library that it was compiled with");
+    require(header.symbols >= 0 && header.symbols <= kMaxSymbols, "bad number of symbols");
+    require(header.buffers >= 0 && header.buffers <= kMaxBuffers, "bad number of buffers");
     limits_ = {static_cast<int>(header.buffers), static_cast<int>(header.symbols)};
     program_.parts.symbol_count = limits_.symbols;
     return true;
   }
 
-  // False for a line that is a step's: those are read later, all at once.
+  // False for the line of a step. Steps are read later, in parallel.
   bool read_line(FieldReader& io) {
     Executable::Parts& parts = program_.parts;
     if (io.word() == "symbol") {
@@ -164,7 +164,7 @@ class Reader {
       BufferLine line;
       fields(io, line);
       require(static_cast<int>(parts.buffers.size()) < limits_.buffers, "more buffers than announced");
-      require(!line.bytes.is_const() || (line.bytes.constant() >= 0 && line.bytes.constant() < kLargest),
+      require(!line.bytes.is_const() || (line.bytes.constant() >= 0 && line.bytes.constant() < kMaxBytes),
               "bad size of a buffer");
       parts.buffers.push_back({line.kind, line.index, line.bytes, nullptr});
       program_.constants.push_back(line.member.value_or(""));
@@ -197,16 +197,15 @@ class Reader {
     std::exception_ptr error = nullptr;
   };
 
-  // In parallel, because a library step generates code: that is most of what loading takes beside the data.
-  // The first step of each kind comes first: it makes what its kind shares, which nothing should wait for at
-  // the end.
+  // Reads steps in parallel, because library steps generate code, which takes most of the loading time besides
+  // the data. The first step of each kind is read first: it creates what all steps of this kind share.
   void read_steps() {
     std::vector<StepLine*> order, others;
     std::set<std::string_view> kinds;
     for (StepLine& line : step_lines_)
       (kinds.insert(line.text.substr(0, line.text.find(' '))).second ? order : others).push_back(&line);
     order.insert(order.end(), others.begin(), others.end());
-    const int threads = num_threads();  // what the steps are made for
+    const int threads = num_threads();  // steps are created for this number of threads
     parallel_tasks(static_cast<int64_t>(order.size()), [&](int64_t i) {
       const ThreadLimit limit(threads);
       StepLine& line = *order[i];
@@ -261,7 +260,7 @@ class Reader {
     Executable::Parts& parts = program_.parts;
     require(limits_.buffers == static_cast<int>(parts.buffers.size()), "fewer buffers than announced");
     require(program_.interface.symbols.size() == static_cast<size_t>(limits_.symbols),
-            "as many symbols as announced");
+            "the number of symbols differs from the announced one");
     check_buffers();
     check_names();
     check_steps();
@@ -275,14 +274,14 @@ class Reader {
       const BufferInfo& buffer = parts.buffers[b];
       if (buffer.kind == BufferKind::kInput || buffer.kind == BufferKind::kOutput) {
         std::vector<bool>& seen = buffer.kind == BufferKind::kInput ? seen_input : seen_output;
-        require(buffer.index >= 0 && buffer.index < static_cast<int>(seen.size()), "a buffer without tensor");
+        require(buffer.index >= 0 && buffer.index < static_cast<int>(seen.size()), "a buffer without a tensor");
         seen[buffer.index] = true;
       }
       require((buffer.kind == BufferKind::kConstant) == !program_.constants[b].empty(),
-              "constants have a member, other buffers have none");
-      require(buffer.kind != BufferKind::kConstant || buffer.bytes.is_const(), "a constant of unknown size");
+              "constants must have a member, other buffers must not");
+      require(buffer.kind != BufferKind::kConstant || buffer.bytes.is_const(), "a constant of symbolic size");
       require(in_place_[b] >= -1 && in_place_[b] < limits_.buffers,
-              "a buffer takes over one that does not exist");
+              "a buffer takes over a buffer that does not exist");
     }
   }
 
@@ -307,13 +306,14 @@ class Reader {
     for (const Interface::Symbol& symbol : program_.interface.symbols) {
       require(symbol.input == -1 || (is_input(symbol.input) && symbol.dim >= 0 &&
                                      symbol.dim < static_cast<int>(parts.inputs[symbol.input].sizes.size())),
-              "a symbol that no input gives");
-      require(symbol.low <= symbol.high && symbol.divisor > 0, "a symbol with no value");
-      require(std::abs(symbol.offset) <= kLargest && std::abs(symbol.low) <= kLargest / symbol.divisor,
-              "a symbol of impossible sizes");
+              "a symbol that no input determines");
+      require(symbol.low <= symbol.high && symbol.divisor > 0, "a symbol without a valid value");
+      require(std::abs(symbol.offset) <= kMaxBytes && std::abs(symbol.low) <= kMaxBytes / symbol.divisor,
+              "a symbol whose sizes are impossible");
     }
     for (const OutputSpec& output : parts.outputs) {
-      require(output.alias_input == -1 || is_input(output.alias_input), "an output aliases no input");
+      require(output.alias_input == -1 || is_input(output.alias_input),
+              "an output aliases an input that does not exist");
       require(output.spec.buffer >= 0 && (kind(output.spec.buffer) == BufferKind::kOutput ||
                                           (output.alias_input >= 0 &&
                                            output.spec.buffer == parts.inputs[output.alias_input].buffer)),
@@ -334,7 +334,7 @@ class Reader {
     }
   }
 
-  // Nothing is read before it was written, and no step writes what is not its to write.
+  // Checks that no step reads a buffer before it is written, or writes a buffer that it must not write.
   void check_steps() const {
     const Executable::Parts& parts = program_.parts;
     std::vector<bool> written(parts.buffers.size());
@@ -347,20 +347,20 @@ class Reader {
     for (size_t s = 0; s < parts.steps.size(); ++s) {
       const Step& step = *parts.steps[s];
       for (const int buffer : step.reads) {
-        require(buffer >= 0 && written[buffer], "a step reads what no step before it wrote");
+        require(buffer >= 0 && written[buffer], "a step reads a buffer that no earlier step wrote");
         const BufferInfo& info = parts.buffers[buffer];
         const Interface::Input* input = input_of(buffer);
         require(!parts.hoisted[s] || info.kind == BufferKind::kConstant ||
                     info.kind == BufferKind::kHoisted || (input && input->is_weight()),
-                "a hoisted step reads what changes from call to call");
+                "a hoisted step reads a buffer that changes between calls");
       }
       for (const int buffer : step.writes) {
-        require(buffer >= 0, "a step without result");
+        require(buffer >= 0, "a step without a result");
         const BufferKind kind = parts.buffers[buffer].kind;
         const Interface::Input* input = input_of(buffer);
         require((kind == BufferKind::kHoisted) == parts.hoisted[s] && kind != BufferKind::kConstant &&
                     (!input || input->written),
-                "a step writes what is not its to write");
+                "a step writes a buffer that it must not write");
         written[buffer] = true;
       }
     }
@@ -394,7 +394,7 @@ std::string print_program(const Interface& interface, const Executable::Parts& p
   }
   for (const Lifetime& life : parts.lifetimes)
     if (life.in_place_of >= 0) buffers[life.buffer].takes = life.in_place_of;
-  for (size_t s = 0; s < parts.steps.size(); ++s)  // the size of packed weights is the reader's to find
+  for (size_t s = 0; s < parts.steps.size(); ++s)  // the reader computes the size of packed weights
     if (parts.steps[s]->implied)
       for (const int buffer : parts.steps[s]->writes) buffers[buffer].bytes = 0;
   for (const BufferLine& line : buffers) add("buffer", line);

@@ -1,4 +1,4 @@
-// A saved program: an Executable as text, with the names that its callers know. print and parse are inverse.
+// A saved program: an Executable as text, with the names in its interface. Printing and parsing are inverse.
 //
 //   ipex.program version=1 symbols=1 buffers=5
 //   symbol name="batch" input=0 stride=false dim=0 divisor=1 offset=0 low=1 high=64
@@ -12,9 +12,9 @@
 //   kernel name="k0_add_gelu" reads=[4,2] writes=[3] hoisted=false bytes=9 flops=3 sources=["m.py:7 gelu"]
 //   end
 //
-// One line an entry, in this order; steps last, in the order they run. A step's line begins with the word of
-// its maker (kernels/step_table.cpp; kernel_steps.h); the step that packs a library step's weights has no
-// line of its own. Lifetimes follow from the steps.
+// Each entry is a line, in this order. Steps come last, in execution order. The first word of a step's line is its
+// kind (kernels/step_table.cpp, kernel_steps.h). The step that packs the weights of a library step has no line of
+// its own. Lifetimes are computed from the steps.
 #pragma once
 
 #include <array>
@@ -33,42 +33,40 @@
 
 namespace ipex {
 
-// What callers of a program know of it.
+// The interface of a program for its callers.
 struct Interface {
-  // A size that is known per call: read from an input, refused outside of [low, high].
+  // A symbolic size, which a call reads from an input. It must be in [low, high].
   struct Symbol {
     std::string name;
-    int input = -1;  // the executable's; -1, never in an artifact: the caller knows the size
+    int input = -1;  // input of the executable; -1 (never in an artifact): the caller provides the size
     bool is_stride = false;
-    int dim = 0;                      // -1, never in an artifact: the input is an integer, the size itself
-    int64_t divisor = 1, offset = 0;  // the size is divisor * the symbol + offset
+    int dim = 0;                      // -1 (never in an artifact): the input is an integer, the size itself
+    int64_t divisor = 1, offset = 0;  // size = divisor * symbol + offset
     int64_t value(int64_t size) const { return (size - offset) / divisor; }
     int64_t low = 0, high = std::numeric_limits<int64_t>::max();
   };
-  // What the program relies on beside the ranges of its symbols: refused where the number is below 0.
+  // A condition on several symbols: a call is refused if the expression is negative.
   struct Condition {
-    std::string text;  // for people
+    std::string text;  // for messages
     SizeExpr nonnegative = 0;
   };
   struct Input {
     std::string name;
-    std::string member;  // of the artifact, for a weight; empty: given by the caller
-    bool written =
-        false;  // a run writes it: the caller's tensor, or a buffer of the model that a call changes
+    std::string member;  // weights and buffers: member of the artifact; empty: an argument of the call
+    bool written = false;  // whether a run writes to it
     bool is_weight() const { return !member.empty() && !written; }
   };
-  // What a call returns, in order; tensors are outputs of the executable.
+  // The results of a call, in order. Tensors are outputs of the executable.
   struct Result {
     enum class Kind { kNone, kConstant, kDim, kArgument, kSame, kTensor };
     static constexpr std::array<std::string_view, 6> kKinds = {"none",     "constant", "dim",
                                                                "argument", "same",     "tensor"};
     Kind kind = Kind::kTensor;
     std::string name;
-    int index = 0;         // kArgument: the executable's input; kSame: earlier result; kTensor: output
+    int index = 0;         // kArgument: input of the executable; kSame: earlier result; kTensor: output
     SizeExpr dim = 0;      // kDim: the number; of a view: its offset, in elements
-    std::string constant;  // kConstant, as JSON
-    // The view that the caller sees of the output, or of the input (never in an artifact), where it is not
-    // that itself.
+    std::string constant;  // kConstant: the value as JSON
+    // The view of the output, or (never in an artifact) of the input, that the caller sees, if it is one.
     std::optional<std::vector<SizeExpr>> sizes, strides;
     std::optional<Dtype> dtype;
   };
@@ -83,27 +81,26 @@ struct Program {
   static constexpr int64_t kVersion = 2;
   Interface interface;
   Executable::Parts parts;
-  std::vector<std::string> constants;  // by buffer: the artifact's member with a constant's data
+  std::vector<std::string> constants;  // by buffer: the artifact's member with the data of a constant
 };
 
-// A step made from its line, with the step that packs its weights into `packed_buffer`.
+// A step read from a line, and optionally the step that packs its weights into `packed_buffer`.
 struct MadeSteps {
   std::unique_ptr<Step> main;
   std::unique_ptr<Step> pack = nullptr;
   int packed_buffer = -1;
   int64_t packed_bytes = 0;
 };
-// Asked by several threads at once.
+// Called by several threads at once.
 using StepReader = std::function<MadeSteps(FieldReader& io)>;
 
-// `constants` as in Program. Unsupported, naming the step and the model's source line, for a step that has no
-// text.
+// `constants`: as in Program. Unsupported, with the step and the model's source line, for a step without a text.
 std::string print_program(const Interface& interface, const Executable::Parts& parts,
                           const std::vector<std::string>& constants);
 
-// ParseError for text that is damaged or contradicts itself: what it returns can be run, as far as that can
-// be told without knowing what kernels do. `kernels` may be null: such a program is only looked at. The data
-// of constants is left to the caller.
+// ParseError for text that is damaged or inconsistent: the result can be run, as far as that can be checked
+// without knowing the kernels. If `kernels` is null, the program can only be inspected. The caller sets the data
+// of constants.
 Program parse_program(std::string_view text, const StepReader& read_step,
                       std::shared_ptr<const FunctionLibrary> kernels);
 

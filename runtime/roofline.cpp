@@ -1,5 +1,4 @@
-// Loops that do nothing but move memory or multiply registers, one version an instruction set, chosen by what
-// the CPU reports.
+// Loops that only move memory or multiply registers, in one version per instruction set.
 #include "runtime/roofline.h"
 
 #include <immintrin.h>
@@ -21,10 +20,10 @@ namespace ipex {
 namespace {
 
 constexpr int kRuns = 5;
-constexpr int64_t kSteps = 4'000'000;  // of the arithmetic loops: some milliseconds
+constexpr int64_t kSteps = 4'000'000;  // iterations of the arithmetic loops: some milliseconds
 
-// Twelve independent chains hide the latency of a multiply-add on every CPU with AVX2; returns operations
-// done.
+// Twelve independent chains hide the latency of a multiply-add on every CPU with AVX2. Returns the number of
+// operations.
 constexpr int kChains = 12;
 
 __attribute__((target("avx2,fma"))) int64_t multiply_add_avx2() {
@@ -71,7 +70,7 @@ __attribute__((target("amx-tile,amx-bf16"))) int64_t dot_tiles() {
     uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64};
     uint8_t rows[16] = {16, 16, 16, 16, 16, 16};
   } shape;
-  asm volatile("" ::"r"(&shape) : "memory");  // the intrinsic does not say that it reads all of it
+  asm volatile("" ::"r"(&shape) : "memory");  // the intrinsic does not declare that it reads all of `shape`
   _tile_loadconfig(&shape);
   _tile_zero(0);
   _tile_zero(1);
@@ -90,7 +89,7 @@ __attribute__((target("amx-tile,amx-bf16"))) int64_t dot_tiles() {
   return steps * 4 * 16 * 16 * 32 * 2;
 }
 
-// The tile instructions, once Linux has granted their state to this process.
+// Whether the tile instructions can be used; requests the permission that Linux requires.
 bool may_use_tiles() {
   constexpr int kRequestPermission = 0x1023, kTileData = 18;  // arch_prctl(ARCH_REQ_XCOMP_PERM, XTILEDATA)
   return __builtin_cpu_supports("amx-bf16") && syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
@@ -124,7 +123,7 @@ double seconds_of(const std::function<void()>& work) {
   return best;
 }
 
-// 1e9 operations a second over all threads.
+// 1e9 operations per second over all threads.
 double arithmetic(int64_t (*loop)(), int threads) {
   std::vector<int64_t> done(static_cast<size_t>(threads));
   struct Closure {
@@ -148,7 +147,7 @@ using MemoryLoop = void (*)(float*, const float*, const float*, int64_t);
 struct Free {
   void operator()(float* memory) const { std::free(memory); }
 };
-using Memory = std::unique_ptr<float, Free>;  // not the caching allocator's: it would keep so much
+using Memory = std::unique_ptr<float, Free>;  // not from the caching allocator, which would keep this much memory
 
 Memory allocate(int64_t bytes) {
   auto* memory = static_cast<float*>(std::aligned_alloc(4096, static_cast<size_t>(bytes)));
@@ -158,7 +157,7 @@ Memory allocate(int64_t bytes) {
 
 struct Arrays {
   float *a, *b, *c;
-  int64_t blocks;  // of kBlock floats
+  int64_t blocks;  // number of blocks of kBlock floats
 };
 constexpr int64_t kBlock = 4096;
 
@@ -181,7 +180,7 @@ double seconds_over(const Arrays& arrays, MemoryLoop loop) {
 }  // namespace
 
 MachineLimits measure_limits(int64_t bytes) {
-  current_isa();  // throws where there is no AVX2
+  current_isa();  // throws if there is no AVX2
   MachineLimits limits = {};
   limits.threads = num_threads();
   limits.f32_gflops =
@@ -193,7 +192,7 @@ MachineLimits measure_limits(int64_t bytes) {
   const int64_t blocks = std::max<int64_t>(bytes / (kBlock * 4), 1), size = blocks * kBlock * 4;
   const Memory a = allocate(size), b = allocate(size), c = allocate(size);
   const Arrays arrays = {a.get(), b.get(), c.get(), blocks};
-  for (float* array : {arrays.b, arrays.c})  // touched by the threads that read it
+  for (float* array : {arrays.b, arrays.c})  // first touch by the threads that will read it
     seconds_over({array, array, array, blocks},
                  [](float* x, const float*, const float*, int64_t n) { std::fill(x, x + n, 1.0F); });
   const auto gigabytes = static_cast<double>(size) / 1e9;

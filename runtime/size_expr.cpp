@@ -1,4 +1,4 @@
-// Evaluates the postfix form on a small fixed stack.
+// Evaluates a postfix program on a small fixed stack, and prints it in infix notation.
 #include "runtime/size_expr.h"
 
 #include <algorithm>
@@ -11,7 +11,8 @@
 namespace ipex {
 namespace {
 
-// Sizes of a damaged file may overflow; what comes out is refused or too large to allocate.
+// Wrap around on overflow, which sizes from a damaged file can cause. The result is refused later, or too large to
+// allocate.
 template <class Op>
 int64_t wrap(int64_t a, int64_t b, Op op) {
   return static_cast<int64_t>(op(static_cast<uint64_t>(a), static_cast<uint64_t>(b)));
@@ -31,7 +32,7 @@ int64_t SizeExpr::eval_program(const int64_t* symbols) const {
   size_t top = 0;
   for (const Instr& instr : program_) {
     if (instr.code == Code::kConst || instr.code == Code::kSymbol) {
-      IPEX_CHECK(top < stack.size(), "size expression is too deep");
+      IPEX_CHECK(top < stack.size(), "size expression is nested too deeply");
       stack[top++] = instr.code == Code::kConst ? instr.value : symbols[instr.value];
       continue;
     }
@@ -64,29 +65,29 @@ int64_t SizeExpr::eval_program(const int64_t* symbols) const {
         break;
     }
   }
-  IPEX_CHECK(top == 1, "size expression leaves no single value");
+  IPEX_CHECK(top == 1, "size expression does not leave a single value");
   return stack[0];
 }
 
 std::string SizeExpr::text(std::span<const std::string> symbols) const {
   struct Operator {
     std::string_view text;
-    int binds;
+    int precedence;
     bool associative;
   };
   // By Code, from kAdd to kFloorMod.
   static constexpr std::array<Operator, 5> kOperators = {
       {{" + ", 1, true}, {" - ", 1, false}, {" * ", 2, true}, {" // ", 2, false}, {" % ", 2, false}}};
-  constexpr int kTightest = 3;
+  constexpr int kMaxPrecedence = 3;
   struct Part {
     std::string text;
-    int binds;
-    std::string inside(int operation) const { return binds < operation ? "(" + text + ")" : text; }
+    int precedence;
+    std::string inside(int operation) const { return precedence < operation ? "(" + text + ")" : text; }
   };
   std::vector<Part> stack;
   for (const auto& [code, value] : program_) {
     if (code == Code::kConst || code == Code::kSymbol) {
-      stack.push_back({code == Code::kConst ? std::to_string(value) : symbols[value], kTightest});
+      stack.push_back({code == Code::kConst ? std::to_string(value) : symbols[value], kMaxPrecedence});
       continue;
     }
     IPEX_CHECK(stack.size() >= 2, "size expression has an operator without operands");
@@ -94,13 +95,13 @@ std::string SizeExpr::text(std::span<const std::string> symbols) const {
     stack.pop_back();
     Part& a = stack.back();
     if (code == Code::kMin || code == Code::kMax) {
-      a = {(code == Code::kMin ? "min(" : "max(") + a.text + ", " + b.text + ")", kTightest};
+      a = {(code == Code::kMin ? "min(" : "max(") + a.text + ", " + b.text + ")", kMaxPrecedence};
       continue;
     }
     const Operator& op = kOperators[static_cast<size_t>(code) - static_cast<size_t>(Code::kAdd)];
-    a = {a.inside(op.binds).append(op.text).append(b.inside(op.binds + (op.associative ? 0 : 1))), op.binds};
+    a = {a.inside(op.precedence).append(op.text).append(b.inside(op.precedence + (op.associative ? 0 : 1))), op.precedence};
   }
-  IPEX_CHECK(stack.size() == 1, "size expression leaves no single value");
+  IPEX_CHECK(stack.size() == 1, "size expression does not leave a single value");
   return stack[0].text;
 }
 

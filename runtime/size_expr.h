@@ -1,5 +1,5 @@
-// Sizes known only at run time: a small postfix program over the graph's symbols, evaluated per call.
-// The runtime has no Loop IR, so backend/ translates a Dim into this form; constants stay constants.
+// Sizes known only at run time: small postfix programs over the graph's symbols, evaluated per call. backend/
+// translates a Dim to this form.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ class SizeExpr {
     return is_const() ? program_[0].value : eval_program(symbols);
   }
   const std::vector<Instr>& program() const { return program_; }
-  // As people write it: "2 * batch + 1".
+  // In infix notation: "2 * batch + 1".
   std::string text(std::span<const std::string> symbols) const;
 
  private:

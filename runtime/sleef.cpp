@@ -1,7 +1,7 @@
-// libtorch_cpu exports Sleef, so where it is loaded kernels get eager's own functions. In a Python process it
-// is loaded RTLD_LOCAL: its path comes from the list of loaded objects. A program without torch names a
-// library by IPEX_SLEEF, or has libsleef installed, or has torch in the Python environment of the build
-// tree's oneDNN (<env>/lib/python3*/site-packages/torch/lib).
+// Finds a library that exports Sleef. libtorch_cpu does, so if it is loaded, kernels use the same functions as
+// eager. Python loads it with RTLD_LOCAL, so its path is taken from the list of loaded objects. A program without
+// torch can set IPEX_SLEEF, have libsleef installed, or have torch in the Python environment that also contains
+// its oneDNN (<env>/lib/python3*/site-packages/torch/lib).
 #include "runtime/sleef.h"
 
 #include <dlfcn.h>
@@ -43,13 +43,13 @@ std::string torch_beside(const std::string& object) {
   return {};
 }
 
-// Empty: none.
+// The path of the library, or "" if none is found.
 std::string library_path() {
   if (std::string path = env::get("IPEX_SLEEF"); !path.empty()) return path;
   const std::vector<std::string> objects = loaded_objects();
   for (const std::string& path : objects)
     if (path.ends_with(kTorch)) return path;
-  // oneTBB and oneDNN live in the lib/ directory of the environment that has torch in its site-packages.
+  // oneTBB and oneDNN are in the lib/ directory of the environment that has torch in its site-packages.
   for (const std::string& path : objects)
     if (std::string torch = torch_beside(path); !torch.empty()) return torch;
   return {};

@@ -1,9 +1,9 @@
-// Sleef at run time: vector math functions by name, from the library that already has them in this process.
+// Vector math functions of Sleef by name, found at run time.
 #pragma once
 
 namespace ipex {
 
-// Address of a function of Sleef, or null. Loads the library on first use; UserError when there is none.
+// The address of a Sleef function, or null. Loads the library on first use; UserError if there is none.
 void* find_sleef_function(const char* name);
 
 }  // namespace ipex

@@ -1,4 +1,4 @@
-// When each step of a run began and ended: what a profile is made of.
+// Records the begin and end of each step of a run, for profiles.
 #pragma once
 
 #include <chrono>
@@ -13,7 +13,7 @@ class StepTimes final : public StepObserver {
  public:
   struct Event {
     int step = -1;                     // index in the executable
-    int64_t begin_ns = 0, end_ns = 0;  // of the steady clock
+    int64_t begin_ns = 0, end_ns = 0;  // steady clock
   };
 
   void begin(const StepInfo&, int index) override { events_.push_back({index, now(), 0}); }

@@ -9,7 +9,7 @@
 
 namespace ipex {
 
-// A TensorView over one buffer of an Executable, its sizes perhaps known only per call.
+// Describes a TensorView of one buffer of an Executable. Its sizes may be symbolic.
 struct TensorSpec {
   int buffer = -1;
   Dtype dtype = Dtype::kF32;

@@ -1,4 +1,4 @@
-// A tensor as steps and callers see it: non-owning pointer, sizes and strides in elements.
+// A non-owning view of a tensor: pointer, dtype, sizes and strides.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ struct TensorView {
     for (int64_t s : sizes) n *= s;
     return n;
   }
-  // Elements from the first to the last, both included.
+  // The number of elements in memory from the first to the last, both included.
   int64_t extent() const {
     int64_t last = 1;
     for (size_t d = 0; d < sizes.size(); ++d) {

@@ -1,4 +1,4 @@
-// A deadline by thread.
+// A thread-local deadline; see time_limit.h.
 #include "runtime/time_limit.h"
 
 #include <string>
@@ -22,7 +22,7 @@ TimeLimit::~TimeLimit() { deadline = previous_; }
 
 void check_time(std::string_view kind, std::string_view name) {
   if (deadline == kNoDeadline || std::chrono::steady_clock::now() < deadline) return;
-  throw OutOfTime("no time is left for " + std::string(kind) + " " + std::string(name));
+  throw OutOfTime("no time left for " + std::string(kind) + " " + std::string(name));
 }
 
 }  // namespace ipex

@@ -1,4 +1,4 @@
-// How long the work of a thread may take: what compiles asks between its parts whether there is time left.
+// Deadlines by thread. The compiler checks between passes and kernels whether its deadline has passed.
 #pragma once
 
 #include <chrono>
@@ -7,7 +7,7 @@
 
 namespace ipex {
 
-// The time that a caller gave is over.
+// The deadline has passed.
 struct OutOfTime : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -18,10 +18,10 @@ inline constexpr Deadline kNoDeadline = Deadline::max();
 
 Deadline deadline_after(double seconds);
 
-// The deadline of this thread; parallel_tasks carries it to the threads of its tasks.
+// The deadline of this thread. parallel_tasks passes it on to its tasks.
 Deadline current_deadline();
 
-// While it lives, this thread has that deadline.
+// Sets the deadline of this thread while it lives.
 class TimeLimit {
  public:
   explicit TimeLimit(Deadline deadline);
@@ -33,8 +33,8 @@ class TimeLimit {
   Deadline previous_;
 };
 
-// OutOfTime, naming what comes next ("graph pass", "fold_constants"), where this thread's deadline has
-// passed.
+// Throws OutOfTime if this thread's deadline has passed. `kind` and `name` describe the next step of the
+// compilation ("graph pass", "fold_constants").
 void check_time(std::string_view kind, std::string_view name);
 
 }  // namespace ipex

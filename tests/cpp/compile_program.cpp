@@ -130,7 +130,7 @@ TEST(Program, DamageIsNamedWithItsPlace) {
     %1 = matmul(%x, %0) bias=false post=[] : f32[8,64]
     return %1
   })");
-  EXPECT_NE(message_of(hoisted, "member=\"weights/input1\" ", "").find("what changes from call to call"),
+  EXPECT_NE(message_of(hoisted, "member=\"weights/input1\" ", "").find("a buffer that changes between calls"),
             std::string::npos);
   EXPECT_NE(message("name=\"relu\"", "name=\"add\"").find("contradicts itself (post)"), std::string::npos);
   EXPECT_THROW(parse_program("", kernels::read_step, nullptr), ParseError);

@@ -31,7 +31,7 @@ TEST(TimeLimitTest, SaysWhatHadNotBegun) {
     check_time("graph pass", "fold_constants");
     FAIL();
   } catch (const OutOfTime& error) {
-    EXPECT_STREQ(error.what(), "no time is left for graph pass fold_constants");
+    EXPECT_STREQ(error.what(), "no time left for graph pass fold_constants");
   }
 }
 
