@@ -1,4 +1,4 @@
-// The step of aten::_assert_async.
+// The step of aten::_assert_async; see check.h.
 #include "kernels/check.h"
 
 #include <nlohmann/json.hpp>

@@ -1,4 +1,4 @@
-// A condition that a model asserts of its data.
+// The step that checks a condition on a model's data at run time.
 #pragma once
 
 #include <memory>
@@ -12,10 +12,10 @@ namespace ipex::kernels {
 inline constexpr std::string_view kCheck =
     "ipex::check.default";  // its name among the Extern nodes of a graph
 
-// What an Extern node of that name throws, from its attribute `args`: JSON of the operator's arguments.
+// The message of an Extern node of that name, from its attribute `args`, the operator's arguments as JSON.
 std::string check_message(const std::string& args);
 
-// Throws CheckError(message) in a run where `condition`, one bool, is false.
+// Throws CheckError(message) in a run if `condition`, a single bool, is false.
 struct CheckDesc {
   TensorSpec condition;
   std::string message;

@@ -1,8 +1,8 @@
-// Convolution forward, 1-d to 3-d, grouped, dilated and transposed, with fused epilogues.
+// Forward convolutions: 1-d to 3-d, grouped, dilated and transposed, with fused epilogues.
 //
-// Weights go to the primitive in the format it prefers: packed once when they are static, copied at each run
-// when they change (in training; small beside the convolution). Layouts of activations are tried in the order
-// of conv_shape.h.
+// Weights are passed to the primitive in its preferred format. Static weights are packed once; others (in
+// training) are copied in each run, which is cheap compared with the convolution. Layouts of activations are
+// tried in the order of ActivationForm.
 #include <optional>
 
 #include "kernels/conv_shape.h"
@@ -16,7 +16,7 @@
 namespace ipex::kernels {
 namespace {
 
-enum Operand { kDst, kX, kW, kBias };  // posts follow the bias, or take its place when there is none
+enum Operand { kDst, kX, kW, kBias };  // operands of post-ops follow the bias, or kW if there is none
 
 std::string step_name(const ConvDesc& desc) {
   return desc.transposed ? "onednn.conv_transpose" : "onednn.conv";
@@ -35,7 +35,7 @@ struct Attempt {
 };
 
 struct Problem {
-  TensorView x, w, dst;  // w as torch has it
+  TensorView x, w, dst;  // w in torch's layout
   std::optional<dnnl::memory::desc> bias_given, bias;
   std::vector<BoundPostOp> post;
 };
@@ -86,7 +86,7 @@ Attempt attempt(const ConvDesc& desc, const Problem& p, const Form& form, const 
   return result;
 }
 
-// The first direct implementation over layouts and forms of operands, else the best one found.
+// The first direct implementation over all layouts and forms of operands, else the best one.
 std::optional<Attempt> best_attempt(const ConvDesc& desc, const Problem& p,
                                     const dnnl::memory::desc& weights) {
   constexpr OperandForm kOperandForms[] = {{}, {.full = true}, {.full = true, .copy = true}};
@@ -98,7 +98,7 @@ std::optional<Attempt> best_attempt(const ConvDesc& desc, const Problem& p,
         const Quality found = tried.quality;
         if (!best || found > best->quality) best = std::move(tried);
         if (found == Quality::kDirect) return best;
-        if (found >= Quality::kGemm || !any_operand(p.post)) break;  // other forms of operands change nothing
+        if (found >= Quality::kGemm || !any_operand(p.post)) break;  // other operand forms would not help
       } catch (const Unsupported&) {
         if (layout == ActivationForm::kChannelsLast) throw;
         break;
@@ -126,7 +126,7 @@ Plan build(const ConvDesc& desc, const std::optional<Packed>& packed, const Reso
     return plan;
   }
   if (resolved.operands[kX].numel() == 0 || w.numel() == 0)
-    throw Unsupported(what + ": a result of empty sums; lower the op otherwise");
+    throw Unsupported(what + ": all sums are empty; lower the op otherwise");
   const Problem p = make_problem(desc, w, resolved);
   const dnnl::memory::desc given =
       packed ? packed->format : describe(library_weights(w, desc.groups, desc.transposed), what);
@@ -181,7 +181,7 @@ std::optional<Packing> find_packing(const ConvDesc& desc, const Resolved& likely
     if (!chosen || chosen->quality < Quality::kGemm) return std::nullopt;
     packing.packed.format = chosen->desc.query_md(dnnl::query::weights_md);
   } catch (const std::exception&) {
-    return std::nullopt;  // the step for unpacked weights says why
+    return std::nullopt;  // building the step for unpacked weights reports the error
   }
   if (packing.packed.format == packing.given) return std::nullopt;
   return packing;

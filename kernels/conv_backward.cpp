@@ -1,5 +1,5 @@
-// Gradients of a convolution: of its input (data) and of its weight (weights). The forward descriptor that
-// oneDNN asks for as a hint is made here; no forward primitive runs.
+// Gradients of a convolution: of its input (data) and of its weights. oneDNN requires a forward descriptor as
+// a hint; no forward primitive runs.
 #include <optional>
 
 #include "kernels/conv_shape.h"
@@ -11,7 +11,7 @@
 namespace ipex::kernels {
 namespace {
 
-enum Operand { kDst, kGrad, kOther };  // kOther: w for the gradient of the input, x for that of the weight
+enum Operand { kDst, kGrad, kOther };  // kOther: w for the gradient of the input, x for that of the weights
 
 std::string step_name(const ConvBackwardDesc& desc) {
   return std::string(desc.transposed ? "onednn.conv_transpose_backward_" : "onednn.conv_backward_") +
@@ -24,7 +24,7 @@ struct Attempt {
   Quality quality = Quality::kNone;
 };
 
-// The three convolution types of oneDNN under one name, for plain and transposed convolution.
+// The oneDNN types of plain and transposed convolutions under common names.
 struct Plain {
   using Forward = dnnl::convolution_forward::primitive_desc;
   using Data = dnnl::convolution_backward_data::primitive_desc;

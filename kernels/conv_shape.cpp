@@ -1,4 +1,4 @@
-// See conv_shape.h.
+// Layouts of weights and activations; see conv_shape.h.
 #include "kernels/conv_shape.h"
 
 #include "runtime/error.h"
@@ -30,7 +30,8 @@ Activations activations(const TensorView& x, const TensorView& y, ActivationForm
                         const std::string& what) {
   const int rank = static_cast<int>(x.sizes.size());
   const std::vector<int> first = row_major_order(rank), last = channels_last_order(rank);
-  // One channel or one pixel: both orders describe the tensor; it follows the other one, or is channels-last.
+  // A tensor with one channel or one pixel is in both orders. It then uses the order of the other tensor, or
+  // channels-last.
   const bool x_last = nests(x, last), y_last = nests(y, last);
   const bool x_first = nests(x, first), y_first = nests(y, first);
   const auto layout = [&](const TensorView& view, bool is_last, bool is_first, bool other_last) {
@@ -61,7 +62,8 @@ std::string refusal(const std::string& what, const TensorView& x, const TensorVi
 }
 
 int64_t conv_flops(const TensorView& y, const TensorView& x, const TensorView& w, bool transposed) {
-  // Each element of the result (of the input, when transposed) meets each weight of its channel.
+  // Each element of the result (or of the input, if transposed) is multiplied with each weight of its
+  // channel.
   const TensorView& centre = transposed ? x : y;
   int64_t taps = 1;
   for (size_t d = 1; d < w.sizes.size(); ++d) taps *= w.sizes[d];

@@ -1,4 +1,4 @@
-// See descriptors.h.
+// Layouts, broadcasts and memory descriptors; see descriptors.h.
 #include "kernels/descriptors.h"
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 
 namespace ipex::kernels {
 
-constexpr int64_t kMostElements = int64_t{1} << 47;  // bytes of address space that a process has
+constexpr int64_t kMaxElements = int64_t{1} << 47;  // address space of a process in bytes
 
 dnnl::memory::data_type data_type(Dtype dtype, const std::string& what) {
   switch (dtype) {
@@ -34,17 +34,17 @@ TensorView resolve(const TensorSpec& spec, const int64_t* symbols) {
   int64_t elements = 1;
   for (size_t d = 0; d < view.sizes.size(); ++d) {
     const int64_t size = view.sizes[d], stride = view.strides[d];
-    if (size < 0 || (size > 0 && elements > kMostElements / size) ||
-        (size > 1 && (stride < -kMostElements / size || stride > kMostElements / size)))
-      throw Unsupported("a oneDNN step over " + text(view) + ": no memory holds such a tensor");
+    if (size < 0 || (size > 0 && elements > kMaxElements / size) ||
+        (size > 1 && (stride < -kMaxElements / size || stride > kMaxElements / size)))
+      throw Unsupported("a oneDNN step over " + text(view) + ": the tensor is larger than the address space");
     elements *= std::max<int64_t>(size, 1);
   }
   return view;
 }
 
-int64_t count_flops(int64_t results, int64_t terms) {
+int64_t count_flops(int64_t results, int64_t depth) {
   int64_t flops = 0;
-  return __builtin_mul_overflow(2 * results, terms, &flops) ? std::numeric_limits<int64_t>::max() : flops;
+  return __builtin_mul_overflow(2 * results, depth, &flops) ? std::numeric_limits<int64_t>::max() : flops;
 }
 
 std::string text(const TensorView& view) {
@@ -101,7 +101,7 @@ TensorView without_repeats(TensorView view) {
 }
 
 TensorView with_plain_strides(TensorView view, std::span<const int> order) {
-  int64_t span = 1;  // elements that the dims inside this one reach over
+  int64_t span = 1;  // extent in memory of the dims inside this one
   for (size_t i = order.size(); i-- > 0;) {
     const int dim = order[i];
     if (view.sizes[dim] == 1) view.strides[dim] = span;

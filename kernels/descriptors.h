@@ -1,6 +1,6 @@
-// Tensors as oneDNN sees them. Strides of dims of extent 1 mean nothing to us but choose implementations in
-// oneDNN, and a stride of 0 means a broadcast to us but an extent of 1 there: what crosses the border goes
-// through these functions.
+// Converts tensors to oneDNN's descriptors. Two conventions differ: strides of dims of extent 1 do not matter
+// to us, but oneDNN selects implementations by them; and we express a broadcast by stride 0, oneDNN by
+// extent 1.
 #pragma once
 
 #include <dnnl.hpp>
@@ -15,37 +15,37 @@ namespace ipex::kernels {
 
 using Dims = dnnl::memory::dims;
 
-// Unsupported for types that oneDNN does not multiply in here: all but f32, bf16, f16.
+// Unsupported for types other than f32, bf16 and f16.
 dnnl::memory::data_type data_type(Dtype dtype, const std::string& what);
 
-// Data stays null. Unsupported when the address space is too small for it, which only a damaged file asks
-// for: products of sizes and of strides with sizes do not overflow.
+// Evaluates sizes and strides; data stays null. Unsupported for a tensor larger than the address space, which
+// only a damaged file can contain. So products of sizes, and of strides with sizes, do not overflow.
 TensorView resolve(const TensorSpec& spec, const int64_t* symbols);
-// Two for each term of each result, at most the largest number.
-int64_t count_flops(int64_t results, int64_t terms);
+// 2 * results * depth, limited to the largest int64. `depth`: K of a product.
+int64_t count_flops(int64_t results, int64_t depth);
 std::string text(const TensorView& view);  // "bf16[8,64]{64,1}"
 
 // The dims from outermost to innermost of a row-major and of a channels-last tensor.
 std::vector<int> row_major_order(int rank);
 std::vector<int> channels_last_order(int rank);
 
-// Strides of a dense tensor whose dims lie in memory in this order.
+// Strides of a dense tensor with this order of dims in memory.
 Dims dense_strides(const Dims& sizes, std::span<const int> order);
 
 // Right-aligns to `sizes`; dims that repeat get stride 0. InternalError when the sizes do not broadcast.
 TensorView expand(const TensorView& view, const Dims& sizes);
-bool repeats(const TensorView& view, int dim);  // more than one element, all the same memory
+bool repeats(const TensorView& view, int dim);  // whether the dim has several elements at the same address
 
-// The view with every dim that repeats cut to extent 1.
+// The view with every dim of stride 0 reduced to extent 1.
 TensorView without_repeats(TensorView view);
 
 // Gives dims of extent 1 the stride they would have in a dense tensor of this order.
 TensorView with_plain_strides(TensorView view, std::span<const int> order);
 
-// No two elements share memory and dims nest in this order, innermost stride 1; gaps between rows are fine.
+// Whether the dims nest in this order, with innermost stride 1 and no overlap. Gaps between rows are allowed.
 bool nests(const TensorView& view, std::span<const int> order);
 
-// Dims d and d + 1 as one, when memory allows.
+// Merges dims d and d + 1, if the strides allow it.
 bool can_merge(const TensorView& view, int dim);
 void merge(TensorView& view, int dim);
 

@@ -1,4 +1,4 @@
-// See engine.h. The engine is never destroyed: primitives may outlive every static of ours at exit.
+// See engine.h. The engine is never destroyed, because primitives may outlive all static objects at exit.
 #include "kernels/engine.h"
 
 #include <array>
@@ -35,7 +35,7 @@ Quality quality(const dnnl::primitive_desc_base& desc) {
 void prepare(Quality quality) {
   static std::atomic_flag started;
   if (quality != Quality::kGemm || started.test_and_set()) return;
-  constexpr int kSize = 4;  // one element takes another path
+  constexpr int kSize = 4;  // a single element would use another code path
   std::array<float, kSize * kSize> a{}, b{}, c;
   check(dnnl_sgemm('N', 'N', kSize, kSize, kSize, 1.0f, a.data(), kSize, b.data(), kSize, 0.0f, c.data(),
                    kSize),
@@ -59,9 +59,9 @@ void check(dnnl_status_t status, const char* what) {
 }
 
 bool runs_on(Isa isa, Dtype dtype) {
-  // Without AVX512-BF16 oneDNN emulates bf16: matrix products take 2.3 to 2.9 times as long as in f32 between
-  // casts, convolutions 1.9 to 5 (Zen 4 as avx512), and an infinity in the last of an odd number of terms
-  // makes NaN. f16 needs AVX512-FP16, which none of our ISAs asks for.
+  // Without AVX512-BF16, oneDNN emulates bf16. On Zen 4 as avx512, its matrix products take 2.3 to 2.9 times
+  // as long as f32 products with casts, and convolutions 1.9 to 5 times. And with odd K, an infinity in the
+  // last term becomes NaN. f16 needs AVX512-FP16, which is not part of our ISAs.
   return dtype == Dtype::kF32 || (dtype == Dtype::kBF16 && isa == Isa::kAvx512Bf16);
 }
 

@@ -1,5 +1,5 @@
-// The one oneDNN engine of the process, the attributes every primitive starts from, and its errors in our
-// terms.
+// The oneDNN engine of the process, the common attributes of all primitives, the quality of implementations,
+// and the translation of oneDNN's errors.
 #pragma once
 
 #include <dnnl.hpp>
@@ -9,19 +9,19 @@ namespace ipex::kernels {
 
 const dnnl::engine& cpu_engine();
 
-// Scratchpad memory comes from us and fp32 stays fp32, whatever oneDNN's environment variables say.
+// We provide scratchpad memory, and fp32 stays fp32, whatever oneDNN's environment variables say.
 dnnl::primitive_attr base_attributes();
 
-// How good an implementation is; the order is the order of preference.
+// The quality of an implementation, in ascending order: reference, im2col or gemm, oneDNN's own kernels.
 enum class Quality { kNone, kReference, kGemm, kDirect };
 Quality quality(const dnnl::primitive_desc_base& desc);
 
-// oneDNN makes the kernels of its f32 gemm at the first product, all of them (20 to 30 ms a process): whoever
-// plans a step of this quality has them made, while other threads plan other steps, so that no call waits for
-// it.
+// oneDNN generates all kernels of its f32 gemm at the first product, which takes 20 to 30 ms per process.
+// Planning a step of this quality triggers that, while other threads plan other steps, so that no call has to
+// wait.
 void prepare(Quality quality);
 
-// Unsupported when oneDNN cannot do it, bad_alloc when memory ran out, InternalError otherwise.
+// Throws Unsupported for an unsupported primitive, bad_alloc when out of memory, else InternalError.
 [[noreturn]] void rethrow(const dnnl::error& error, const std::string& what);
 void check(dnnl_status_t status, const char* what);
 

@@ -1,6 +1,5 @@
-// Results are handed to the run without a copy. They are copied only where the graph's layout differs from
-// ATen's, or where the operator returned (a view of) an operand or another result, whose memory the arena is
-// about to reuse.
+// See extern_call.h. Results are passed to the run without a copy, except if the graph's layout differs from
+// ATen's, or if the operator returned (a view of) an operand or another result, whose memory will be reused.
 #include "kernels/extern_call.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -26,8 +25,8 @@ at::Tensor view_of(const TensorView& view) {
                        at::TensorOptions().dtype(scalar_type(view.dtype)));
 }
 
-// A tensor of those strides with the elements of `source`. Where a stride is 0, one element stands for
-// several and is written once: copy_ refuses a place that has several sources.
+// A copy of `source` with these strides. Dimensions with stride 0 are written once, because copy_ refuses
+// targets that overlap themselves.
 at::Tensor copied_to_strides(const at::Tensor& source, c10::IntArrayRef strides) {
   at::Tensor result = at::empty_strided(source.sizes(), strides, source.options());
   at::Tensor from = source, to = result;
@@ -40,25 +39,27 @@ at::Tensor copied_to_strides(const at::Tensor& source, c10::IntArrayRef strides)
   return result;
 }
 
-// The graph's memory as tensors for one call. Who keeps one of them or a view of it (a log of activations, a
-// traceback) gets a copy of that memory, which the graph is about to reuse. Until then the operator's writes
-// are the graph's; those that come later, through what was kept, are not.
-class Loans {
+// Tensors on the graph's memory, for one call. The call may leave references to them, for example in a log of
+// activations or in a traceback. detach() replaces the memory of such tensors by a copy, because the graph
+// will reuse its memory.
+class GraphViews {
  public:
-  at::Tensor lend(const TensorView& view) {
+  at::Tensor make(const TensorView& view) {
     at::Tensor tensor = view_of(view);
     storages_.push_back(tensor.storage().getWeakStorageImpl());
     return tensor;
   }
 
-  // For when the call's own handles are gone: a storage that is still alive is kept by somebody.
-  void end() const {
-    for (const auto& lent : storages_) {
-      const auto kept = lent.lock();
+  // Call it after the call's own references are released: a storage that is still alive is referenced
+  // elsewhere.
+  void detach() const {
+    for (const auto& storage : storages_) {
+      const auto kept = storage.lock();
       if (!kept || kept->nbytes() == 0) continue;
       at::DataPtr copy = c10::GetCPUAllocator()->allocate(kept->nbytes());
       std::memcpy(copy.get(), kept->data(), kept->nbytes());
-      kept->set_data_ptr_noswap(std::move(copy));  // every view reads its memory through the storage
+      kept->set_data_ptr_noswap(
+          std::move(copy));  // affects all views, which get their memory from the storage
     }
   }
 
@@ -66,7 +67,7 @@ class Loans {
   std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> storages_;
 };
 
-// One argument: a constant, or how to make its value from operands and symbols at each call.
+// One argument: a constant, or a description of how to compute it from operands and symbols at each call.
 struct Argument {
   enum class Kind : uint8_t { kConstant, kTensor, kTensors, kOptionalTensors, kSize, kSizes };
   Kind kind = Kind::kConstant;
@@ -161,7 +162,7 @@ class ArgumentParser {
   }
 
   Argument parse_list(const Json& given, const c10::TypePtr& element, const c10::Argument& declared) const {
-    // A number may stand for a list of that number.
+    // A single number is accepted for a list.
     const Json json = given.is_array() ? given : Json(std::vector<Json>(declared.N().value_or(1), given));
     const bool optional = element->kind() == c10::TypeKind::OptionalType;
     const c10::TypePtr type = optional ? element->castRaw<c10::OptionalType>()->getElementType() : element;
@@ -186,7 +187,7 @@ class ArgumentParser {
   const ExternCallDesc& desc_;
 };
 
-// Names sizes by their place in desc.sizes instead of by text.
+// Replaces sizes given as text by their index in desc.sizes.
 void number_sizes(Json& json, ExternCallDesc& desc) {
   if (json.is_array())
     for (Json& item : json) number_sizes(item, desc);
@@ -216,9 +217,9 @@ class ExternCall final : public Step {
         results_(desc.results),
         returns_(desc.returns),
         strides_(desc.strides) {
-    IPEX_CHECK(returns_.size() == results_.size(), desc.overload + ": one position a result");
+    IPEX_CHECK(returns_.size() == results_.size(), desc.overload + ": one position per result");
     IPEX_CHECK(strides_.empty() || strides_.size() == operands_.size(),
-               desc.overload + ": strides of every operand, or of none");
+               desc.overload + ": strides for every operand, or for none");
     Json args = Json::parse(desc.args);
     number_sizes(args, desc);
     desc.args = args.dump();
@@ -226,7 +227,7 @@ class ExternCall final : public Step {
     fields(line, desc);
     text = line.text();
     const auto& declared = op_.schema().arguments();
-    IPEX_CHECK(args.size() == declared.size(), desc.overload + ": one argument a parameter of the schema");
+    IPEX_CHECK(args.size() == declared.size(), desc.overload + ": one argument per parameter of the schema");
     const ArgumentParser parser(desc);
     for (size_t i = 0; i < declared.size(); ++i) arguments_.push_back(parser.parse(args[i], declared[i]));
     waits_ = op_.schema().getNamespace() == "_c10d_functional";
@@ -239,33 +240,33 @@ class ExternCall final : public Step {
   }
 
   void run(RunContext& context) const override {
-    Loans loans;
+    GraphViews views;
     try {
-      call(context, loans);
+      call(context, views);
     } catch (...) {
-      loans.end();
+      views.detach();
       throw;
     }
-    // A collective's worker may hold its operands for a moment more, but is done with them.
-    if (!waits_) loans.end();
+    // A collective's worker thread may still reference operands, but it no longer uses them.
+    if (!waits_) views.detach();
   }
 
  private:
-  void call(RunContext& context, Loans& loans) const {
-    // Below autograd and autocast: the graph already holds what they would do.
+  void call(RunContext& context, GraphViews& views) const {
+    // Skip autograd and autocast, whose effect is already part of the graph.
     at::AutoDispatchBelowADInplaceOrView below_autograd;
     c10::impl::ExcludeDispatchKeyGuard below_autocast(c10::autocast_dispatch_keyset);
     std::vector<at::Tensor> operands;
     operands.reserve(operands_.size());
-    for (size_t k = 0; k < operands_.size(); ++k) operands.push_back(operand(context, k, loans));
+    for (size_t k = 0; k < operands_.size(); ++k) operands.push_back(operand(context, k, views));
     torch::jit::Stack stack;
     stack.reserve(arguments_.size());
     for (const Argument& argument : arguments_)
       stack.push_back(materialize(argument, operands, context.symbols()));
     op_.callBoxed(stack);
 
-    // By position: an operator may return no tensor where tracing saw one that nobody reads, and the other
-    // way round.
+    // Results are matched by position, because an operator may return no tensor for an unused result that
+    // tracing saw, and vice versa.
     std::vector<at::Tensor> returned;
     for (const c10::IValue& value : stack) {
       if (value.isTensorList())
@@ -278,10 +279,10 @@ class ExternCall final : public Step {
       for (const at::Tensor& tensor : returned)
         if (tensor.defined()) wait_for(tensor);
     for (size_t r = 0; r < results_.size(); ++r) {
-      if (results_[r].buffer < 0) continue;  // nobody reads it
+      if (results_[r].buffer < 0) continue;  // unused
       const auto at = static_cast<size_t>(returns_[r]);
       if (at >= returned.size() || !returned[at].defined())
-        throw InternalError(info.name + " returned no tensor where tracing saw one (result " +
+        throw InternalError(info.name + " returned no tensor, but tracing saw one (result " +
                             std::to_string(returns_[r]) + ")");
       accept(context, results_[r], returned[at], operands);
       operands.push_back(std::move(returned[at]));  // a later result may be a view of this one
@@ -297,8 +298,8 @@ class ExternCall final : public Step {
     return *op;
   }
 
-  // A collective returns before its result is there. What it is waited for by is its tensor, which only this
-  // step has: those that read the memory later have views of their own.
+  // Waits for a collective, which returns before its result is complete. This needs the tensor that it
+  // returned, which only this step has.
   static void wait_for(const at::Tensor& tensor) {
     static const c10::OperatorHandle wait = find("_c10d_functional::wait_tensor.default");
     torch::jit::Stack stack = {tensor};
@@ -333,9 +334,9 @@ class ExternCall final : public Step {
     return {};
   }
 
-  // As the graph lays it out, or copied to the strides that the op relies on.
-  at::Tensor operand(RunContext& context, size_t k, Loans& loans) const {
-    const at::Tensor view = loans.lend(context.view(operands_[k]));
+  // An operand in the graph's layout, or copied to the strides that the op requires.
+  at::Tensor operand(RunContext& context, size_t k, GraphViews& views) const {
+    const at::Tensor view = views.make(context.view(operands_[k]));
     if (strides_.empty() || view.numel() == 0) return view;
     std::vector<int64_t> exact;
     for (const SizeExpr& stride : strides_[k]) exact.push_back(stride.eval(context.symbols()));
@@ -348,7 +349,7 @@ class ExternCall final : public Step {
               const std::vector<at::Tensor>& operands) const {
     const TensorView expected = context.view(spec);
     if (tensor.scalar_type() != scalar_type(spec.dtype) || tensor.sizes() != c10::IntArrayRef(expected.sizes))
-      throw InternalError(info.name + " returned another dtype or shape than tracing saw");
+      throw InternalError(info.name + " returned a dtype or shape that differs from tracing");
     bool in_place = tensor.strides() == c10::IntArrayRef(expected.strides) || tensor.numel() == 0;
     for (const at::Tensor& operand : operands) in_place &= !tensor.is_alias_of(operand);
     if (context.data(spec.buffer) != nullptr) {  // the caller's memory

@@ -1,8 +1,8 @@
-// ATen as a step: any operator of PyTorch's dispatcher, called on views of the graph's buffers.
+// Extern steps: calls of any operator of PyTorch's dispatcher, on views of the graph's buffers.
 //
-// With extern_call_random, what knows libtorch in kernels/. An op without a native lowering runs here, and so
-// does what must be eager's own code: random numbers bit for bit, fused attention, custom operators (Python
-// ones take the GIL in the dispatcher).
+// These run ops without a native lowering, and ops that must be eager's own code: random numbers, custom
+// operators (the dispatcher acquires the GIL for Python ones). In kernels/, only extern_call* depends on
+// libtorch.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -19,22 +19,22 @@ namespace ipex::kernels {
 c10::ScalarType scalar_type(Dtype dtype);
 
 struct ExternCallDesc {
-  std::string overload;              // "aten::topk.default"
-  std::string args;                  // JSON array in schema order; python's extern.py says how it is spelled
-  std::string why;                   // why the op is not native
-  std::vector<TensorSpec> operands;  // what {"t": i} refers to
-  std::vector<TensorSpec> results;   // of what the op returns, the tensors that tracing saw
-  std::vector<int64_t> returns;      // where each result stands among what the op returns
-  std::vector<std::vector<SizeExpr>> strides;        // that the op must see its operands with; empty: any
-  std::function<SizeExpr(const std::string&)> size;  // {"dim": text} to a program over the graph's symbols
-  std::vector<SizeExpr> sizes;                       // in a saved program: what {"dim": i} refers to
+  std::string overload;                        // "aten::topk.default"
+  std::string args;                            // JSON array in schema order, encoded as in compiler/extern.py
+  std::string why;                             // why the op is not native
+  std::vector<TensorSpec> operands;            // referred to by {"t": i}
+  std::vector<TensorSpec> results;             // the returned tensors that tracing saw
+  std::vector<int64_t> returns;                // position of each result in the op's return values
+  std::vector<std::vector<SizeExpr>> strides;  // strides that the operands must have; empty: any
+  std::function<SizeExpr(const std::string&)> size;  // converts {"dim": text} to a program over the symbols
+  std::vector<SizeExpr> sizes;                       // in a saved program: referred to by {"dim": i}
 };
 
-// Parses the arguments against the operator's schema once. UserError when the operator does not exist,
-// InternalError when the arguments do not fit it.
+// Parses the arguments according to the operator's schema. UserError if the operator does not exist,
+// InternalError if the arguments do not match it.
 std::unique_ptr<Step> make_extern_call(ExternCallDesc desc);
 
-// The step of a saved program's line: an ATen call, or what `others` read.
+// Reads a step from a line of a saved program: an ATen call, or a step that `others` reads.
 MadeSteps read_extern_call(FieldReader& io, const StepReader& others);
 
 std::string torch_version();

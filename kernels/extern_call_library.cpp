@@ -1,4 +1,4 @@
-// libipex_runtime_torch.so: ATen calls for programs without Python (model_torch.h).
+// The entry point of libipex_runtime_torch.so, which calls ATen for programs without Python (model_torch.h).
 #include <ATen/Parallel.h>
 
 #include "kernels/extern_call.h"

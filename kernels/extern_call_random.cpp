@@ -1,9 +1,9 @@
-// ipex::bernoulli: the dropout masks of eager PyTorch, bit for bit, from its own generator. ipex::normal:
-// what normal_ writes into memory with gaps. And the generator's state, for random numbers that a backward
-// pass draws again.
+// Random operators: ipex::bernoulli (the dropout masks of eager PyTorch, bit for bit, from its own
+// generator), ipex::normal (the numbers that normal_ writes into memory with gaps), and operators on the
+// generator's state, for random numbers that a backward pass draws again.
 //
-// ATen draws them one by one (14 ns each on a Zen 3) or, on Intel CPUs, with a generator of MKL. Which of the
-// two it does is asked once, of a generator of our own: where the answers differ from ours, ATen draws.
+// ATen draws masks one number at a time (14 ns each on Zen 3) or, on Intel CPUs, with a generator of MKL. We
+// test once, with a separate generator, whether ATen's masks equal ours. If they do not, ATen draws them.
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/empty.h>
@@ -49,7 +49,7 @@ bool draws_as_aten() {
 at::Tensor bernoulli(at::IntArrayRef size, at::IntArrayRef stride, double p) {
   static const bool ours = draws_as_aten();
   at::Tensor mask = at::empty_strided(size, stride, at::kBool);
-  // In the order of memory, which for ATen's serial loop is that of any tensor without gaps.
+  // Draw in memory order, as ATen's serial loop does for any tensor without gaps.
   if (!ours || !mask.is_non_overlapping_and_dense()) return mask.bernoulli_(p);
   TORCH_CHECK(p >= 0 && p <= 1, "bernoulli_ expects p to be in [0, 1], but got p=", p);
   auto* generator = at::check_generator<at::CPUGeneratorImpl>(at::detail::getDefaultCPUGenerator());
@@ -58,21 +58,21 @@ at::Tensor bernoulli(at::IntArrayRef size, at::IntArrayRef stride, double p) {
   return mask;
 }
 
-// What normal_ writes into a tensor of those strides, without their gaps: ATen draws numbers for contiguous
-// memory in another way.
+// The numbers that normal_ writes into a tensor with these strides, as a contiguous tensor. For contiguous
+// memory ATen would draw other numbers.
 at::Tensor normal(at::IntArrayRef size, at::IntArrayRef stride, at::ScalarType dtype, double mean,
                   double std) {
   return at::empty_strided(size, stride, dtype).normal_(mean, std).contiguous();
 }
 
-// A copy, as torch.get_rng_state() gives it.
+// A copy of the generator's state, as torch.get_rng_state() returns.
 at::Tensor rng_state() {
   at::Generator generator = at::detail::getDefaultCPUGenerator();
   const std::lock_guard lock(generator.mutex());
   return generator.get_state();
 }
 
-// Sets the state and gives the one before.
+// Sets the generator's state and returns the previous one.
 at::Tensor exchange_rng_state(const at::Tensor& state) {
   at::Generator generator = at::detail::getDefaultCPUGenerator();
   const std::lock_guard lock(generator.mutex());
@@ -81,8 +81,8 @@ at::Tensor exchange_rng_state(const at::Tensor& state) {
   return before;
 }
 
-// Once in a process, although both the Python module and the C++ runtime's library for ATen calls may be in
-// it.
+// Registers the operators once per process. Both the Python module and libipex_runtime_torch.so may be
+// loaded.
 const auto registered = [] {
   torch::Library library(torch::Library::FRAGMENT, "ipex", std::nullopt, __FILE__, __LINE__);
   const auto define = [&](const char* name, const char* signature, auto* function) {

@@ -1,4 +1,4 @@
-// See inner_product.h.
+// Limits and descriptors of the inner product; see inner_product.h.
 #include "kernels/inner_product.h"
 
 #include <string_view>
@@ -8,10 +8,10 @@
 namespace ipex::kernels {
 namespace {
 
-constexpr int64_t kMostRows = 512, kMostRowsOfDeep = 256;
-constexpr int64_t kDeep = 2048, kMostDepth = 4096;
-constexpr int64_t kRowsInPieces = 96, kMostDepthInOne = 768;  // see the header on errors
-constexpr int64_t kRowsToPackFor = kMostRowsOfDeep;           // the format for fewer rows is slower for many
+constexpr int64_t kMaxRows = 512, kMaxRowsOfDeep = 256;
+constexpr int64_t kDeep = 2048, kMaxDepth = 4096;
+constexpr int64_t kRowsInPieces = 96, kMaxDepthOfFewRows = 768;  // because of the error, see the header
+constexpr int64_t kRowsToPackFor = kMaxRowsOfDeep;  // a format for fewer rows is slower for many rows
 
 using Type = dnnl::memory::data_type;
 using Tag = dnnl::memory::format_tag;
@@ -19,11 +19,11 @@ using Tag = dnnl::memory::format_tag;
 }  // namespace
 
 bool inner_product_pays(int64_t rows, int64_t depth) {
-  if (depth > (rows < kRowsInPieces ? kMostDepthInOne : kMostDepth)) return false;
-  return 2 <= rows && rows <= (depth <= kDeep ? kMostRows : kMostRowsOfDeep);
+  if (depth > (rows < kRowsInPieces ? kMaxDepthOfFewRows : kMaxDepth)) return false;
+  return 2 <= rows && rows <= (depth <= kDeep ? kMaxRows : kMaxRowsOfDeep);
 }
 
-bool inner_product_may_pay(int64_t depth) { return depth <= kMostDepthInOne; }
+bool inner_product_may_pay(int64_t depth) { return depth <= kMaxDepthOfFewRows; }
 
 std::optional<dnnl::memory::desc> inner_product_format(int64_t depth, int64_t columns) {
   const dnnl::memory::desc a(Dims{kRowsToPackFor, depth}, Type::f32, Tag::ab);

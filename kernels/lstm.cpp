@@ -1,5 +1,5 @@
-// One layer of an LSTM in one direction. oneDNN takes sequences and states in row-major order only, weights
-// best in blocks of its own.
+// One layer of an LSTM in one direction. oneDNN needs sequences and states in row-major order, and prefers
+// weights in its own blocked formats.
 #include <dnnl.hpp>
 #include <optional>
 
@@ -21,7 +21,8 @@ constexpr int64_t kGates = 4;
 enum Operand { kDst, kHLast, kCLast, kX, kH, kC, kWInput, kWHidden, kBias };
 constexpr int kResults = 3;
 
-// oneDNN counts layers and directions too, one of each here, and gates apart from hidden elements.
+// oneDNN's tensors have dims for layers and directions, both 1 here, and separate dims for gates and hidden
+// elements.
 
 TensorView with_layer(TensorView view) {
   view.sizes.insert(view.sizes.begin(), {1, 1});
@@ -29,7 +30,7 @@ TensorView with_layer(TensorView view) {
   return view;
 }
 
-// [4 H, inputs] as [1, 1, inputs, 4, H].
+// Views [4 H, inputs] as [1, 1, inputs, 4, H].
 TensorView library_weights(const TensorView& w) {
   const int64_t hidden = w.sizes[0] / kGates, row = w.strides[0], column = w.strides[1];
   return with_layer({nullptr, w.dtype, {w.sizes[1], kGates, hidden}, {column, hidden * row, row}});
@@ -64,7 +65,7 @@ dnnl::memory::desc given(const TensorView& view) {
 }
 dnnl::memory::desc row_major(const TensorView& view) { return describe_dense(view, order_of(view), kName); }
 
-// The formats of both weights, for input and for hidden state.
+// The formats of the two weights, for the input and for the hidden state.
 struct Formats {
   dnnl::memory::desc input, hidden;
 };
@@ -88,8 +89,8 @@ Primitive make_desc(const LstmDesc& desc, const Resolved& resolved, const Format
                    operand(kHLast), operand(kCLast), base_attributes(), true);
 }
 
-// With weights of these sizes in the format that the library likes best. One that only it can read may depend
-// on other sizes too: then plain rows, which all its implementations take.
+// Lets the library choose the formats of the weights. An opaque format may depend on other sizes too; then
+// plain rows are used, which all its implementations accept.
 Primitive choose_formats(const LstmDesc& desc, const Resolved& resolved, const Formats& weights) {
   using Tag = dnnl::memory::format_tag;
   const auto in = [](const dnnl::memory::desc& md, Tag tag) {
@@ -106,7 +107,7 @@ Primitive choose_formats(const LstmDesc& desc, const Resolved& resolved, const F
   return with(Tag::ldigo);
 }
 
-// Without a step of the sequence, or an element of a state.
+// Whether the sequence or the state is empty.
 bool is_empty(const Resolved& resolved) { return resolved.operands[kDst].numel() == 0; }
 
 Plan build(const LstmDesc& desc, const std::optional<Formats>& packed, const Resolved& resolved) {
@@ -127,7 +128,7 @@ Plan build(const LstmDesc& desc, const std::optional<Formats>& packed, const Res
   if (packed) chosen = make_desc(desc, resolved, weights);
   if (!chosen) chosen = choose_formats(desc, resolved, weights);
   if (!chosen)
-    throw Unsupported(std::string(kName) + ": oneDNN has none of " + text(resolved.operands[kX]) +
+    throw Unsupported(std::string(kName) + ": oneDNN has no LSTM for " + text(resolved.operands[kX]) +
                       " on this CPU; lower the op otherwise");
 
   Plan::Arguments arguments;
@@ -139,7 +140,7 @@ Plan build(const LstmDesc& desc, const std::optional<Formats>& packed, const Res
   read(DNNL_ARG_SRC_ITER_C, operand(kC), chosen.src_iter_c_desc());
   read(DNNL_ARG_WEIGHTS_LAYER, plan.operand(kWInput, weights.input), chosen.weights_layer_desc());
   read(DNNL_ARG_WEIGHTS_ITER, plan.operand(kWHidden, weights.hidden), chosen.weights_iter_desc());
-  // It has no LSTM without a bias.
+  // oneDNN's LSTM always has a bias.
   const auto bias = chosen.bias_desc();
   read(DNNL_ARG_BIAS, desc.bias ? operand(kBias) : plan.zeros(bias), bias);
 
@@ -160,7 +161,7 @@ Plan build(const LstmDesc& desc, const std::optional<Formats>& packed, const Res
   return plan;
 }
 
-// The formats to pack the weights to, if their sizes are known.
+// The formats for packed weights; nullopt if their sizes are not known.
 std::optional<Formats> find_packing(const LstmDesc& desc, const Resolved& likely) {
   if (!desc.pack || !desc.w_input.is_static() || !desc.w_hidden.is_static() ||
       desc.planning == Planning::kLater || is_empty(likely))
@@ -170,7 +171,7 @@ std::optional<Formats> find_packing(const LstmDesc& desc, const Resolved& likely
     if (!chosen) return std::nullopt;
     return Formats{chosen.weights_layer_desc(), chosen.weights_iter_desc()};
   } catch (const std::exception&) {
-    return std::nullopt;  // the step for unpacked weights says why
+    return std::nullopt;  // building the step for unpacked weights reports the error
   }
 }
 

@@ -1,13 +1,13 @@
-// Matrix products on oneDNN. Its fast implementations take dense row- or column-major matrices and a
-// row-major result; most of this file brings what PyTorch has (any strides, broadcast batches, column-major
-// results, bias of any shape) into that form.
+// Matrix products on oneDNN. Its fast implementations need dense row- or column-major operands and a
+// row-major result. Most of this file converts PyTorch's products (any strides, broadcast batches,
+// column-major results, a bias of any shape) to that form:
 //
-//   1. batch dims that memory allows to merge are merged; a batch that b does not depend on becomes rows of a
-//   2. a column-major result is computed as its transpose, b^T a^T
-//   3. the forms that need no copies are tried first, then copies of operands into dense scratch memory
-//   4. packed weights that only the inner product reads (inner_product.h) go to it where it pays, else back
-//   into
-//      their own layout
+//   1. Batch dims are merged where strides allow it. A batch that b does not depend on becomes rows of a.
+//   2. A column-major result is computed as its transpose, b^T a^T.
+//   3. Forms without copies are tried first, then copies of operands to dense scratch memory.
+//   4. Weights packed for the inner product (inner_product.h) are passed to it where it is faster, else they
+//   are
+//      unpacked.
 
 #include <optional>
 #include <utility>
@@ -26,12 +26,13 @@ namespace ipex::kernels {
 namespace {
 
 constexpr char kName[] = "onednn.matmul";
-// Packing pads to blocks; a format this much larger than the weights costs more to read than it saves.
+// Packing pads to blocks. Do not pack if the packed weights are larger than this factor times the weights.
 constexpr size_t kMaxPackedGrowth = 2;
 
-enum Operand { kDst, kA, kB, kBias };  // posts follow the bias, or take its place when there is none
+enum Operand { kDst, kA, kB, kBias };  // operands of post-ops follow the bias, or kB if there is none
 
-// The product with all sizes known, every operand expanded to the result's batch (stride 0 where it repeats).
+// A product with known sizes. All operands are expanded to the result's batch (stride 0 where they
+// broadcast).
 struct Product {
   TensorView a, b, dst;
   std::optional<TensorView> bias;
@@ -121,14 +122,15 @@ void transpose(Product& p) {
   std::swap(p.a, p.b);
 }
 
-// A batch that repeats has extent 1 in oneDNN; rows and columns that repeat need a copy.
+// In oneDNN, a broadcast batch has extent 1. (Broadcast rows and columns need a copy.)
 TensorView without_repeated_batch(TensorView view) {
   for (size_t d = 0; d + 2 < view.sizes.size(); ++d)
     if (view.strides[d] == 0) view.sizes[d] = 1;
   return view;
 }
 
-// Strides of a matrix, rows or columns dense, in the form oneDNN recognises; nullopt when a copy is needed.
+// The strides of a row- or column-major matrix in the form that oneDNN recognises; nullopt if it needs a
+// copy.
 std::optional<TensorView> as_matrix(TensorView view, bool row_major_only) {
   const int rank = static_cast<int>(view.sizes.size());
   view = without_repeated_batch(std::move(view));
@@ -150,22 +152,23 @@ TensorView dense(TensorView view) {
   return view;
 }
 
-// A batch of matrices side by side in memory is recognised in 4-d ([1, heads, rows, cols]), not in 3-d.
+// oneDNN recognises a batch of interleaved matrices in 4-d ([1, heads, rows, cols]), but not in 3-d.
 void add_leading_dim(TensorView& view) {
   view.sizes.insert(view.sizes.begin(), 1);
   view.strides.insert(view.strides.begin(), 0);
 }
 
-// One way to compute a product, judged before its code is generated.
+// One way to compute a product.
 struct Form {
   bool four_dims = false;  // see add_leading_dim
   OperandForm operands;
-  bool copy_matrices = false;  // a, b and the result go through dense scratch memory where they are not dense
+  bool copy_matrices =
+      false;  // copy a, b and the result to or from dense scratch memory if they are not dense
 };
 
 struct Attempt {
   dnnl::primitive_desc_base desc;
-  TensorView a, b, dst;  // as the step has them
+  TensorView a, b, dst;  // the operands of the primitive
   dnnl::memory::desc a_given, b_given, b_used, dst_given, bias_given, bias;
   std::optional<Epilogue> epilogue;
   bool bias_is_argument = false;
@@ -173,15 +176,15 @@ struct Attempt {
   Quality quality = Quality::kNone;
 };
 
-// How b comes: in its own layout, or in the library's.
+// The layout of b: its own, or packed.
 struct Weights {
   enum class Use { kMatMul, kInnerProduct, kUnpacked };
-  std::optional<dnnl::memory::desc> packed;  // what the packing step made
-  Use use = Use::kMatMul;                    // of packed ones
-  bool choose = false;                       // leave the format to the library, to find what to pack to
+  std::optional<dnnl::memory::desc> packed;  // the format of packed weights
+  Use use = Use::kMatMul;                    // how packed weights are used
+  bool choose = false;                       // let the library choose a format, to find one for packing
 };
 
-// A bias that repeats along all but columns is an argument of the primitive; any other is the first binary
+// Whether the bias varies only along columns. Then it is an argument of the primitive, else the first
 // post-op.
 bool is_row(const TensorView& bias) {
   for (size_t d = 0; d + 1 < bias.sizes.size(); ++d)
@@ -244,8 +247,7 @@ Attempt attempt(Product p, const Form& form, const Weights& weights, int bias_op
     }
   }
   OperandForm operands = form.operands;
-  // oneDNN 3.2 reads wrong memory for operands that broadcast along the dims of a result with permuted
-  // batches.
+  // oneDNN 3.2 reads wrong memory for broadcast operands if the result has permuted batches.
   operands.full |= !nests(result.dst, order);
   operands.copy |= describe(result.dst, kName) != result.dst_given;
   result.epilogue.emplace(post, result.dst, operands, kName);
@@ -259,14 +261,14 @@ Attempt attempt(Product p, const Form& form, const Weights& weights, int bias_op
   else
     result.desc = dnnl::matmul::primitive_desc(engine, a, b, dst, attributes, true);
   result.quality = quality(result.desc);
-  // oneDNN's gemm of bf16 makes pairs of the terms: an infinity in the last one of an odd number becomes NaN.
-  const bool pairs = p.a.dtype == Dtype::kBF16 && p.a.sizes.back() % 2 != 0;
-  if (pairs && result.quality == Quality::kGemm) result.quality = Quality::kReference;
+  // oneDNN's bf16 gemm processes K in pairs. If K is odd, an infinity in the last element becomes NaN.
+  const bool odd_depth = p.a.dtype == Dtype::kBF16 && p.a.sizes.back() % 2 != 0;
+  if (odd_depth && result.quality == Quality::kGemm) result.quality = Quality::kReference;
   if (result.desc) result.b_used = inner_product ? b : result.desc.query_md(dnnl::query::weights_md);
   return result;
 }
 
-// The best of the forms: the first direct one that copies nothing, else the first that is no reference.
+// The best form: the first direct one without copies, else the first one that is not a reference.
 Attempt best_attempt(const Product& p, const Weights& weights, int bias_operand, bool must_succeed) {
   std::vector<Form> forms = {{}};
   if (p.rank() == 3 && !weights.packed && !weights.choose) forms.push_back({.four_dims = true});
@@ -276,7 +278,7 @@ Attempt best_attempt(const Product& p, const Weights& weights, int bias_operand,
     forms.push_back(form);
 
   std::optional<Attempt> best;
-  std::string why = "no implementation but the reference one";
+  std::string why = "oneDNN has only a reference implementation";
   for (size_t i = 0; i < forms.size(); ++i) {
     if (i >= free_of_copies && best && best->quality >= Quality::kGemm) break;
     try {
@@ -317,7 +319,7 @@ struct Packing {
   bool for_inner_product = false;
 };
 
-// An inner product wants a bias of all columns, and every operand dense.
+// An inner product needs a bias for all columns, and dense operands.
 std::optional<Attempt> as_inner_product(const Product& p, Weights weights) {
   if (p.rank() != 2 || !inner_product_pays(p.dst.sizes[0], p.a.sizes[1])) return std::nullopt;
   if (p.bias && is_row(*p.bias) && p.bias->sizes[1] != p.dst.sizes[1]) return std::nullopt;
@@ -343,7 +345,7 @@ Plan build(const MatMulDesc& desc, const std::optional<Packing>& packing, const 
     return plan;
   }
   auto [p, transposed] = prepare(desc, b, resolved, !packing);
-  // An empty sum is 0: one column of zeros times one row of zeros, so that bias and post-ops apply.
+  // For K = 0, use one column of zeros times one row of zeros, so that bias and post-ops apply.
   const bool empty_sum = p.a.sizes.back() == 0;
   if (empty_sum) {
     p.a.sizes[p.cols()] = p.b.sizes[p.rows()] = 1;
@@ -380,10 +382,10 @@ Plan build(const MatMulDesc& desc, const std::optional<Packing>& packing, const 
   return plan;
 }
 
-// The format to pack b to, when b is one matrix of known size and the library likes another format better.
-// f32 beside many rows stays as it is: a packed copy of every weight doubles a model's memory for a few
-// percent of its time (Zen 4, AVX-512, one thread, [1024, 768] x [768, 3072]: 105 GFLOP/s packed, 102 as it
-// is).
+// The format for packing b, if b is one matrix of known size and the library prefers another format. f32
+// weights are not packed for many rows: packed copies would double a model's memory and save only a few
+// percent of the time. On Zen 4 with AVX-512 and one thread, [1024, 768] x [768, 3072] reaches 105 GFLOP/s
+// packed and 102 unpacked.
 std::optional<Packing> find_packing(const MatMulDesc& desc, const std::vector<TensorSpec>& operands) {
   if (!desc.pack_b || !desc.b.is_static() || desc.planning == Planning::kLater) return std::nullopt;
   const Resolved resolved = resolve_likely(operands);
@@ -406,7 +408,7 @@ std::optional<Packing> find_packing(const MatMulDesc& desc, const std::vector<Te
       if (format) packing.packed = *format;
     }
   } catch (const std::exception&) {
-    return std::nullopt;  // the step for unpacked weights says why
+    return std::nullopt;  // building the step for unpacked weights reports the error
   }
   if (packing.packed == packing.given) return std::nullopt;
   const size_t plain_bytes = static_cast<size_t>(packing.b.numel() * itemsize(desc.b.dtype));

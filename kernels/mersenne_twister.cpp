@@ -1,3 +1,4 @@
+// See mersenne_twister.h. A block of 624 words is advanced, tempered and compared eight words at a time.
 #include "kernels/mersenne_twister.h"
 
 #include <immintrin.h>
@@ -20,7 +21,7 @@ AVX2 inline __m256i load(const uint32_t* p) {
 }
 AVX2 inline void store(uint32_t* p, __m256i v) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), v); }
 
-// The next state of one word, or of eight: of the word itself, the one after it and the one in the middle.
+// The next state of one word, or of eight, from the word, the next one, and the one 397 places later.
 uint32_t twisted(uint32_t word, uint32_t next, uint32_t middle) {
   const uint32_t mixed = (word & 0x80000000u) | (next & 0x7fffffffu);
   return middle ^ (mixed >> 1) ^ ((next & 1) != 0 ? 0x9908b0dfu : 0);
@@ -35,7 +36,7 @@ AVX2 inline __m256i twisted(__m256i word, __m256i next, __m256i middle) {
 }
 
 AVX2 void next_block(uint32_t* s) {
-  // Word j becomes a function of words j, j + 1 and j + 397, counted round: those from 227 on read new words.
+  // Word j becomes a function of words j, j + 1 and j + 397 (modulo 624). From j = 227 on, the latter is new.
   constexpr int kWrapped = kWords - kMiddle;
   int j = 0;
   for (; j + kLanes <= kWrapped; j += kLanes)
@@ -46,7 +47,7 @@ AVX2 void next_block(uint32_t* s) {
   for (; j < kWords; ++j) s[j] = twisted(s[j], s[(j + 1) % kWords], s[j - kWrapped]);
 }
 
-// Writes whole vectors: up to seven words more than `count`.
+// Writes whole vectors, up to seven words more than `count`.
 AVX2 void temper(const uint32_t* words, int count, uint32_t* out) {
   for (int i = 0; i < count; i += kLanes) {
     __m256i y = load(words + i);
@@ -62,8 +63,8 @@ AVX2 void temper(const uint32_t* words, int count, uint32_t* out) {
 
 constexpr int kPairs = kLanes / 2;
 
-// Whether each of four numbers is below the bound, as bytes. A number is the low 53 bits of two words, the
-// first of them on top.
+// Four bytes that say whether each number is below the bound. A number is the low 53 bits of two words, the
+// first of which is the upper half.
 AVX2 inline uint32_t four_below(const uint32_t* pairs, __m256i bounds) {
   const __m256i low53 = _mm256_set1_epi64x((int64_t{1} << 53) - 1);
   const __m256i number = _mm256_and_si256(_mm256_shuffle_epi32(load(pairs), 0b10110001), low53);
@@ -71,7 +72,7 @@ AVX2 inline uint32_t four_below(const uint32_t* pairs, __m256i bounds) {
   return (below * 0x00204081u) & 0x01010101u;  // bit k becomes byte k
 }
 
-// Reads whole vectors of pairs.
+// Sets out[i] for `count` numbers. Reads whole vectors.
 AVX2 void compare(const uint32_t* pairs, int64_t bound, int count, bool* out) {
   const __m256i bounds = _mm256_set1_epi64x(bound);
   int i = 0;
@@ -87,11 +88,11 @@ AVX2 void compare(const uint32_t* pairs, int64_t bound, int count, bool* out) {
 }  // namespace
 
 AVX2 void draw_bernoulli(MersenneTwister& twister, double p, std::span<bool> out) {
-  // x / 2^53 < p for an integer x.
+  // For an integer x, x / 2^53 < p is equivalent to x < bound.
   const auto bound = static_cast<int64_t>(std::ceil(std::ldexp(p, 53)));
   std::array<uint32_t, 1 + kWords + kLanes> words;
   std::array<uint32_t, kWords + kLanes> padded{};
-  int carried = 0;  // the first word of a number whose second is in the next block
+  int carried = 0;  // 1 if the first word of a number is drawn and the second is in the next block
   for (size_t done = 0; done < out.size();) {
     if (twister.unused == 0) {
       next_block(twister.state.data());

@@ -1,4 +1,4 @@
-// See ipex/model.h: LoadedModel behind a stable face, with results where the caller wants them.
+// Implements ipex/model.h with a LoadedModel, and writes results to the caller's memory.
 #include "ipex/model.h"
 
 #include <algorithm>
@@ -82,7 +82,7 @@ struct Model::Impl {
             [this](FieldReader& io) { return torch->read_step(io, kernels::read_step); }};
   }
 
-  // A result's layout; its data is that of `memory` or, for an argument, the caller's.
+  // The layout of a result. Its data is in `memory` or, for a result that is an argument, the caller's.
   TensorView made(const Result& result, std::span<const TensorView> arguments,
                   std::span<const int64_t> symbols, std::span<void* const> memory) const {
     if (result.kind == Result::Kind::kTensor) {
@@ -98,13 +98,13 @@ struct Model::Impl {
     return arguments[at - model.arguments().begin()];
   }
 
-  // Results go straight to the caller's memory where it has the layout that the model writes.
+  // Results are written directly to the caller's memory if it has the model's layout, else they are copied.
   void run(std::span<const TensorView> arguments, std::span<const int64_t> symbols,
            std::span<TensorView> given) const {
     if (torch) torch->enter_thread();
     const ThreadLimit limit(threads);
     if (given.size() != results.size())
-      throw UserError("called with " + std::to_string(given.size()) + " outputs, the model has " +
+      throw UserError("called with " + std::to_string(given.size()) + " outputs, but the model has " +
                       std::to_string(results.size()));
     std::vector<void*> memory(model.parts().outputs.size());
     std::vector<const TensorView*> direct(memory.size());
@@ -131,7 +131,7 @@ struct Model::Impl {
         copy_elements(made(*results[r], arguments, symbols, memory), given[r]);
   }
 
-  const kernels::TorchLibrary* torch = nullptr;  // of a model that calls ATen
+  const kernels::TorchLibrary* torch = nullptr;  // set for a model that calls ATen
   LoadedModel model;
   std::string isa;
   int threads;

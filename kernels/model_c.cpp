@@ -1,4 +1,4 @@
-// See ipex/model_c.h. Every entry is a try block: what C++ throws becomes a status and a text.
+// Implements ipex/model_c.h. Every function converts C++ exceptions to a status and a message.
 #include "ipex/model_c.h"
 
 #include <algorithm>
@@ -100,7 +100,7 @@ extern "C" {
 
 ipex_status ipex_model_load(const char* path, const ipex_options* options, ipex_model** model) {
   return guarded([&] {
-    require(path && model, "no path, or nowhere to put the model");
+    require(path && model, "path or model is NULL");
     *model = nullptr;
     ipex::ModelOptions chosen;
     if (options) {

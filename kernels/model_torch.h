@@ -1,7 +1,7 @@
-// The door between libipex_runtime.so and libipex_runtime_torch.so, which calls ATen operators for it.
+// The interface between libipex_runtime.so and libipex_runtime_torch.so, which calls ATen operators for it.
 //
-// The former opens the latter, which lies beside it, for the first artifact that has such calls: programs
-// that load no such artifact need no libtorch.
+// libipex_runtime.so loads the other library, from its own directory, for the first artifact with ATen calls.
+// So programs without such artifacts need no libtorch.
 #pragma once
 
 #include "runtime/program.h"
@@ -9,18 +9,18 @@
 namespace ipex::kernels {
 
 struct TorchLibrary {
-  const char* ipex_version;  // first and plain, so that it can be read whatever else a version changes
+  const char* ipex_version;  // the first member, so that it can be read from any version of this struct
   const char* torch_version;
   MadeSteps (*read_step)(FieldReader& io, const StepReader& others);
-  // Before a thread's runs: the first parallel region of ATen on a thread sets the thread's number of OpenMP
-  // threads. After this it has done so, and the number is as before.
+  // Call it before runs on a thread. ATen's first parallel region on a thread changes the thread's number of
+  // OpenMP threads; this triggers that and restores the number.
   void (*enter_thread)();
 };
 
-// What the library exports: a function `const TorchLibrary* ()`.
+// The function that the library exports: `const TorchLibrary* ()`.
 inline constexpr char kTorchLibraryEntry[] = "ipex_torch_library";
 
-// UserError, saying what to install, when it or libtorch is missing.
+// UserError, with what to install, if the library or libtorch is missing.
 const TorchLibrary& open_torch_library();
 
 }  // namespace ipex::kernels

@@ -1,5 +1,5 @@
-// See plan.h. Execution goes through oneDNN's C entry: the C++ one builds its argument list anew at each
-// call.
+// See plan.h. Primitives are executed by oneDNN's C function, because the C++ one builds a new argument list
+// in each call.
 #include "kernels/plan.h"
 
 #include <cstring>
@@ -11,7 +11,7 @@
 namespace ipex::kernels {
 namespace {
 
-// Zeros the elements of a strided view, innermost dim last.
+// Sets the elements of a strided view to zero, recursively by dim.
 void zero_elements(char* data, const TensorView& layout, size_t dim, int64_t bytes) {
   if (dim == layout.sizes.size()) {
     std::memset(data, 0, bytes);

@@ -1,9 +1,9 @@
-// A Plan: the primitives that one step runs for one set of sizes, and where each finds its memory.
+// A Plan: the oneDNN primitives that one step runs for one set of sizes, and their memory.
 //
-// Most plans are one primitive. Operands in a layout that no good implementation takes are copied into
-// scratch memory first, results out of it afterwards; each is one more stage. Plans are immutable once built
-// and run on any number of threads: a run borrows a Context (memory objects and argument lists) from the
-// plan's pool, so that the steady state allocates nothing.
+// Most plans consist of one primitive. If no good implementation accepts the layout of an operand or result,
+// it is copied to or from scratch memory in an additional stage. Plans are immutable once built, and can run
+// on several threads at once: each run takes a Context (memory objects and argument lists) from the plan's
+// pool, so that the steady state allocates nothing.
 #pragma once
 
 #include <dnnl.hpp>
@@ -26,16 +26,16 @@ class Plan {
   ~Plan();
   Plan(Plan&&) noexcept;
 
-  // A slot is memory with a layout. These return its number.
-  int operand(int index, const dnnl::memory::desc& desc);  // the step's operand
+  // A slot is memory with a layout. These functions add one and return its number.
+  int operand(int index, const dnnl::memory::desc& desc);  // an operand of the step
   int scratch(const dnnl::memory::desc& desc);
   int zeros(const dnnl::memory::desc& desc);  // scratch, filled with zero bytes before each run
-  // `slot` itself when it has the layout, else scratch memory that it is copied to at this point.
+  // `slot` itself if it has this layout, else scratch memory that it is copied to.
   int in_layout(int slot, const dnnl::memory::desc& desc);
   int copied(int slot, const dnnl::memory::desc& desc);
   void copy(int from, int to);
 
-  // Stages run in the order they are added.
+  // Stages run in the order in which they are added.
   void add(const dnnl::primitive_desc_base& desc, Arguments arguments);
   void fill_with_zeros(int operand_index, const TensorView& layout);
 

@@ -1,4 +1,4 @@
-// See planned_step.h.
+// The cache of plans; see planned_step.h.
 #include "kernels/planned_step.h"
 
 #include <algorithm>
@@ -12,8 +12,8 @@ namespace ipex::kernels {
 namespace {
 
 constexpr size_t kMaxPlans = 64;
-// What a dynamic size may be, most likely first; a guess that contradicts itself (a kernel larger than its
-// input) fails.
+// Values to try for symbolic sizes, most likely first. Inconsistent ones (a kernel larger than its input)
+// fail.
 constexpr int64_t kLikelySizes[] = {64, 512, 7};
 
 int symbol_count(std::span<const TensorSpec> operands) {
@@ -112,7 +112,7 @@ std::shared_ptr<const Plan> PlannedStep::insert(const Key& key, Plan plan) const
 }
 
 void PlannedStep::run(RunContext& context) const {
-  // Kept between runs so that a run allocates nothing; a step never runs inside another.
+  // Thread-local, so that a run allocates nothing. Steps do not run inside each other.
   thread_local std::vector<void*> pointers;
   thread_local Key key;
   pointers.clear();

@@ -1,5 +1,5 @@
-// A Step that makes its Plan from the sizes of its operands: at once when they are static, else at the first
-// run with each set of sizes. Plans are kept by sizes, strides, thread count and which operands share the
+// A Step that builds a Plan for the sizes of its operands: in the constructor if they are static, else in the
+// first run with these sizes. Plans are cached by sizes, strides, thread count and which operands share the
 // result's memory.
 #pragma once
 
@@ -18,19 +18,19 @@
 
 namespace ipex::kernels {
 
-// What a plan is made for.
+// The input for building a plan.
 struct Resolved {
   std::vector<TensorView> operands;  // data is null
   std::vector<bool> shares_result;   // by operand: starts at the first element of operand 0, a result
-  // The op has already been given to us: a slow implementation is better than none.
+  // Accept a slow implementation, because the step already exists and there is no alternative.
   bool must_succeed = false;
 };
 using BuildPlan = std::function<Plan(const Resolved&)>;
 
 class PlannedStep final : public Step {
  public:
-  // The first `results` operands are written, the others read. Throws Unsupported when no good plan exists
-  // for the operands' sizes; sizes that are not known yet are tried with likely values.
+  // The first `results` operands are written, the others are read. Throws Unsupported if there is no good
+  // plan for the operands' sizes; symbolic sizes are tried with likely values.
   PlannedStep(std::string name, std::vector<TensorSpec> operands, BuildPlan build,
               Planning planning = Planning::kJudge, int results = 1);
   ~PlannedStep() override;
@@ -53,11 +53,10 @@ class PlannedStep final : public Step {
   BuildPlan build_plan_;
   bool is_static_ = true;
   mutable std::mutex mutex_;
-  mutable std::list<Entry> plans_;  // latest used first
+  mutable std::list<Entry> plans_;  // most recently used first
 };
 
-// The operands at sizes to judge a step by: the real ones when static, else with every symbol at one likely
-// value.
+// The operands with their static sizes, or with a likely value for every symbol.
 Resolved resolve_likely(std::span<const TensorSpec> operands);
 
 }  // namespace ipex::kernels

@@ -1,5 +1,5 @@
-// The table of fused epilogues. A row is a name, the pointwise op it equals, how many numbers follow the name
-// in text form, and the oneDNN algorithm with its two parameters as a function of those numbers.
+// The table of fused epilogues. A row has a name, the equivalent pointwise op, the number of parameters in
+// text form, and a function from these parameters to the oneDNN algorithm with its two parameters.
 #include "kernels/post_ops.h"
 
 #include <array>
@@ -36,11 +36,12 @@ constexpr Form as_given(const PostOp& op) {
 constexpr Form swish(const PostOp&) { return {algorithm::eltwise_swish, 1}; }
 constexpr Form hardswish(const PostOp&) { return {algorithm::eltwise_hardswish, 1.0f / 6.0f, 0.5f}; }
 
-// x > 0 ? x : 0 * expm1(x). oneDNN's own relu is max(x, 0), which loses NaN; the cheaper x * clamp(x * huge,
-// 0, 1) turns -inf into NaN. An exponential for what a kernel does in one comparison: on AVX2 a 1x1
-// convolution of 64 to 256 channels over 56x56 takes 813 us so, 734 us with a kernel behind it.
+// elu with a factor of 0: x > 0 ? x : 0 * expm1(x). oneDNN's relu is max(x, 0), which loses NaN, and
+// x * clamp(x * huge, 0, 1) would turn -inf into NaN. This form costs an exponential: on AVX2, a 1x1
+// convolution of 64 to 256 channels over 56x56 takes 813 us with it, and 734 us followed by a separate
+// kernel.
 constexpr Form relu(const PostOp&) { return {algorithm::eltwise_elu, 0}; }
-// With a slope of 0 oneDNN takes max(x, 0), where eager still multiplies: NaN of NaN and of -inf.
+// With a slope of 0 oneDNN uses max(x, 0), but eager multiplies, which gives NaN for NaN and -inf.
 constexpr Form leaky_relu(const PostOp& op) {
   if (op.alpha == 0) return {algorithm::eltwise_hardswish, std::numeric_limits<float>::max()};
   return {algorithm::eltwise_relu, op.alpha};
@@ -85,7 +86,7 @@ const Rule* find_rule(std::string_view name) {
 
 const Rule& rule_of(const PostOp& op) {
   const Rule* rule = find_rule(op.name);
-  if (!rule) throw UserError("unknown post-op '" + op.name + "'; known are the rows of post_op_rows()");
+  if (!rule) throw UserError("unknown post-op '" + op.name + "'; see the table in kernels/post_ops.cpp");
   return *rule;
 }
 
@@ -120,7 +121,7 @@ PostOp parse_post_op(std::string_view text) {
   const PostOpRow& row = rule_of(op).row;
   if (static_cast<int>(parts.size()) != row.parameters + 1)
     throw UserError("post-op '" + std::string(text) + "': " + op.name + " takes " +
-                    std::to_string(row.parameters) + " number(s), as in name:1:2");
+                    std::to_string(row.parameters) + " number(s), for example name:1:2");
   if (row.parameters > 0) op.alpha = parse_number(parts[1], text);
   if (row.parameters > 1) op.beta = parse_number(parts[2], text);
   return op;

@@ -1,4 +1,4 @@
-// The one table of fused epilogues, and their translation to oneDNN for a given result layout.
+// The table of fused epilogues (post-ops), and their translation to oneDNN for a given result layout.
 #pragma once
 
 #include <dnnl.hpp>
@@ -11,19 +11,19 @@
 
 namespace ipex::kernels {
 
-// A post-op of one step, its operand (if any) expanded to the result's shape.
+// A post-op of a step. Its operand, if any, is expanded to the result's shape.
 struct BoundPostOp {
   PostOp op;
-  int operand = -1;            // of the step
-  TensorView view;             // strides 0 where it broadcasts
-  bool shares_result = false;  // its memory is the result's
+  int operand = -1;            // operand of the step
+  TensorView view;             // stride 0 where it broadcasts
+  bool shares_result = false;  // the operand has the result's memory
 };
 
-// How operands meet the primitive: as they are where possible, or brought to a form that more implementations
-// take.
+// How operands are passed to the primitive: unchanged, or converted to forms that more implementations
+// accept.
 struct OperandForm {
-  bool full = false;  // those that broadcast are copied to scratch memory in the result's shape and layout
-  bool copy = false;  // those in the result's own memory are copied too, instead of oneDNN's "sum"
+  bool full = false;  // copy operands that broadcast to scratch memory, in the result's shape and layout
+  bool copy = false;  // also copy operands in the result's memory, instead of using oneDNN's "sum"
 };
 
 // The post-ops of one primitive whose result has layout `dst` (plain strides).
@@ -33,13 +33,13 @@ class Epilogue {
            const std::string& what);
 
   dnnl::primitive_attr attributes() const;
-  // Adds the copies that operands need, and the arguments for them.
+  // Adds copies of operands where needed, and their arguments.
   void bind(Plan& plan, Plan::Arguments& arguments) const;
 
  private:
   struct Operand {
-    int position;  // in oneDNN's list
-    int operand;
+    int position;  // in oneDNN's list of post-ops
+    int operand;   // operand of the step
     dnnl::memory::desc given, used;
     bool copy;
   };

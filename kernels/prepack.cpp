@@ -1,5 +1,4 @@
-// See prepack.h. A pack step is a plan of one reorder a weight; padding that the format needs is zeroed by
-// it.
+// See prepack.h. The plan of a pack step has one reorder per weight, which also zeroes padding.
 #include "kernels/prepack.h"
 
 #include <algorithm>
@@ -10,7 +9,7 @@
 namespace ipex::kernels {
 namespace {
 
-// All that says where an element lies.
+// A text with all properties that determine where an element is stored.
 std::string layout_text(const dnnl::memory::desc& desc) {
   std::string text = std::to_string(static_cast<int>(desc.get_data_type())) + "/" +
                      std::to_string(static_cast<int>(desc.get_format_kind())) + "/" +

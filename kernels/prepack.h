@@ -1,4 +1,4 @@
-// The step that rewrites weights in the format the library wants, once per version of the weights.
+// The step that converts weights to the library's format, once per version of the weights.
 #pragma once
 
 #include <dnnl.hpp>
@@ -10,7 +10,7 @@
 
 namespace ipex::kernels {
 
-// Weights to pack: where they are, their layout there, the format wanted, and where in the buffer it goes.
+// Weights to pack: the operand, its layout, the target format, and its offset in the target buffer.
 struct WeightsToPack {
   TensorSpec weights;
   dnnl::memory::desc given, packed;
@@ -23,7 +23,7 @@ TensorSpec packed_operand(int buffer, const dnnl::memory::desc& packed, int64_t 
 // One step packs all weights of a library step into one buffer.
 std::unique_ptr<Step> make_pack_step(const std::vector<WeightsToPack>& all, int buffer);
 
-// "16x64 blocks, 9437184 bytes": for people.
+// A description for reports: "16x64 blocks, 9437184 bytes".
 std::string packed_text(const dnnl::memory::desc& packed);
 
 }  // namespace ipex::kernels

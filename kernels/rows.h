@@ -1,4 +1,4 @@
-// Walking the rows of strided tensors in parallel: a row is all positions of the dims but one.
+// Parallel iteration over the rows of strided tensors. A row extends along one dimension, the axis.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,7 @@ inline int64_t row_count(const TensorView& x, int axis) {
   return rows;
 }
 
-// Where row `row` of `shape` (its dims but `axis`, row-major) begins in `x`; bytes.
+// The begin of a row in `x`. Rows are numbered in row-major order over the dims of `shape` except `axis`.
 inline char* row_begin(const TensorView& x, const TensorView& shape, int axis, int64_t row) {
   int64_t at = 0;
   for (size_t d = shape.sizes.size(); d-- > 0;) {
@@ -27,7 +27,7 @@ inline char* row_begin(const TensorView& x, const TensorView& shape, int axis, i
   return static_cast<char*>(x.data) + at * itemsize(x.dtype);
 }
 
-// body(begin, end, thread) over [0, rows), chunks worth at least about `kWork` elements.
+// Calls body(begin, end, thread) over [0, rows), in chunks of at least about `kWork` elements.
 template <class Body>
 void parallel_rows(int64_t rows, int64_t elements_per_row, Body body) {
   constexpr int64_t kWork = 4096;

@@ -1,4 +1,4 @@
-// Binary search of values in sorted rows. A comparison with NaN moves right, as ATen's does.
+// Binary search of values in sorted rows. As in ATen, a comparison with NaN moves to the right.
 #include "kernels/rows.h"
 #include "kernels/sort.h"
 #include "kernels/sort_keys.h"

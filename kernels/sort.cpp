@@ -1,5 +1,5 @@
-// See sort.h. Each row is gathered into entries of (key, position), ordered there, and its values copied from
-// x by position: what comes out is bit for bit what went in.
+// See sort.h. The elements of each row become entries of (key, position), which are ordered. Values are then
+// copied from x by position, so that they keep their bits.
 #include "kernels/sort.h"
 
 #include <limits>
@@ -13,8 +13,8 @@
 namespace ipex::kernels {
 namespace {
 
-using Narrow = uint64_t;                       // 32-bit keys
-__extension__ using Wide = unsigned __int128;  // 64-bit keys, or rows past 2^32 elements
+using Narrow = uint64_t;                       // for keys of up to 32 bits
+__extension__ using Wide = unsigned __int128;  // for 64-bit keys, and rows of more than 2^32 elements
 
 void copy_item(char* to, const char* from, int64_t bytes) {
   switch (bytes) {
@@ -80,7 +80,7 @@ class SortStep final : public Step {
     });
   }
 
-  // The results of one run, rows of them.
+  // The results of one run, written row by row.
   struct Results {
     Results(RunContext& context, const SortDesc& desc) : axis(desc.axis) {
       const TensorSpec& any = desc.values.buffer >= 0 ? desc.values : desc.indices;
@@ -121,8 +121,8 @@ class SortStep final : public Step {
       entries[i] = SortRow<Entry>::make(key_in_order<Key>(source, i * stride), i);
   }
 
-  // What SortRow::top makes of a row of numbers side by side, of which few enter the heap: many are passed
-  // over at once, without an entry.
+  // SortRow::top with a heap, for a contiguous row. Few elements enter the heap, so blocks of elements are
+  // compared at once and skipped, without making entries.
   template <class Key, class Entry>
   const Entry* first_few(const char* source, int64_t n, int64_t k, Entry* entries) const {
     using Row = SortRow<Entry>;
@@ -135,7 +135,7 @@ class SortStep final : public Step {
       const int64_t end = std::min(begin + kBlock, n);
       if (end == begin + kBlock) {
         const auto worst = static_cast<Bits>(Row::key(entries[0]));
-        Bits any = 0;  // in the keys' own width compilers make vectors of it
+        Bits any = 0;  // of the keys' width, so that the compiler vectorizes the loop
         for (int64_t i = 0; i < kBlock; ++i)
           any |= key_in_order<Key>(source, begin + i) < worst ? std::numeric_limits<Bits>::max() : 0;
         if (any == 0) continue;
@@ -149,7 +149,7 @@ class SortStep final : public Step {
     return entries;
   }
 
-  // Brings what is wanted to the front of what it returns.
+  // Moves the requested elements to the front of the returned entries.
   template <class Entry>
   const Entry* order(Dtype dtype, Entry* entries, int64_t n, int64_t k, int64_t count) const {
     using Row = SortRow<Entry>;
@@ -186,7 +186,8 @@ class SortStep final : public Step {
     });
   }
 
-  // The median of nothing, which eager gives for an empty tensor: NaN, or what it makes of NaN in integers.
+  // Fills results with the median of an empty tensor, as in eager: NaN, or for integers the result of
+  // converting NaN.
   static void fill_empty(const Results& results, const TensorView& x, int64_t rows) {
     if (!results.values.data) return;
     const int64_t bytes = itemsize(x.dtype);

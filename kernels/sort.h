@@ -1,4 +1,4 @@
-// Sorting and searching along one axis, hand-written: the steps of Graph ops Sort and Search.
+// Hand-written sorting and searching along one axis: the steps of the Graph ops Sort and Search.
 #pragma once
 
 #include <memory>
@@ -10,19 +10,20 @@
 
 namespace ipex::kernels {
 
-// What is wanted of each row of x along `axis`: values and their positions.
+// The elements of each row of x along `axis` that are returned, as values and positions.
 struct SortDesc {
   SortKind kind = SortKind::kAll;
-  TensorSpec x, values, indices;  // results: x's shape but for the axis; buffer -1: not wanted. indices: i64
+  TensorSpec x, values,
+      indices;  // results: shape of x except along the axis; buffer -1: unused. indices: i64
   int axis = 0;
   bool descending = false;
-  bool ordered = true;  // all: equal values stay in order; top: the result is sorted
+  bool ordered = true;  // kAll: the sort is stable; kTop: the result is sorted
   SizeExpr k = 0;
 };
 std::unique_ptr<Step> make_sort(const SortDesc& desc);
 
-// For each value v the first position p of its row with v <= row[p], or v < row[p] if `right`. `sorted` is
-// one row for all, or has values' leading dims; with `sorter`, row[p] is sorted[sorter[p]].
+// For each value v, the first position p in its row with v <= row[p], or v < row[p] if `right`. `sorted` is
+// one row for all values, or has the leading dims of values. With `sorter`, row[p] is sorted[sorter[p]].
 struct SearchDesc {
   TensorSpec sorted, values;
   std::optional<TensorSpec> sorter;  // i64

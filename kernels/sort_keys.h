@@ -1,6 +1,7 @@
-// Element types as unsigned integers that compare like the values do: one sorting code for all ten of them.
+// Maps elements of all types to unsigned integers, called keys, that compare like the values, so that one
+// sorting code serves all types.
 //
-// The order is total and is ATen's: NaN is greatest and equal to itself, -0 equals +0.
+// The order is total and the same as ATen's: NaN is greatest and equal to itself, -0 equals +0.
 #pragma once
 
 #include <cstdint>
@@ -26,8 +27,8 @@ struct SignedKey {
   static UInt key(UInt bits) { return static_cast<UInt>(bits ^ ~(std::numeric_limits<UInt>::max() >> 1)); }
 };
 
-// Sign and magnitude; kInfinity is the largest magnitude that is a number. Without branches, which signs in
-// no order would mispredict.
+// Keys of floats; kInfinity is the largest magnitude that is not NaN. It has no branches, because random
+// signs would be mispredicted.
 template <class UInt, UInt kInfinity>
 struct FloatKey {
   using Bits = UInt;
@@ -50,7 +51,7 @@ typename Key::Bits key_at(const void* data, int64_t index) {
   return Key::key(bits);
 }
 
-// The key of NaN; no number has it.
+// Whether it is the key of NaN, which no number has.
 template <class Key>
 constexpr bool is_nan_key(typename Key::Bits key) {
   return Key::kHasNan && key == std::numeric_limits<typename Key::Bits>::max();
@@ -80,7 +81,7 @@ auto with_keys(Dtype dtype, Visit visit) {
     case Dtype::kF64:
       return visit(FloatKey<uint64_t, 0x7ff0000000000000>{});
   }
-  throw InternalError("a dtype without an order");
+  throw InternalError("unknown dtype");
 }
 
 }  // namespace ipex::kernels

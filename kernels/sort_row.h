@@ -1,8 +1,8 @@
-// Order statistics of one row: sorting, the k first, the k-th, the most frequent.
+// Order statistics of one row: sorting, the first k elements, the k-th element, the most frequent element.
 //
-// An entry is a key and its position in one unsigned integer, the key above: entries compare like (key,
-// position), and their upper halves like keys. Where the order of equal keys is not promised to anyone, the
-// algorithms are the standard library's on keys alone, which is how eager comes by its own order of ties.
+// An entry is an unsigned integer with a key in its upper half and the position in its lower half. So entries
+// compare like (key, position). Where the order of equal keys is unspecified, the algorithms of the standard
+// library are applied to keys alone, as in eager, which gives the same order of ties.
 #pragma once
 
 #include <algorithm>
@@ -12,26 +12,27 @@
 
 namespace ipex::kernels {
 
-// kHalf: bits of the key, and of the position.
+// kHalf: the number of bits of the key, and of the position.
 template <class Entry>
 struct SortRow {
   static constexpr int kHalf = sizeof(Entry) * 4;
   static constexpr int kDigits = kHalf / 8;
-  static constexpr int64_t kShortRow = 512;  // below this, comparing is cheaper than counting
-  static constexpr int64_t kHeapShare = 64;  // of a row: a heap of less pays while few elements enter it
+  static constexpr int64_t kShortRow = 512;  // up to it, a comparison sort is faster than a radix sort
+  static constexpr int64_t kHeapRatio =
+      64;  // for k <= n / 64, few elements enter a heap, which is then faster
 
   static Entry make(uint64_t key, int64_t position) {
     return static_cast<Entry>(key) << kHalf | static_cast<Entry>(position);
   }
   static Entry key(Entry e) { return e >> kHalf; }
   static int64_t position(Entry e) { return static_cast<int64_t>(e & ((Entry{1} << kHalf) - 1)); }
-  // An object, so that the standard library's algorithms have it inline.
+  // A function object, so that the standard library's algorithms inline it.
   static constexpr auto key_less = [](Entry a, Entry b) { return key(a) < key(b); };
 
-  // By key, equal keys by position. `scratch` has room for n entries.
+  // Sorts by key, and equal keys by position. `scratch` has room for n entries.
   static void stable_sort(Entry* row, int64_t n, Entry* scratch) {
     if (n <= kShortRow) return std::sort(row, row + n);
-    // Least significant digit first; a digit that is the same everywhere moves nothing.
+    // Radix sort, least significant digit first. A digit that is equal in all entries is skipped.
     std::array<std::array<int64_t, 256>, kDigits> counts{};
     for (int64_t i = 0; i < n; ++i)
       for (int d = 0; d < kDigits; ++d) ++counts[d][digit(row[i], d)];
@@ -49,9 +50,9 @@ struct SortRow {
 
   static void sort(Entry* row, int64_t n) { std::sort(row, row + n, key_less); }
 
-  static bool takes_heap(int64_t n, int64_t k) { return k <= n / kHeapShare; }
+  static bool takes_heap(int64_t n, int64_t k) { return k <= n / kHeapRatio; }
 
-  // The k first, in order if `sorted`.
+  // Moves the first k to the front, in order if `sorted`.
   static void top(Entry* row, int64_t n, int64_t k, bool sorted) {
     if (k == 0) return;
     if (takes_heap(n, k)) return std::partial_sort(row, row + k, row + n, key_less);
@@ -65,7 +66,7 @@ struct SortRow {
     return row[k];
   }
 
-  // The k-th by key. Hoare's selection with the median of three as pivot and scans that stop at equal keys.
+  // The k-th by key. Hoare's selection, with the median of three as pivot and scans that stop at equal keys.
   static Entry kth(Entry* row, int64_t n, int64_t k) {
     int64_t low = 0, high = n - 1;
     auto order = [&](int64_t a, int64_t b) {
@@ -94,7 +95,7 @@ struct SortRow {
     return row[k];
   }
 
-  // The most frequent key, the smallest of several.
+  // The entry of the most frequent key, the smallest of several.
   static Entry mode(Entry* row, int64_t n) {
     sort(row, n);
     Entry best = row[0];

@@ -1,5 +1,4 @@
-// What steps are made from, as text: one description of the fields for writing and reading
-// (runtime/fields.h).
+// Serialization of the descriptions of library steps (runtime/fields.h).
 #pragma once
 
 #include "kernels/check.h"
@@ -25,7 +24,7 @@ void fields(auto& io, MatMulDesc& d) {
   io("pack", d.pack_b);
 }
 
-// Of ConvDesc and ConvBackwardDesc.
+// Common fields of ConvDesc and ConvBackwardDesc.
 void geometry_fields(auto& io, auto& d) {
   io("stride", d.stride);
   io("padding", d.padding);
@@ -92,7 +91,7 @@ void fields(auto& io, CheckDesc& d) {
   io("message", d.message);
 }
 
-// A description that may come with packed weights, and the buffer reserved for them.
+// A description, and the buffer reserved for packed weights.
 template <class Desc>
 struct WithPacked {
   Desc desc;

@@ -1,5 +1,5 @@
-// One row a word. What a maker takes for granted about a description that the compiler wrote is checked here
-// for one that comes from a file.
+// The table of library steps, one row per word. It checks descriptions from a file for everything that the
+// makers assume about descriptions from the compiler.
 #include "kernels/step_table.h"
 
 #include <algorithm>
@@ -18,7 +18,8 @@ void require(const FieldReader& io, bool holds, const char* what) {
   if (!holds) io.fail(std::string("the ") + io.word() + " before contradicts itself (" + what + "),");
 }
 
-// A read step runs whatever oneDNN has for it: nothing else could compute it any more.
+// A step of a saved program must run with any implementation that oneDNN has, because there is no
+// alternative.
 template <class Desc>
 WithPacked<Desc> read_packed(FieldReader& io) {
   WithPacked<Desc> read;
@@ -42,10 +43,10 @@ void check_geometry(const FieldReader& io, const Desc& desc, size_t rank) {
   require(io, desc.stride.size() == dims && desc.padding.size() == dims && desc.dilation.size() == dims,
           "window");
   require(io, desc.output_padding.empty() || desc.output_padding.size() == dims, "output_padding");
-  constexpr int64_t kMost = int64_t{1} << 31;
+  constexpr int64_t kMax = int64_t{1} << 31;
   for (const auto* list : {&desc.stride, &desc.padding, &desc.dilation, &desc.output_padding})
-    for (const int64_t value : *list) require(io, value >= 0 && value < kMost, "window");
-  require(io, desc.groups > 0 && desc.groups < kMost, "groups");
+    for (const int64_t value : *list) require(io, value >= 0 && value < kMax, "window");
+  require(io, desc.groups > 0 && desc.groups < kMax, "groups");
 }
 
 MadeSteps made(LibrarySteps steps, int packed) {
@@ -127,7 +128,7 @@ constexpr Row kRows[] = {
 
 MadeSteps read_step(FieldReader& io) {
   const auto row = std::ranges::find(kRows, io.word(), &Row::word);
-  if (row == std::end(kRows)) io.fail("no step is called '" + io.word() + "';");
+  if (row == std::end(kRows)) io.fail("unknown step '" + io.word() + "';");
   return row->make(io);
 }
 

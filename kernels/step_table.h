@@ -1,12 +1,12 @@
-// The table of steps that a saved program may name: what read_program (runtime/program.h) asks.
+// Reads the library steps of a saved program (runtime/program.h).
 #pragma once
 
 #include "runtime/program.h"
 
 namespace ipex::kernels {
 
-// Makes the step of one line; the word that begins it is a row of the table. ParseError when it is not, or
-// when the description contradicts itself; Unsupported when this machine cannot run it.
+// Reads a step from a line; its first word selects a row of the table. ParseError for an unknown word or an
+// inconsistent description; Unsupported when this machine cannot run the step.
 MadeSteps read_step(FieldReader& io);
 
 }  // namespace ipex::kernels

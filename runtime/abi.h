@@ -1,4 +1,5 @@
-// The ABI between generated code and the runtime: the signature of a kernel and the functions that it may call.
+// The ABI between generated code and the runtime: the signature of a kernel and the functions that it may
+// call.
 #pragma once
 
 #include <cstdint>

@@ -1,11 +1,12 @@
-// Small blocks have size classes, four per power of two (at most 25 % waste), each with a stack of free blocks.
-// Large blocks are pages from page_heap.h. (malloc would not return large blocks to the system: it raises its
-// mmap threshold with every mapped block that is freed.) The 64 bytes before a block hold its header.
+// Small blocks have size classes, four per power of two (at most 25 % waste), each with a stack of free
+// blocks. Large blocks are pages from page_heap.h. (malloc would not return large blocks to the system: it
+// raises its mmap threshold with every mapped block that is freed.) The 64 bytes before a block hold its
+// header.
 //
 // Cached and live memory together exceed the high-water mark of live memory by at most a small slack. So a
 // program whose memory use shrinks returns memory as it allocates other sizes. Without the slack, a program
-// that repeats itself at its high-water mark would forever trade pages of a large block for a small block, and
-// then fault in fresh pages for the large one.
+// that repeats itself at its high-water mark would forever trade pages of a large block for a small block,
+// and then fault in fresh pages for the large one.
 #include "runtime/arena.h"
 
 #include <algorithm>
@@ -26,8 +27,8 @@ namespace {
 
 constexpr size_t kHeader = kAlignment;
 constexpr size_t kMinBlock = 256;
-constexpr size_t kPaged = size_t{1} << 20;    // blocks of this size or larger are pages
-constexpr int kClasses = 4 * (20 - 8) + 5;    // from 256 bytes to kPaged
+constexpr size_t kPaged = size_t{1} << 20;     // blocks of this size or larger are pages
+constexpr int kClasses = 4 * (20 - 8) + 5;     // from 256 bytes to kPaged
 constexpr size_t kMaxBytes = size_t{1} << 47;  // address space of a process
 constexpr int kPages = -1;
 // The slack is a sixteenth of the high-water mark, at least 8 MiB.

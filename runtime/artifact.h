@@ -7,9 +7,9 @@
 //   constants/...        constants that the compiler computed
 //   weights/...          parameters and buffers; if not embedded, they are in a separate archive
 //
-// Every part is checked before it is parsed or executed: first the archive's headers, then the checksum of the
-// manifest, then those of the parts that it names. Checksums detect damage, not malice: an artifact contains
-// machine code, so load only artifacts from a source you trust.
+// Every part is checked before it is parsed or executed: first the archive's headers, then the checksum of
+// the manifest, then those of the parts that it names. Checksums detect damage, not malice: an artifact
+// contains machine code, so load only artifacts from a source you trust.
 #pragma once
 
 #include <functional>
@@ -38,10 +38,11 @@ struct ArtifactParts {
   };
   std::vector<Variant> variants;  // ascending ISA
   std::vector<Data> weights, constants;
-  bool embed_weights = true;                      // false: weights go to <path>.weights
-  std::string ipex_version, torch_version;        // torch: empty without extern ops
-  std::vector<std::string> extern_ops;            // names of ATen ops that it calls
-  std::map<std::string, std::string> structures;  // opaque texts by language: the inputs' and outputs' nesting
+  bool embed_weights = true;                // false: weights go to <path>.weights
+  std::string ipex_version, torch_version;  // torch: empty without extern ops
+  std::vector<std::string> extern_ops;      // names of ATen ops that it calls
+  std::map<std::string, std::string>
+      structures;  // opaque texts by language: the inputs' and outputs' nesting
 };
 void write_artifact(const std::string& path, const ArtifactParts& parts);
 

@@ -1,6 +1,6 @@
-// CRC-32 by carry-less multiplication, after V. Gopal et al., "Fast CRC Computation for Generic Polynomials Using
-// PCLMULQDQ Instruction" (Intel, 2009). The remainder uses a table. Every CPU with AVX2 has the instruction;
-// others use only the table.
+// CRC-32 by carry-less multiplication, after V. Gopal et al., "Fast CRC Computation for Generic Polynomials
+// Using PCLMULQDQ Instruction" (Intel, 2009). The remainder uses a table. Every CPU with AVX2 has the
+// instruction; others use only the table.
 #include "runtime/crc32.h"
 
 #include <immintrin.h>

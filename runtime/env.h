@@ -1,5 +1,5 @@
-// Access to the IPEX_* environment variables, called knobs, which are listed in env_knobs.def. `ipexc env` prints
-// them. No other code calls getenv for them.
+// Access to the IPEX_* environment variables, called knobs, which are listed in env_knobs.def. `ipexc env`
+// prints them. No other code calls getenv for them.
 #pragma once
 
 #include <span>
@@ -15,8 +15,9 @@ struct Knob {
 };
 
 std::span<const Knob> knobs();
-std::string get(std::string_view name);  // value or default; InternalError for a name that is not in the table
-bool flag(std::string_view name);        // "", "0", "off", "false" are false
-std::string cache_directory();           // of IPEX_CACHE, or below the user's cache directory; "" when off
+std::string get(
+    std::string_view name);        // value or default; InternalError for a name that is not in the table
+bool flag(std::string_view name);  // "", "0", "off", "false" are false
+std::string cache_directory();     // of IPEX_CACHE, or below the user's cache directory; "" when off
 
 }  // namespace ipex::env

@@ -7,7 +7,8 @@
 
 namespace ipex {
 
-// The caller passed something invalid: an unknown option, a bad input, a target that the CPU does not support.
+// The caller passed something invalid: an unknown option, a bad input, a target that the CPU does not
+// support.
 struct UserError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -17,7 +18,8 @@ struct Unsupported : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// An index at run time is outside of its tensor. PyTorch raises IndexError, or RuntimeError for some operators.
+// An index at run time is outside of its tensor. PyTorch raises IndexError, or RuntimeError for some
+// operators.
 struct IndexError : std::out_of_range {
   using std::out_of_range::out_of_range;
 };

@@ -1,5 +1,6 @@
-// Runs the steps of a compiled graph. A run takes a Frame (pointers by buffer) from a pool, so that concurrent
-// calls share only the hoisted values, and the steady state allocates only the arena, from cached blocks.
+// Runs the steps of a compiled graph. A run takes a Frame (pointers by buffer) from a pool, so that
+// concurrent calls share only the hoisted values, and the steady state allocates only the arena, from cached
+// blocks.
 #include "runtime/executable.h"
 
 #include <algorithm>

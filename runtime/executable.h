@@ -1,9 +1,10 @@
-// A compiled graph: a sequence of steps over buffers, executed by one call. It does not depend on LLVM, oneDNN,
-// Python or libtorch.
+// A compiled graph: a sequence of steps over buffers, executed by one call. It does not depend on LLVM,
+// oneDNN, Python or libtorch.
 //
-// Buffers are inputs and outputs (pointers of the caller), constants (owned), temporaries (in an arena planned
-// by liveness), hoisted values (computed once from static inputs, and kept until one of them changes), and
-// provided values (a step allocates the memory when it runs, such as an Extern step for its result).
+// Buffers are inputs and outputs (pointers of the caller), constants (owned), temporaries (in an arena
+// planned by liveness), hoisted values (computed once from static inputs, and kept until one of them
+// changes), and provided values (a step allocates the memory when it runs, such as an Extern step for its
+// result).
 #pragma once
 
 #include <cstdint>
@@ -33,7 +34,8 @@ struct Lifetime {
   int buffer = -1;
   int first_step = 0;  // first and last step that touch the buffer, inclusive
   int last_step = 0;
-  // A buffer of the same size that is last used by our first step, so that we may take over its memory; -1: none.
+  // A buffer of the same size that is last used by our first step, so that we may take over its memory; -1:
+  // none.
   int in_place_of = -1;
 };
 
@@ -55,8 +57,8 @@ class InputMemory {
 };
 
 // The version of one static input (a parameter or buffer). Its contents have changed if `storage`, `data` or
-// `version` has changed. They may have changed if `written` has changed, and at any time while `exposed`: then
-// the contents are compared.
+// `version` has changed. They may have changed if `written` has changed, and at any time while `exposed`:
+// then the contents are compared.
 struct InputVersion {
   const void* storage = nullptr;  // identity of the storage object
   const void* data = nullptr;
@@ -114,8 +116,8 @@ class Step {
   StepInfo info;
   std::vector<int> reads;   // buffers
   std::vector<int> writes;  // buffers
-  // A text (or its digest) that identifies the computation of a hoisted step without naming buffers: steps with
-  // equal recipes compute equal values from equal operands. Empty: it equals no other step.
+  // A text (or its digest) that identifies the computation of a hoisted step without naming buffers: steps
+  // with equal recipes compute equal values from equal operands. Empty: it equals no other step.
   std::string recipe;
   // The line of a saved program that recreates this step (program.h); empty: it cannot be saved.
   std::string text;
@@ -137,9 +139,9 @@ struct OutputSpec {
 };
 
 struct MemoryPlan {
-  // A separate allocation for a large temporary, or for several that use it in place. It is allocated before its
-  // first step and freed after its last, so that it can reuse the memory of released inputs, and outputs can
-  // reuse its memory.
+  // A separate allocation for a large temporary, or for several that use it in place. It is allocated before
+  // its first step and freed after its last, so that it can reuse the memory of released inputs, and outputs
+  // can reuse its memory.
   struct Block {
     int64_t bytes = 0;
     int first_step = 0, last_step = 0;
@@ -154,7 +156,8 @@ struct MemoryPlan {
   int64_t peak_bytes() const;  // the arena and the maximum of simultaneously live blocks
 };
 
-// The lifetimes of temporary and provided buffers; in_place[b]: the buffer whose memory b may take over, or -1.
+// The lifetimes of temporary and provided buffers; in_place[b]: the buffer whose memory b may take over, or
+// -1.
 std::vector<Lifetime> lifetimes(std::span<const BufferInfo> buffers,
                                 std::span<const std::unique_ptr<Step>> steps, std::span<const int> in_place);
 
@@ -163,13 +166,13 @@ std::vector<Lifetime> lifetimes(std::span<const BufferInfo> buffers,
 MemoryPlan plan_arena(std::span<const Lifetime> lifetimes, std::span<const int64_t> bytes, int buffer_count,
                       const std::function<bool(const Lifetime&)>& has_own_block = nullptr);
 
-// A caller that manages memory during a run: it allocates outputs when they are first written, and frees inputs
-// after their last use. This lowers the peak memory.
+// A caller that manages memory during a run: it allocates outputs when they are first written, and frees
+// inputs after their last use. This lowers the peak memory.
 class RunMemory {
  public:
   virtual ~RunMemory() = default;
-  // Memory for an output with a buffer of its own. Called once, before the first step that writes it; not called
-  // for outputs without elements, which no step writes.
+  // Memory for an output with a buffer of its own. Called once, before the first step that writes it; not
+  // called for outputs without elements, which no step writes.
   virtual void* output(int index) = 0;
   // The last step that uses this input is done. Not called for static inputs.
   virtual void release_input(int index) = 0;
@@ -209,8 +212,8 @@ class Executable {
   void adopt(std::span<const HoistedValue> values, const std::shared_ptr<const void>& owner,
              std::span<const InputVersion> versions) const;
 
-  // inputs, outputs: data pointers in order; symbols: values in the graph's order; versions: one per input, or
-  // empty. Thread-safe. Throws what a step throws, and the error of runtime/index_errors.def for an
+  // inputs, outputs: data pointers in order; symbols: values in the graph's order; versions: one per input,
+  // or empty. Thread-safe. Throws what a step throws, and the error of runtime/index_errors.def for an
   // out-of-range index.
   void run(std::span<void* const> inputs, std::span<void* const> outputs, std::span<const int64_t> symbols,
            std::span<const InputVersion> versions, StepObserver* observer = nullptr) const;

@@ -2,11 +2,11 @@
 //
 //   onednn.matmul dst=%2:f32[s0,4]{4,1} a=%0:f32[s0,8]{8,1} b=%1:f32[8,4]{4,1} post=[{name="relu"}] pack=true
 //
-// One function per structure, `fields(io, value)`, serves reading and writing: it calls io(key, member) for each
-// member in the order of the text. Structures nest in braces, lists in brackets. A size is an integer or a
-// postfix program over the symbols s0, s1, ..., such as "(s0 4 *)". An empty optional is left out. The reader
-// validates its input: text that does not parse, or that names a buffer or symbol that does not exist, is a
-// ParseError.
+// One function per structure, `fields(io, value)`, serves reading and writing: it calls io(key, member) for
+// each member in the order of the text. Structures nest in braces, lists in brackets. A size is an integer or
+// a postfix program over the symbols s0, s1, ..., such as "(s0 4 *)". An empty optional is left out. The
+// reader validates its input: text that does not parse, or that names a buffer or symbol that does not exist,
+// is a ParseError.
 #pragma once
 
 #include <concepts>

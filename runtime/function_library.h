@@ -1,5 +1,5 @@
-// Entry points of compiled kernels by name: the common interface of code that was compiled in this process and
-// code that was loaded from an artifact.
+// Entry points of compiled kernels by name: the common interface of code that was compiled in this process
+// and code that was loaded from an artifact.
 #pragma once
 
 #include <string_view>

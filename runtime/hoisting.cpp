@@ -1,6 +1,6 @@
 // See hoisting.h. There are two levels. Every call looks up the executable's sets, by comparing versions of
-// tensors (and contents, where versions are not sufficient). Only after a change does it use the second level,
-// the process-wide map from keys to values.
+// tensors (and contents, where versions are not sufficient). Only after a change does it use the second
+// level, the process-wide map from keys to values.
 #include "runtime/hoisting.h"
 
 #include <algorithm>
@@ -122,7 +122,8 @@ class Hoisting::Call {
     return true;
   }
 
-  // Whether the set was computed from earlier contents of this call's tensors, so that it cannot be used again.
+  // Whether the set was computed from earlier contents of this call's tensors, so that it cannot be used
+  // again.
   bool invalidates(const Set& set) const {
     for (size_t i = 0; i < count(); ++i)
       if (version(i).storage != set.versions[i].storage || version(i).data != set.versions[i].data)
@@ -138,8 +139,8 @@ class Hoisting::Call {
         contents_[i] = stale.contents[i];
   }
 
-  // A matching set, updated with the versions of this call, so that inputs that are no longer exposed need not
-  // be compared again.
+  // A matching set, updated with the versions of this call, so that inputs that are no longer exposed need
+  // not be compared again.
   std::shared_ptr<const Set> refreshed(const std::shared_ptr<const Set>& set) const {
     for (size_t i = 0; i < count(); ++i) {
       const InputVersion &now = version(i), &then = set->versions[i];
@@ -348,8 +349,9 @@ std::vector<Hoisting::Key> Hoisting::keys(Call& call) const {
 std::shared_ptr<const Hoisting::Set> Hoisting::compute(RunContext& context,
                                                        const std::function<void(int)>& run_step, Call& call) {
   release_dead();
-  // Pin storages before contents are read, so that later writes are noticed. Pin them before the old values, and
-  // with them maybe the last pins, are released: information about a storage is kept only while it is pinned.
+  // Pin storages before contents are read, so that later writes are noticed. Pin them before the old values,
+  // and with them maybe the last pins, are released: information about a storage is kept only while it is
+  // pinned.
   std::vector<std::shared_ptr<const StoragePin>> pins;
   for (const InputVersion& version : call.versions())
     if (version.memory) pins.push_back(version.memory->pin(version.storage));

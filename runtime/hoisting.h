@@ -1,13 +1,13 @@
 // Hoisted values: packed weights, casts and all other values that depend only on parameters and buffers. They
-// are computed on first use and kept until their operands change. All executables of the process share them if
-// they compute the same value from the same tensors: a model compiled for two batch sizes packs its weights
-// once. An executable keeps one set of values for each set of tensors that it is called with, because equal
-// layers that are compiled separately share one executable.
+// are computed on first use and kept until their operands change. All executables of the process share them
+// if they compute the same value from the same tensors: a model compiled for two batch sizes packs its
+// weights once. An executable keeps one set of values for each set of tensors that it is called with, because
+// equal layers that are compiled separately share one executable.
 //
-// The key of a value consists of the recipe of its step and, for each operand, the storage, address and version
-// of the tensor, or the key of the hoisted value. So a change to one weight recomputes only what depends on
-// that weight. Versions count writes; where writes may be uncounted, a checksum of the contents is compared,
-// which is part of every key.
+// The key of a value consists of the recipe of its step and, for each operand, the storage, address and
+// version of the tensor, or the key of the hoisted value. So a change to one weight recomputes only what
+// depends on that weight. Versions count writes; where writes may be uncounted, a checksum of the contents is
+// compared, which is part of every key.
 #pragma once
 
 #include <functional>
@@ -41,8 +41,8 @@ class Hoisting {
   // Sets values that were computed earlier from inputs of these versions; `owner` keeps them alive.
   void adopt(std::span<const void* const> values, const std::shared_ptr<const void>& owner,
              std::span<const InputVersion> versions);
-  // Sets the context's hoisted buffers, and calls `run_step` for values that are missing. The result keeps the
-  // values alive: hold it while the context is in use. Thread-safe.
+  // Sets the context's hoisted buffers, and calls `run_step` for values that are missing. The result keeps
+  // the values alive: hold it while the context is in use. Thread-safe.
   std::shared_ptr<const void> bind(RunContext& context, const std::function<void(int)>& run_step);
   // Drops values of freed storages in all executables of the process: they cannot be requested again. It is
   // cheap, and called at every compilation and recomputation.

@@ -20,7 +20,7 @@ void fields(auto& io, BatchStep::Entry& entry) {
 namespace {
 
 constexpr size_t kInlinePointers = 64;
-constexpr int64_t kTaskElements = 16 << 10;         // large enough for a task, small enough to balance the load
+constexpr int64_t kTaskElements = 16 << 10;  // large enough for a task, small enough to balance the load
 constexpr int64_t kMaxElements = int64_t{1} << 32;  // in one entry: limits the list of pieces
 constexpr char kCallWord[] = "kernel", kBatchWord[] = "batch";
 

@@ -1,4 +1,5 @@
-// Steps that run compiled kernels: a kernel on the buffers of one group, or on each entry of a table of tensors.
+// Steps that run compiled kernels: a kernel on the buffers of one group, or on each entry of a table of
+// tensors.
 #pragma once
 
 #include <memory>
@@ -37,8 +38,8 @@ class CallStep final : public KernelStep {
 };
 
 // A kernel over one dimension of `n` elements, called for every entry of a table in one parallel region. Long
-// tensors are split into pieces; short ones are processed together in one task. The kernel itself is serial and
-// has the symbol n.
+// tensors are split into pieces; short ones are processed together in one task. The kernel itself is serial
+// and has the symbol n.
 class BatchStep final : public KernelStep {
  public:
   // Distance between elements in bytes, by parameter; 0: the same element for all n.

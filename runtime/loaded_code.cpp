@@ -47,9 +47,9 @@ bool is_loaded(int file) {
 
 }  // namespace
 
-// The dynamic linker identifies loaded objects by path, here "/proc/self/fd/<number>". So each of our files stays
-// open, and keeps its number, as long as its object is loaded. Numbers of objects that others loaded in this way
-// are skipped.
+// The dynamic linker identifies loaded objects by path, here "/proc/self/fd/<number>". So each of our files
+// stays open, and keeps its number, as long as its object is loaded. Numbers of objects that others loaded in
+// this way are skipped.
 class LoadedCode::MemoryFile {
  public:
   explicit MemoryFile(std::span<const std::byte> bytes) : file_(memfd_create("ipex-kernels", MFD_CLOEXEC)) {
@@ -86,9 +86,8 @@ LoadedCode::LoadedCode(std::span<const std::byte> shared_object)
     if (!name || !slot) throw UserError("cannot load kernels: they have no table of imports");
     for (; *name; name += std::strlen(name) + 1)
       if (!(*slot++ = find_import(name)))
-        throw UserError(
-            std::string("cannot load kernels: they call ") + name +
-            ", which this library does not have: use the version of ipex that compiled them");
+        throw UserError(std::string("cannot load kernels: they call ") + name +
+                        ", which this library does not have: use the version of ipex that compiled them");
   } catch (...) {
     dlclose(handle_);
     throw;

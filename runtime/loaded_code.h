@@ -1,9 +1,9 @@
 // Loads the kernels of an artifact.
 //
-// The dynamic linker loads their shared object (codegen/llvm/shared_object.h) from an anonymous file in memory,
-// so that no other process can change it between the check and the load. The object imports nothing by name:
-// the loader fills its table of imports. So it works however this library itself is loaded (RTLD_LOCAL or
-// RTLD_GLOBAL).
+// The dynamic linker loads their shared object (codegen/llvm/shared_object.h) from an anonymous file in
+// memory, so that no other process can change it between the check and the load. The object imports nothing
+// by name: the loader fills its table of imports. So it works however this library itself is loaded
+// (RTLD_LOCAL or RTLD_GLOBAL).
 #pragma once
 
 #include <memory>

@@ -150,7 +150,8 @@ void LoadedModel::run(std::span<const TensorView> arguments, std::span<const int
                       std::span<void* const> outputs) const {
   std::vector<void*> inputs = data_;
   std::vector<CachedBlock> copies;
-  std::vector<std::pair<TensorView, TensorView>> changed;  // copies that the model writes to: (copy, argument)
+  std::vector<std::pair<TensorView, TensorView>>
+      changed;  // copies that the model writes to: (copy, argument)
   for (size_t i = 0; i < arguments.size(); ++i) {
     const TensorSpec& spec = parts().inputs[arguments_[i]];
     void*& data = inputs[arguments_[i]];

@@ -1,9 +1,9 @@
 // A loaded artifact as a callable: the common part of the C++ library and the Python loader.
 //
-// A call takes the inputs that are not weights, in the model's order. It checks dtype, rank and sizes, computes
-// the symbols, copies inputs whose layout differs from the compiled one, and runs. Calls may run concurrently;
-// they share weights and code, and each has its own arena. If calls write buffers of the model, these belong to
-// this object, and calls run one after the other.
+// A call takes the inputs that are not weights, in the model's order. It checks dtype, rank and sizes,
+// computes the symbols, copies inputs whose layout differs from the compiled one, and runs. Calls may run
+// concurrently; they share weights and code, and each has its own arena. If calls write buffers of the model,
+// these belong to this object, and calls run one after the other.
 #pragma once
 
 #include <cstdint>
@@ -39,7 +39,8 @@ class LoadedModel {
   const std::vector<int>& state() const { return state_; }
   TensorView state_view(int input) const;
 
-  // The values of the symbols for these arguments. UserError, with the input, dimension and range, for wrong sizes.
+  // The values of the symbols for these arguments. UserError, with the input, dimension and range, for wrong
+  // sizes.
   std::vector<int64_t> bind(std::span<const TensorView> arguments) const;
 
   // A result of kind kTensor, with sizes and strides; data is null.

@@ -65,8 +65,7 @@ std::optional<PackedValues> PackedValues::open(const Archive& artifact, Isa isa)
   if (!std::filesystem::exists(path, ignored)) return std::nullopt;
   PackedValues values(path);
   if (values.artifact_ == artifact.identity() && values.isa_ == name(isa)) return values;
-  log(LogLevel::kWarning, path +
-                              " is not used: it belongs to another artifact, or to another target than " +
+  log(LogLevel::kWarning, path + " is not used: it belongs to another artifact, or to another target than " +
                               std::string(name(isa)) + "; remove it, or pack the artifact again");
   return std::nullopt;
 }

@@ -20,8 +20,8 @@ class PackedValues {
  public:
   // The packed values of an artifact for `isa`, if there are any. UserError when the file is damaged.
   static std::optional<PackedValues> open(const Archive& artifact, Isa isa);
-  // Writes the file for a loaded artifact whose hoisted values are computed. UserError when it cannot be written,
-  // or when ATen allocated the memory of a value.
+  // Writes the file for a loaded artifact whose hoisted values are computed. UserError when it cannot be
+  // written, or when ATen allocated the memory of a value.
   static void write(const Artifact& prepared);
 
   const Archive& archive() const { return *archive_; }

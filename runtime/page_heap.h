@@ -1,6 +1,6 @@
-// A heap of large memory blocks, in pages from the system. Free ranges are split and merged, so that a block of
-// one size can reuse the memory of blocks of other sizes without page faults. Huge pages are requested: they
-// replace 512 page faults by one, and cause fewer TLB misses.
+// A heap of large memory blocks, in pages from the system. Free ranges are split and merged, so that a block
+// of one size can reuse the memory of blocks of other sizes without page faults. Huge pages are requested:
+// they replace 512 page faults by one, and cause fewer TLB misses.
 #pragma once
 
 #include <cstddef>

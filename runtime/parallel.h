@@ -24,15 +24,16 @@ class ThreadLimit {
 
 using ParallelBody = void (*)(void* closure, int64_t begin, int64_t end, int64_t thread);
 
-// Runs body over [begin, end) in at most num_threads() contiguous chunks of at least `grain` iterations. `thread`
-// is the number of the chunk. A single chunk runs on the calling thread. The body must not throw.
+// Runs body over [begin, end) in at most num_threads() contiguous chunks of at least `grain` iterations.
+// `thread` is the number of the chunk. A single chunk runs on the calling thread. The body must not throw.
 void parallel_for(int64_t begin, int64_t end, int64_t grain, ParallelBody body, void* closure);
 
 // Runs task(i) for i in [0, count) on oneTBB, and rethrows the first exception.
 void parallel_tasks(int64_t count, const std::function<void(int64_t)>& task);
 
 // The first out-of-range index that kernels of a run report. A run sets its slot on its own thread, and
-// parallel_for passes it on to the other threads of the team, so that concurrent runs do not mix their errors.
+// parallel_for passes it on to the other threads of the team, so that concurrent runs do not mix their
+// errors.
 struct IndexFault {
   bool set = false;
   int64_t index = 0, size = 0, error = 0;

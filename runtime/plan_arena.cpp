@@ -1,5 +1,5 @@
-// Lifetimes of buffers, and the placement of temporaries in the arena: largest first, each at the lowest offset
-// that is free during its whole lifetime. Large temporaries may be allocated separately.
+// Lifetimes of buffers, and the placement of temporaries in the arena: largest first, each at the lowest
+// offset that is free during its whole lifetime. Large temporaries may be allocated separately.
 #include <algorithm>
 #include <numeric>
 
@@ -22,8 +22,8 @@ MemoryPlan plan_arena(std::span<const Lifetime> lifetimes, std::span<const int64
   MemoryPlan plan;
   plan.offsets.assign(buffer_count, -1);
 
-  // A chain of in-place buffers is one block, live from the first step of its first buffer to the last step of
-  // its last.
+  // A chain of in-place buffers is one block, live from the first step of its first buffer to the last step
+  // of its last.
   std::vector<int> index_of(buffer_count, -1);
   for (size_t i = 0; i < lifetimes.size(); ++i) index_of[lifetimes[i].buffer] = static_cast<int>(i);
   std::vector<int> block(lifetimes.size());

@@ -197,8 +197,9 @@ class Reader {
     std::exception_ptr error = nullptr;
   };
 
-  // Reads steps in parallel, because library steps generate code, which takes most of the loading time besides
-  // the data. The first step of each kind is read first: it creates what all steps of this kind share.
+  // Reads steps in parallel, because library steps generate code, which takes most of the loading time
+  // besides the data. The first step of each kind is read first: it creates what all steps of this kind
+  // share.
   void read_steps() {
     std::vector<StepLine*> order, others;
     std::set<std::string_view> kinds;
@@ -274,7 +275,8 @@ class Reader {
       const BufferInfo& buffer = parts.buffers[b];
       if (buffer.kind == BufferKind::kInput || buffer.kind == BufferKind::kOutput) {
         std::vector<bool>& seen = buffer.kind == BufferKind::kInput ? seen_input : seen_output;
-        require(buffer.index >= 0 && buffer.index < static_cast<int>(seen.size()), "a buffer without a tensor");
+        require(buffer.index >= 0 && buffer.index < static_cast<int>(seen.size()),
+                "a buffer without a tensor");
         seen[buffer.index] = true;
       }
       require((buffer.kind == BufferKind::kConstant) == !program_.constants[b].empty(),

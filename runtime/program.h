@@ -12,9 +12,9 @@
 //   kernel name="k0_add_gelu" reads=[4,2] writes=[3] hoisted=false bytes=9 flops=3 sources=["m.py:7 gelu"]
 //   end
 //
-// Each entry is a line, in this order. Steps come last, in execution order. The first word of a step's line is its
-// kind (kernels/step_table.cpp, kernel_steps.h). The step that packs the weights of a library step has no line of
-// its own. Lifetimes are computed from the steps.
+// Each entry is a line, in this order. Steps come last, in execution order. The first word of a step's line
+// is its kind (kernels/step_table.cpp, kernel_steps.h). The step that packs the weights of a library step has
+// no line of its own. Lifetimes are computed from the steps.
 #pragma once
 
 #include <array>
@@ -52,7 +52,7 @@ struct Interface {
   };
   struct Input {
     std::string name;
-    std::string member;  // weights and buffers: member of the artifact; empty: an argument of the call
+    std::string member;    // weights and buffers: member of the artifact; empty: an argument of the call
     bool written = false;  // whether a run writes to it
     bool is_weight() const { return !member.empty() && !written; }
   };
@@ -94,13 +94,14 @@ struct MadeSteps {
 // Called by several threads at once.
 using StepReader = std::function<MadeSteps(FieldReader& io)>;
 
-// `constants`: as in Program. Unsupported, with the step and the model's source line, for a step without a text.
+// `constants`: as in Program. Unsupported, with the step and the model's source line, for a step without a
+// text.
 std::string print_program(const Interface& interface, const Executable::Parts& parts,
                           const std::vector<std::string>& constants);
 
 // ParseError for text that is damaged or inconsistent: the result can be run, as far as that can be checked
-// without knowing the kernels. If `kernels` is null, the program can only be inspected. The caller sets the data
-// of constants.
+// without knowing the kernels. If `kernels` is null, the program can only be inspected. The caller sets the
+// data of constants.
 Program parse_program(std::string_view text, const StepReader& read_step,
                       std::shared_ptr<const FunctionLibrary> kernels);
 

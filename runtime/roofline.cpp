@@ -147,7 +147,8 @@ using MemoryLoop = void (*)(float*, const float*, const float*, int64_t);
 struct Free {
   void operator()(float* memory) const { std::free(memory); }
 };
-using Memory = std::unique_ptr<float, Free>;  // not from the caching allocator, which would keep this much memory
+using Memory =
+    std::unique_ptr<float, Free>;  // not from the caching allocator, which would keep this much memory
 
 Memory allocate(int64_t bytes) {
   auto* memory = static_cast<float*>(std::aligned_alloc(4096, static_cast<size_t>(bytes)));

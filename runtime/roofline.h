@@ -15,8 +15,8 @@ struct MachineLimits {
 };
 
 // The best of several runs on num_threads() threads, with arrays of `bytes` each. Takes about a second and
-// 3 * `bytes` of memory; throws OutOfMemory. Bandwidths are counted as in STREAM (McCalpin, 1995): a write counts
-// once, although ordinary stores also read the cache line.
+// 3 * `bytes` of memory; throws OutOfMemory. Bandwidths are counted as in STREAM (McCalpin, 1995): a write
+// counts once, although ordinary stores also read the cache line.
 MachineLimits measure_limits(int64_t bytes = int64_t{192} << 20);
 
 }  // namespace ipex

@@ -11,8 +11,8 @@
 namespace ipex {
 namespace {
 
-// Wrap around on overflow, which sizes from a damaged file can cause. The result is refused later, or too large to
-// allocate.
+// Wrap around on overflow, which sizes from a damaged file can cause. The result is refused later, or too
+// large to allocate.
 template <class Op>
 int64_t wrap(int64_t a, int64_t b, Op op) {
   return static_cast<int64_t>(op(static_cast<uint64_t>(a), static_cast<uint64_t>(b)));
@@ -99,7 +99,8 @@ std::string SizeExpr::text(std::span<const std::string> symbols) const {
       continue;
     }
     const Operator& op = kOperators[static_cast<size_t>(code) - static_cast<size_t>(Code::kAdd)];
-    a = {a.inside(op.precedence).append(op.text).append(b.inside(op.precedence + (op.associative ? 0 : 1))), op.precedence};
+    a = {a.inside(op.precedence).append(op.text).append(b.inside(op.precedence + (op.associative ? 0 : 1))),
+         op.precedence};
   }
   IPEX_CHECK(stack.size() == 1, "size expression does not leave a single value");
   return stack[0].text;

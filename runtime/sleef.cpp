@@ -1,7 +1,7 @@
-// Finds a library that exports Sleef. libtorch_cpu does, so if it is loaded, kernels use the same functions as
-// eager. Python loads it with RTLD_LOCAL, so its path is taken from the list of loaded objects. A program without
-// torch can set IPEX_SLEEF, have libsleef installed, or have torch in the Python environment that also contains
-// its oneDNN (<env>/lib/python3*/site-packages/torch/lib).
+// Finds a library that exports Sleef. libtorch_cpu does, so if it is loaded, kernels use the same functions
+// as eager. Python loads it with RTLD_LOCAL, so its path is taken from the list of loaded objects. A program
+// without torch can set IPEX_SLEEF, have libsleef installed, or have torch in the Python environment that
+// also contains its oneDNN (<env>/lib/python3*/site-packages/torch/lib).
 #include "runtime/sleef.h"
 
 #include <dlfcn.h>

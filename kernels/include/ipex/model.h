@@ -1,4 +1,4 @@
-// Running models that `ipexc compile` made: no Python, no compiler, and no libtorch.
+// Runs models compiled by `ipexc compile`, without Python, a compiler or libtorch.
 //
 //   const ipex::Model model = ipex::Model::load("resnet50.ipex");
 //   std::vector<float> image(3 * 224 * 224), logits(1000);
@@ -6,9 +6,9 @@
 //   ipex::TensorView y = ipex::view(logits.data(), {1, 1000});
 //   model.run({&x, 1}, {&y, 1});
 //
-// Errors are exceptions of <ipex/error.h>, derived from std::exception: UserError for what the caller can
-// change (a file, an input), IndexError for an index outside its tensor, CheckError for data that the model
-// refuses (an integer divided by zero), OutOfMemory. A C interface is in <ipex/model_c.h>.
+// Errors are exceptions from <ipex/error.h>, derived from std::exception: UserError for an unsuitable file or
+// input, IndexError for an index outside of its tensor, CheckError for data that the model refuses (an
+// integer divided by zero), and OutOfMemory. A C interface is in <ipex/model_c.h>.
 #pragma once
 
 #include <cstdint>
@@ -24,9 +24,9 @@
 
 namespace ipex {
 
-// A size of an input or result: fixed (low == high), or known per call, within [low, high].
+// A size of an input or result: fixed (low == high), or dynamic within [low, high].
 struct Dim {
-  std::string name;  // "batch", or "batch + 1" of another input's; empty when fixed
+  std::string name;  // such as "batch" or "batch + 1"; empty if fixed
   int64_t low = 0, high = 0;
   bool is_fixed() const { return low == high; }
 };
@@ -54,34 +54,34 @@ class [[gnu::visibility("default")]] Tensor {
 };
 
 struct ModelOptions {
-  std::string weights;         // where weights that are not in the artifact lie; empty: <path>.weights
+  std::string weights;         // file of weights that are not in the artifact; empty: <path>.weights
   bool verify_weights = true;  // check their checksums, which reads all of them once
   bool prepare = true;         // pack weights while loading instead of in the first run
-  int threads = 0;             // of one run; 0: OpenMP's setting for the calling thread (OMP_NUM_THREADS)
+  int threads = 0;  // threads of a run; 0: OpenMP's setting for the calling thread (OMP_NUM_THREADS)
 };
 
-// A loaded model. Any number of threads may run one model at once: they share its weights and its code, and
-// have working memory each. Copies are the same model.
+// A loaded model. Any number of threads may run it at once: they share its weights and code, and each run has
+// its own working memory. Copies refer to the same model.
 class [[gnu::visibility("default")]] Model {
  public:
-  // UserError for a file that is missing, damaged, of a later format, or for another CPU.
-  // Weights that `ipexc pack` kept for this CPU in <path>.packed are mapped instead of packed again.
+  // UserError for a file that is missing, damaged, of another format, or for another CPU. If `ipexc pack` has
+  // written packed weights for this CPU to <path>.packed, they are mapped instead of packed again.
   static Model load(const std::string& path, const ModelOptions& options = {});
 
   const std::vector<TensorInfo>& inputs() const;
   const std::vector<TensorInfo>& outputs() const;
-  const std::string& isa() const;  // "avx512_bf16": what was chosen for this CPU
+  const std::string& isa() const;  // the ISA selected for this CPU, such as "avx512_bf16"
 
-  // Buffers of the model that a run writes, by name, where they lie: to be read or overwritten between runs.
-  // Runs of a model that has any take turns.
+  // Buffers of the model that a run writes to, by name. They may be read or overwritten between runs. Runs of
+  // a model with such buffers execute one after the other.
   std::map<std::string, TensorView> state() const;
 
-  // Sizes of the results for inputs of these sizes; no data is read.
+  // The sizes of the outputs for inputs of these sizes. No data is read.
   std::vector<std::vector<int64_t>> output_sizes(std::span<const TensorView> inputs) const;
 
-  // `inputs` in the order of inputs(), any strides (those that the model's code writes are written);
-  // `outputs` in the order of outputs(): memory, sizes and
-  // strides are the caller's and must fit. UserError naming the tensor and the dimension when they do not.
+  // `inputs`: in the order of inputs(), with any strides; inputs that the model writes to are written.
+  // `outputs`: in the order of outputs(), with memory, sizes and strides from the caller. UserError, with the
+  // tensor and dimension, if sizes or types are wrong.
   void run(std::span<const TensorView> inputs, std::span<TensorView> outputs) const;
   std::vector<Tensor> run(std::span<const TensorView> inputs) const;
   std::map<std::string, Tensor> run(const std::map<std::string, TensorView>& inputs) const;
@@ -92,7 +92,7 @@ class [[gnu::visibility("default")]] Model {
   std::shared_ptr<const Impl> impl_;
 };
 
-// A row-major view of the caller's memory.
+// A row-major view of memory of the caller.
 template <class T>
 TensorView view(T* data, std::vector<int64_t> sizes);
 
@@ -118,7 +118,7 @@ inline TensorView row_major_view(void* data, Dtype dtype, std::vector<int64_t> s
   return v;
 }
 
-// 16-bit floats have no C++ type here: row_major_view(data, Dtype::kBF16, sizes).
+// For 16-bit floats, which have no C++ type here, use row_major_view(data, Dtype::kBF16, sizes).
 template <class T>
 TensorView view(T* data, std::vector<int64_t> sizes) {
   using Element = std::remove_const_t<T>;
