@@ -1,7 +1,7 @@
-"""Ahead-of-time compilation beside AOTInductor: compile, load, first call, steady state.
+"""Compares ahead-of-time compilation with AOTInductor: compilation, loading, first call, steady state.
 
-"packed" is the load of an artifact with packed weights beside it (`ipexc pack`). Every compile, load and first call is
-a fresh process; steady states are interleaved in one, with torch.compile's too.
+"packed" is the load of an artifact with packed weights (`ipexc pack`). Every compilation, load and first call runs in a
+fresh process. Steady states are interleaved in one process, including torch.compile's.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from timing import in_fresh_process, interleaved
 
 
 class Features(torch.nn.Module):
-    """A Hugging Face model as tensors in, one tensor out."""
+    """Wraps a Hugging Face model so that it takes tensors and returns one tensor."""
 
     def __init__(self, model: torch.nn.Module, output: str, **fixed: object) -> None:
         super().__init__()
@@ -95,7 +95,7 @@ def load(how: str, path: str) -> object:
 
 
 def first_calls(name: str, how: str, path: str) -> dict[str, float]:
-    """Milliseconds to load and to call for the first time, and what a call takes then."""
+    """Milliseconds to load, for the first call, and for later calls."""
     _, inputs = build(name)
     if how == "ipex":
         from intel_extension_for_pytorch import _C, aot  # noqa: F401
@@ -140,7 +140,7 @@ def _fresh(expression: str) -> object:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", help="one of " + ", ".join(MODELS))
-    parser.add_argument("--json", help="also write the figures to this file; those of other models in it are kept")
+    parser.add_argument("--json", help="also write the figures to this file; it keeps figures of other models")
     parser.add_argument("--tables", help="also save the table as Markdown in this folder")
     arguments = parser.parse_args()
     kept = Path(arguments.json) if arguments.json else None

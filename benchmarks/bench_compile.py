@@ -1,11 +1,11 @@
-"""Where the time of a compilation goes, by the size of the graph: every stage of ours, and what PyTorch does before it.
+"""Shows where the time of a compilation goes, by the size of the graph: each stage of the compiler, and PyTorch's part.
 
     python benchmarks/bench_compile.py                                 a Llama of 1, 2, 4, 8, 16 layers, inference
     python benchmarks/bench_compile.py --mode train --layers 4,8,16    its forward and backward graphs
 
-Layers differ in their weights only, so code of the second one comes out of the object cache: `kernels` is what a model
-pays, not what LLVM needs for each. The last line gives each stage's growth as a power of the number of ops: 1 is
-linear, and nothing may be above 2.
+Layers differ only in their weights, so kernels of the second layer come from the object cache: `kernels` is the cost
+for the model, not LLVM's time times the number of layers. The last line shows the growth of each stage as a power of
+the number of ops. 1 is linear; no stage may be above 2.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from rich.progress import track
 from tables import ResultTable
 from timing import in_fresh_process
 
-STAGES = {  # column -> names in a report's times
+STAGES = {  # column -> names in the times of a report
     "graph passes": (
         "canonicalize",
         "fold_constants",
@@ -68,7 +68,7 @@ print(json.dumps({{
 
 
 def measured(layers: int, *, train: bool) -> dict[str, float]:
-    """Ops, and ms by stage, of a first call in a fresh process with empty caches."""
+    """The number of ops, and ms by stage, of a first call in a fresh process with empty caches."""
     with tempfile.TemporaryDirectory() as cache:
         env = {"IPEX_CACHE": f"{cache}/ipex", "TORCHINDUCTOR_CACHE_DIR": f"{cache}/inductor"}
         found = in_fresh_process(COMPILE.format(layers=layers, train=train), env)
@@ -90,7 +90,7 @@ def growth(rows: list[dict[str, float]], column: str) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--layers", default="1,2,4,8,16", help="of the models, separated by commas")
+    parser.add_argument("--layers", default="1,2,4,8,16", help="numbers of layers, comma-separated")
     parser.add_argument("--mode", choices=("infer", "train"), default="infer")
     parser.add_argument("--json", help="also write the results to this file")
     parser.add_argument("--tables", help="also save the table as Markdown in this folder")

@@ -1,6 +1,6 @@
-"""Convolutions in f32 and the gradients of their weights that kernels of ours compute (Winograd's method, planes of
-products), beside eager and beside the library's primitives in the same graph, interleaved; and the errors of each
-against float64, by norm."""
+"""Times f32 convolutions and gradients of their weights that our kernels compute (Winograd's method, planes of
+products), interleaved with eager and with oneDNN's primitives in the same graph. Also shows the relative error of each
+against float64 (2-norm)."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def gradient(batch: int, terms: int, columns: int, size: int, window: int, strid
 
 
 def compiled(function: Callable, inputs: tuple, without: str) -> Callable:
-    """`function` as the backend compiles it with a pass left out; a copy, since Dynamo compiles a code object once."""
+    """`function`, compiled by the backend without a pass. It is copied, because Dynamo compiles a code object once."""
     name = f"{function.__name__}_without_{without}"
     code = function.__code__.replace(co_name=name)
     own = types.FunctionType(code, function.__globals__, name, closure=function.__closure__)

@@ -1,7 +1,7 @@
-"""What symbolic sizes cost: code compiled once with dynamic=True beside static code for each size, interleaved.
+"""Measures the cost of symbolic sizes: code compiled once with dynamic=True against static code for each size.
 
     python benchmarks/bench_dynamic.py            a BERT, batch 1..64 x length 8..512
-    python benchmarks/bench_dynamic.py --ops      kernels of models, at sizes small, uneven and large
+    python benchmarks/bench_dynamic.py --ops      kernels of models, at small, odd and large sizes
 
 The goal is a ratio of at most 1.1 at every size.
 """
@@ -22,7 +22,7 @@ from timing import interleaved, machine
 
 GRID = [(1, 8), (1, 64), (1, 128), (1, 511), (4, 33), (8, 128), (16, 512), (32, 100), (64, 8), (64, 64)]
 
-# The first one is what the dynamic code is compiled with.
+# The dynamic code is compiled with the first shape.
 MATRICES = [(64, 65), (3, 4096), (300, 777), (2048, 1024)]
 IMAGES = [(2, 16, 14, 21), (8, 64, 28, 28), (4, 32, 57, 57)]
 WINDOWS = [(2, 14, 28, 32), (4, 28, 28, 64), (2, 56, 56, 96)]
@@ -67,17 +67,18 @@ OPS: dict[str, tuple[Callable, list[tuple[int, ...]]]] = {
 
 
 def distinct_backend() -> Callable:
-    """The backend under an identity of its own: Dynamo keeps what it compiled by the backend object."""
+    """A new callable for the backend: Dynamo caches compiled code by the backend object."""
     return lambda module, inputs: torch._dynamo.lookup_backend("ipex")(module, inputs)
 
 
 def sizes(text: str) -> list[tuple[int, int]]:
-    """ "1x8,64x128" as [(1, 8), (64, 128)]."""
+    """Parses "1x8,64x128" to [(1, 8), (64, 128)]."""
     return [(int(batch), int(length)) for batch, _, length in (part.partition("x") for part in text.split(","))]
 
 
 class Results:
-    """A row a size: static, dynamic, their ratio, and what the dynamic code's first call with the size took."""
+    """A table with one row per size: static and dynamic time, their ratio, and the first dynamic call with this
+    size."""
 
     def __init__(self, title: str, rounds: int) -> None:
         self.table = Table("what", "static ms", "dynamic ms", "ratio", "first dynamic call ms", title=title)
@@ -121,7 +122,7 @@ def bench_bert(arguments: argparse.Namespace) -> Results:
         for batch, length in arguments.sizes:
             static = torch.compile(model, backend=distinct_backend(), dynamic=False)
             results.measure(f"{batch} x {length}", call(static, batch, length), call(dynamic, batch, length))
-    print(f"graphs compiled in all: {torch._dynamo.utils.counters['stats']['unique_graphs']}")
+    print(f"graphs compiled in total: {torch._dynamo.utils.counters['stats']['unique_graphs']}")
     return results
 
 
@@ -145,10 +146,10 @@ def bench_ops(arguments: argparse.Namespace) -> Results:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--ops", action="store_true", help="kernels of models in place of the BERT")
-    parser.add_argument("--only", default="", help="those whose name contains this")
+    parser.add_argument("--ops", action="store_true", help="measure kernels of models instead of the BERT")
+    parser.add_argument("--only", default="", help="only kernels whose name contains this")
     parser.add_argument("--layers", type=int, default=12)
-    parser.add_argument("--sizes", type=sizes, default=GRID, help="batch x length, as in 1x8,64x128")
+    parser.add_argument("--sizes", type=sizes, default=GRID, help="batch x length, for example 1x8,64x128")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--bf16", action="store_true", help="under bf16 autocast")
     parser.add_argument("--json", help="also write the results to this file")

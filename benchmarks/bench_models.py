@@ -1,14 +1,15 @@
-"""Whole models: first call (fresh process; empty caches, or those that another process filled), steady state and peak
-memory, beside eager (with channels_last weights and images too where a model convolves), aot_eager and Inductor (frozen
-too in inference).
+"""Benchmarks whole models: first call in a fresh process (with empty or filled caches), steady state and peak memory.
 
-python benchmarks/bench_models.py                       every case
+Variants are eager (also with channels_last weights and images, for models with convolutions), aot_eager, Inductor (also
+frozen, for inference) and ipex.
+
+python benchmarks/bench_models.py                       all cases
 python benchmarks/bench_models.py --only bert_base      cases whose name contains the text
-python benchmarks/bench_models.py --first-call          first calls only; --steady: steady state only
-python benchmarks/bench_models.py --warm                warm first calls only: a second process, the caches of the first
-python benchmarks/bench_models.py --memory              peak resident memory of a step that is not the first
-python benchmarks/bench_models.py --scaling             one thread and all, eager and ipex in one interleaved run
-python benchmarks/bench_models.py --counts              native and Extern op counts only
+python benchmarks/bench_models.py --first-call          only first calls; --steady: only steady state
+python benchmarks/bench_models.py --warm                only warm first calls: in a second process, with filled caches
+python benchmarks/bench_models.py --memory              only peak resident memory of a later step
+python benchmarks/bench_models.py --scaling             only one thread against all, eager and ipex, interleaved
+python benchmarks/bench_models.py --counts              only counts of native and Extern ops
 python benchmarks/bench_models.py --tables build/figures    also save the tables as Markdown (see tables.py)
 """
 
@@ -33,7 +34,7 @@ from torch.utils import _pytree as pytree
 
 @dataclass(frozen=True)
 class Benchmark:
-    """One line of the results: a model, its sizes, the mode and the arithmetic."""
+    """One line of the results: a model, its batch size, mode and precision."""
 
     model: str
     batch: int
@@ -45,7 +46,7 @@ class Benchmark:
         return f"{self.model} b{self.batch} {self.mode} {self.precision}"
 
 
-INFERENCE = {  # with batch sizes
+INFERENCE = {  # model -> batch size
     "resnet50": 1, "bert_base": 1, "gpt2": 1, "gpt2_decode": 1, "gpt2_decode_1024": 1, "llama_decode": 1, "vit_base": 1,
     "dlrm": 256,
 }  # fmt: skip
@@ -62,7 +63,7 @@ CONVOLVE = ("resnet50", "unet")
 
 
 def variants_of(case: Benchmark, *, inductor: bool) -> list[str]:
-    """What the case is measured with in steady state, ipex last."""
+    """The variants that are measured in steady state, ipex last."""
     names = ["eager", "channels_last"] if case.model in CONVOLVE else ["eager"]
     if inductor:
         names += ["inductor", "frozen"] if case.mode == "infer" else ["inductor"]
@@ -77,7 +78,7 @@ def compiled(model: torch.nn.Module, variant: str) -> Callable:
 
 
 def converted(tensor: torch.Tensor, case: Benchmark, variant: str) -> torch.Tensor:
-    """A tensor of the inputs as the variant of the case takes it."""
+    """An input tensor in the dtype and layout of the variant."""
     if case.mode == "infer" and case.precision == "bf16" and tensor.is_floating_point():
         tensor = tensor.to(torch.bfloat16)
     wanted = variant == "channels_last" and tensor.dim() == 4
@@ -85,8 +86,8 @@ def converted(tensor: torch.Tensor, case: Benchmark, variant: str) -> torch.Tens
 
 
 def callable_of(case: Benchmark, variant: str) -> Callable:
-    """A function that runs one forward pass, or one forward, backward and zeroing of gradients. `variant`: one of
-    `variants_of`, or the name of a backend."""
+    """A function that runs one forward pass or, for training, forward, backward and zeroing of gradients. `variant`:
+    one of `variants_of`, or the name of a backend."""
     built = build(case.model, batch=case.batch)
     model, inputs = built.model, pytree.tree_map(lambda t: converted(t, case, variant), built.inputs)
     if variant == "channels_last":
@@ -117,8 +118,8 @@ def callable_of(case: Benchmark, variant: str) -> Callable:
 
 
 def first_calls(case: Benchmark, variants: list[str], count: int, *, warm: bool = False) -> dict[str, list[float]]:
-    """Seconds of the first call in `count` fresh processes by turns (Inductor's, which takes a minute, in one): with
-    empty compile caches, or with those that another process filled."""
+    """Seconds of the first call in fresh processes, `count` times, with empty compile caches, or with caches that
+    another process filled (`warm`). Inductor, which takes a minute, is measured once."""
     body = (
         "import time, torch._dynamo; import torch._functorch.aot_autograd\n"
         "start = time.perf_counter(); fn()\n"
@@ -135,10 +136,10 @@ def first_calls(case: Benchmark, variants: list[str], count: int, *, warm: bool 
 
 
 def peak_memory(case: Benchmark, variant: str) -> float:
-    """Most MB resident in a fresh process during steps after the second, which has compiled everything."""
+    """Peak resident MB in a fresh process, in steps after the second. By then everything is compiled."""
     body = (
         "fn(); fn()\n"
-        "open('/proc/self/clear_refs', 'w').write('5')\n"  # the peak counts from here
+        "open('/proc/self/clear_refs', 'w').write('5')\n"  # resets the peak
         "fn(); fn()\n"
         "print(next(int(l.split()[1]) for l in open('/proc/self/status') if l.startswith('VmHWM')) / 1024)"
     )
@@ -147,7 +148,8 @@ def peak_memory(case: Benchmark, variant: str) -> float:
 
 
 def _in_process(cache: str, case: Benchmark, variant: str, body: str) -> float:
-    """The number that `body` prints in a fresh process with compile caches in `cache`; `fn` is the case's callable."""
+    """Runs `body` in a fresh process with compile caches in `cache`, and returns the number that it prints. In `body`,
+    `fn` is the case's callable."""
     fields = (case.model, case.batch, case.mode, case.precision)
     code = (
         f"import sys; sys.path.insert(0, {__file__.rsplit('/', 1)[0]!r})\n"
@@ -159,8 +161,8 @@ def _in_process(cache: str, case: Benchmark, variant: str, body: str) -> float:
 
 
 def scaling(case: Benchmark) -> dict[str, float]:
-    """Median ms of eager and ipex with one thread and with all, interleaved; code is compiled once for both."""
-    most = torch.get_num_threads()
+    """Median ms of eager and ipex with one thread and with all, interleaved. Code is compiled once for both."""
+    all_threads = torch.get_num_threads()
 
     def limited(run: Callable, threads: int) -> Callable:
         def call() -> None:
@@ -172,16 +174,16 @@ def scaling(case: Benchmark) -> dict[str, float]:
     variants = {}
     for name in ("eager", "ipex"):
         run = callable_of(case, name)
-        variants |= {f"{name} {threads}": limited(run, threads) for threads in (1, most)}
+        variants |= {f"{name} {threads}": limited(run, threads) for threads in (1, all_threads)}
     try:
         samples = interleaved(variants, rounds=9 if case.mode == "infer" else 5)
     finally:
-        torch.set_num_threads(most)
+        torch.set_num_threads(all_threads)
     return {name: sample.median for name, sample in samples.items()}
 
 
 def counts(case: Benchmark) -> list[dict]:
-    """Reports of the graphs that the case compiles: native ops, Extern ops by name."""
+    """The reports of all graphs that the case compiles."""
     import intel_extension_for_pytorch as ipex
 
     torch._dynamo.reset()
@@ -195,12 +197,14 @@ def main() -> None:
     parser.add_argument("--only", default="", help="run the cases whose name contains this")
     parser.add_argument("--first-call", action="store_true")
     parser.add_argument("--warm", action="store_true")
-    parser.add_argument("--calls", type=int, default=3, help="processes that make a first call, of each variant")
+    parser.add_argument("--calls", type=int, default=3, help="number of processes for first calls of each variant")
     parser.add_argument("--steady", action="store_true")
     parser.add_argument("--memory", action="store_true")
     parser.add_argument("--scaling", action="store_true")
     parser.add_argument("--counts", action="store_true")
-    parser.add_argument("--no-inductor", action="store_true", help="leave Inductor out (it needs a C++ compiler)")
+    parser.add_argument(
+        "--no-inductor", action="store_true", help="do not measure Inductor, which needs a C++ compiler"
+    )
     parser.add_argument("--json", help="also write the results to this file")
     parser.add_argument("--tables", help="also save the tables as Markdown in this folder")
     arguments = parser.parse_args()
@@ -283,8 +287,8 @@ def main() -> None:
             torch._dynamo.reset()
             ms = scaling(case)
             results[case.name]["scaling_ms"] = ms
-            one, most, ours, ours_most = (ms[name] for name in names)
-            table.add(case.name, *(f"{ms[name]:.2f}" for name in names), f"{one / most:.2f}", f"{ours / ours_most:.2f}",
+            one, all_, ours, ours_all = (ms[name] for name in names)
+            table.add(case.name, *(f"{ms[name]:.2f}" for name in names), f"{one / all_:.2f}", f"{ours / ours_all:.2f}",
                       f"{one / ours:.2f}")  # fmt: skip
         finish(table)
 

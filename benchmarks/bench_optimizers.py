@@ -1,5 +1,5 @@
-"""One step of an optimizer over the parameters of a small transformer: eager's loop, foreach and fused forms beside the
-step compiled by Inductor and by ipex, interleaved."""
+"""Times one optimizer step over the parameters of a small transformer, interleaved: eager's loop, foreach and fused
+forms, and the step compiled by Inductor and by ipex."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""What a call costs beyond the kernel: a one-kernel graph through aot_eager, Inductor and ipex, interleaved; and what
-one more step costs, a kernel or a product in the library. And what finding the backend costs: the import behind the
-entry point, in fresh processes."""
+"""Times overheads: a call of a one-kernel graph in aot_eager, Inductor and ipex (interleaved), each additional step of
+a graph, and the import of the backend in fresh processes."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ def one_kernel(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 
 def sums(x: torch.Tensor, _: torch.Tensor, steps: int) -> torch.Tensor:
-    for i in range(steps):  # down and across by turns, so that no two are one kernel
+    for i in range(steps):  # alternate the axis, so that no two are fused into one kernel
         x = x.cumsum(i % 2)
     return x
 
@@ -32,7 +31,7 @@ def products(x: torch.Tensor, y: torch.Tensor, steps: int) -> torch.Tensor:
     return x
 
 
-# By name: the operation, on so many rows by columns, and the kind of the step that computes it.
+# Name -> the operation, its rows and columns, and the kind of the step that computes it.
 STEPS = {
     "kernel, running sums of 4 x 4": (sums, (4, 4), "kernel"),
     "kernel, 4 x 4 by 4 x 4": (products, (4, 4), "kernel"),
@@ -41,7 +40,7 @@ STEPS = {
 
 
 def nanoseconds_a_step(rounds: int, more: int = 32) -> dict[str, float]:
-    """By kind of step: the time of `more` + 1 of them beyond that of one, per step."""
+    """The time per step for each kind of step: from the difference between `more` + 1 steps and one step."""
     found = {}
     with torch.inference_mode():
         for name, (function, (rows, columns), kind) in STEPS.items():
@@ -94,13 +93,13 @@ def main() -> None:
             )
         )
         return
-    table = ResultTable("overhead", "gelu(x) * y of 64 elements, microseconds a call", "bench_overhead.py",
+    table = ResultTable("overhead", "gelu(x) * y of 64 elements, microseconds per call", "bench_overhead.py",
                         ["variant", "median", "best", "spread"])  # fmt: skip
     for name, sample in samples.items():
         table.add(name, f"{sample.median * 1e3:.2f}", f"{sample.best * 1e3:.2f}", f"{sample.spread:.0%}")
     table.show(Console(width=110))
     table.save(arguments.tables)
-    table = ResultTable("steps", "One more step of a graph, nanoseconds", "bench_overhead.py",
+    table = ResultTable("steps", "Each additional step of a graph, nanoseconds", "bench_overhead.py",
                         ["step", "ns"])  # fmt: skip
     for name, ns in steps.items():
         table.add(name, f"{ns:.0f}")

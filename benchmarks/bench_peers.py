@@ -1,13 +1,14 @@
-"""Inference beside what else a user can install: eager and Inductor, OpenVINO, ONNX Runtime, XLA and zentorch.
+"""Compares inference with other compilers and runtimes: eager, Inductor, OpenVINO, ONNX Runtime, XLA and zentorch.
 
-python benchmarks/bench_peers.py                           every case in fp32 (`make peers` prepares and runs it)
+python benchmarks/bench_peers.py                           all cases in fp32 (`make peers` prepares and runs this)
 python benchmarks/bench_peers.py --only resnet50 --precision bf16 --threads 1
-python benchmarks/bench_peers.py --peers openvino,ipex     some of them
+python benchmarks/bench_peers.py --peers openvino,ipex     only these peers
 
-Each peer is a process with an environment of its own (build/peers/NAME, made by `make peers` from peers/NAME.txt;
-PyTorch's own modes run in this one), so that no package replaces another's libraries. The processes compile one after
-the other, then take turns: a turn is some calls after one that is not counted, and only one process works at a time. A
-peer that cannot run a case, or whose result is further from eager's than --tolerance, has no time, and it says why.
+Each peer runs in a process with its own environment (build/peers/NAME, created by `make peers` from peers/NAME.txt), so
+that no package replaces another's libraries. PyTorch's own modes use the current environment. The processes compile one
+after the other, then take turns: a turn is one call that is not counted and some that are, and only one process works
+at a time. A peer that cannot run a case, or whose error against eager exceeds --tolerance, gets no time, and the reason
+is printed.
 """
 
 from __future__ import annotations
@@ -31,16 +32,16 @@ from timing import Sample
 
 HERE = Path(__file__).parent
 PYTORCH = ("eager", "inductor", "frozen", "max_autotune")
-OURS = ("ipex", "ipex_artifact")  # an artifact has no guards, as the others have none
+OURS = ("ipex", "ipex_artifact")  # an artifact has no guards, like the other runtimes
 OWN = (*PYTORCH, *OURS)
 ENVIRONMENTS = {"openvino": "openvino", "openvino_compile": "openvino", "onnxruntime": "onnxruntime", "xla": "xla",
                 "zentorch": "zentorch"}  # fmt: skip
-CASES = {  # with batch sizes; None: the case has no batch
+CASES = {  # name -> batch size, or None if the case has no batch
     "resnet50": 1, "bert_base": 1, "vit_base": 1, "gpt2": 1, "gpt2_decode": 1, "dlrm": 256, "softmax": None,
     "layer_norm": None, "gelu_add": None, "rms_norm": None,
 }  # fmt: skip
-TURN_MS = 100.0  # a turn lasts as long, or one call
-PAUSE_S = 0.03  # between turns: idle threads of the last process stop spinning
+TURN_MS = 100.0  # minimum duration of a turn, unless one call takes longer
+PAUSE_S = 0.03  # pause between turns, so that idle threads of the last process stop spinning
 
 
 @dataclass
@@ -65,7 +66,7 @@ class Worker:
         return line
 
     def turn(self, calls: int) -> float:
-        """Milliseconds a call."""
+        """Runs a turn; returns milliseconds per call."""
         self.process.stdin.write(f"{calls}\n")
         self.process.stdin.flush()
         return float(self.answer()) / calls
@@ -89,7 +90,7 @@ def start(peer: str, case: str, arguments: argparse.Namespace, cache: str) -> Wo
         "PYTHONPATH": os.pathsep.join(paths),
         "PATH": f"{Path(python).parent}{os.pathsep}{os.environ['PATH']}",
     }
-    # XLA has no setting for its threads: what it may use is all it sees.
+    # XLA has no setting for its threads, so limit the CPUs that the process can use.
     command = ["taskset", "-c", f"0-{threads - 1}", python]
     log = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115, closed by stop()
     arguments = [str(HERE / "peers" / "worker.py"), peer, case, str(batch), precision, str(threads)]
@@ -107,17 +108,17 @@ def start(peer: str, case: str, arguments: argparse.Namespace, cache: str) -> Wo
 
 
 def measure(case: str, peers: list[str], arguments: argparse.Namespace, console: Console) -> dict[str, Worker]:
-    """The workers that could run the case, with their times."""
+    """The workers that can run the case, with their times."""
     workers: list[Worker] = []
     with tempfile.TemporaryDirectory() as cache:
         for peer in peers:
             try:
                 worker = start(peer, case, arguments, cache)
             except (RuntimeError, OSError) as problem:
-                console.print(f"{case}: no time of {peer}: {problem}", markup=False)
+                console.print(f"{case}: {peer} failed: {problem}", markup=False)
                 continue
             if not worker.error <= arguments.tolerance:
-                console.print(f"{case}: {peer} computes something else: error {worker.error:.2g}")
+                console.print(f"{case}: {peer} has a wrong result: error {worker.error:.2g}")
                 worker.stop()
                 continue
             workers.append(worker)
@@ -141,17 +142,17 @@ def main() -> None:
     parser.add_argument("--exact", action="store_true", help="run the case whose name is --only")
     parser.add_argument("--peers", default=",".join([*PYTORCH, *ENVIRONMENTS, *OURS]))
     parser.add_argument("--precision", choices=("fp32", "bf16"), default="fp32", help="of weights and inputs")
-    parser.add_argument("--batch", type=int, help="of the cases that have one, instead of their own")
+    parser.add_argument("--batch", type=int, help="batch size of all cases that have one")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--tolerance", type=float, help="largest error by norm (default: 1e-3; bf16: 0.05)")
+    parser.add_argument("--tolerance", type=float, help="largest relative error (default: 1e-3; bf16: 0.05)")
     parser.add_argument("--environments", type=Path, default=HERE.parent / "build" / "peers")
     parser.add_argument("--json", help="also write the results to this file")
     parser.add_argument("--tables", help="also save the table as Markdown in this folder")
     arguments = parser.parse_args()
     peers = arguments.peers.split(",")
     if unknown := set(peers) - set(OWN) - set(ENVIRONMENTS):
-        parser.error(f"no such peer: {', '.join(sorted(unknown))}; there are {', '.join([*OWN, *ENVIRONMENTS])}")
+        parser.error(f"unknown peer {', '.join(sorted(unknown))}: use {', '.join([*OWN, *ENVIRONMENTS])}")
     if missing := {e for p in peers if (e := ENVIRONMENTS.get(p)) and not (arguments.environments / e).exists()}:
         parser.error(f"no environment for {', '.join(sorted(missing))} in {arguments.environments}; run `make peers`")
     if arguments.tolerance is None:
@@ -160,7 +161,7 @@ def main() -> None:
     suffix = "" if arguments.threads == os.cpu_count() else f" --threads {arguments.threads}"
     suffix += f" --batch {arguments.batch}" if arguments.batch else ""
     command = f"bench_peers.py --precision {arguments.precision}{suffix}"
-    title = f"Inference in {arguments.precision} beside its peers, {arguments.threads} threads, median ms"
+    title = f"Inference in {arguments.precision} compared with peers, {arguments.threads} threads, median ms"
     groups = {"best of PyTorch / ipex": PYTORCH, "best of the others / ipex": tuple(ENVIRONMENTS)}
     table = ResultTable(f"peers_{arguments.precision}", title, command, ["case", *peers, *groups, "spread"])
     results = {}

@@ -1,7 +1,7 @@
-"""The main job: real input through eager and `torch.compile(backend="ipex")` side by side, with checks.
+"""The main job: runs real input in eager and in `torch.compile(backend="ipex")`, compares and times both.
 
-Three parts: sentence embeddings with a real model, ResNet-50 on photographs, and training a small CNN on digits in bf16
-autocast. Prints one table; exits with 1 if any check fails.
+It has three parts: sentence embeddings with a real model, ResNet-50 on photographs, and training a small CNN on digits
+in bf16 autocast. It prints one table, and exits with 1 if any check fails.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ from torch.nn import functional as F
 
 console = Console(width=150)
 
-# Eager takes seconds for a bf16 product on a CPU without such instructions: then two rounds have to do.
+# Time budget per case. On a CPU without bf16 instructions, eager takes seconds for a bf16 product: then there are only
+# two rounds.
 SECONDS_A_CASE = 20
 
 
@@ -57,7 +58,7 @@ def autocast(enabled: bool) -> contextlib.AbstractContextManager:
 
 @contextlib.contextmanager
 def unchanged(model: torch.nn.Module, failures: list[str]) -> Iterator[None]:
-    """Checks that what the user owns is bit-equal after the compiled calls."""
+    """Checks that the model's state does not change."""
     before = {k: v.clone() for k, v in model.state_dict().items()}
     yield
     for name, value in model.state_dict().items():
@@ -66,7 +67,7 @@ def unchanged(model: torch.nn.Module, failures: list[str]) -> Iterator[None]:
 
 
 def compare(case: str, model: torch.nn.Module, call: Callable, check: Callable) -> Row:
-    """Runs call(model) eagerly and compiled, times both; check(eager, ipex) gives the error text and the failures."""
+    """Runs call(model) eagerly and compiled, and times both. check(eager, ipex) returns an error text and failures."""
     torch._dynamo.reset()
     failures: list[str] = []
     with torch.inference_mode(), unchanged(model, failures):
@@ -101,7 +102,7 @@ def count_ops(reports: list[dict]) -> tuple[int, int]:
 
 
 def sentences(minimum: int = 64) -> list[str]:
-    """English sentences from the descriptions of scikit-learn's data sets and of the functions that load them."""
+    """English sentences from the descriptions of scikit-learn's data sets and from docstrings of their loaders."""
     loaders = [datasets.load_iris, datasets.load_wine, datasets.load_breast_cancer, datasets.load_diabetes,
                datasets.load_digits, datasets.load_linnerud]  # fmt: skip
     found: list[str] = []
@@ -109,7 +110,7 @@ def sentences(minimum: int = 64) -> list[str]:
         text = re.sub(r"\s+", " ", re.sub(r"[:=*|_\-]{2,}|\.\. \w+::|\|", " ", loader().DESCR + (loader.__doc__ or "")))
         found += [s.strip() for s in re.split(r"(?<=[.?!])\s+(?=[A-Z])", text) if 25 <= len(s.strip()) <= 300]
     if len(found) < minimum:
-        raise RuntimeError(f"only {len(found)} sentences found, {minimum} wanted")
+        raise RuntimeError(f"only {len(found)} sentences found, {minimum} needed")
     return list(dict.fromkeys(found))[: max(minimum, 96)]
 
 
@@ -136,8 +137,8 @@ def embedding_rows() -> list[Row]:
         a, b = similarities(eager), similarities(ours)
         distance = float((1 - (eager.double() * ours.double()).sum(1)).abs().max())
         mine, theirs = b.argmax(1), a.argmax(1)
-        # A different neighbour counts only where eager itself tells the two apart by more than its rounding noise:
-        # none in fp32, in bf16 how far it is from fp32.
+        # A different neighbour is an error only if the similarities differ, in eager, by more than eager's rounding
+        # error: 0 in fp32, and the difference from fp32 in bf16.
         tie = float((a - exact).abs().max())
         gap = a.gather(1, theirs[:, None]) - a.gather(1, mine[:, None])
         wrong = int((gap.squeeze(1) > tie).sum())
@@ -193,7 +194,7 @@ def resnet_rows() -> list[Row]:
 
 @dataclass
 class Training:
-    """One run: mean loss of each epoch, accuracy on the test set, seconds of the first step, ms of a later step."""
+    """One run: mean loss of each epoch, accuracy on the test set, seconds for the first step, ms for later steps."""
 
     losses: list[float]
     accuracy: float
@@ -257,7 +258,7 @@ def training_row(epochs: int = 12) -> Row:
     if ours.accuracy < 0.97:
         failures.append(f"accuracy {ours.accuracy:.3f} is under 0.97")
     if drift > 2 * noise:
-        failures.append(f"loss differs from eager's by {drift:.4f}, bf16 itself by {noise:.4f}")
+        failures.append(f"loss differs from eager's by {drift:.4f}, more than twice the bf16 noise {noise:.4f}")
     native, extern = count_ops(reports)
     error = f"accuracy {ours.accuracy:.1%} (eager {eager.accuracy:.1%}), loss {drift:.4f} (bf16 noise {noise:.4f})"
     row = Row(
@@ -285,7 +286,7 @@ def main() -> int:
             rows += part()
             progress.advance(task)
     rows.append(training_row())
-    table = ResultTable("main_job", 'Eager beside `backend="ipex"`, interleaved', "make run",
+    table = ResultTable("main_job", 'Eager and `backend="ipex"`, interleaved', "make run",
                         ["case", "eager ms", "ipex ms", "ratio", "first call s", "native/Extern", "error"])  # fmt: skip
     for row in rows:
         table.add(row.case, f"{row.eager_ms:.2f}", f"{row.ipex_ms:.2f}", f"{row.eager_ms / row.ipex_ms:.2f}x",

@@ -1,4 +1,4 @@
-"""The models that benchmarks and the main job run: real architectures and sizes, random weights from a fixed seed."""
+"""The models of the benchmarks and the main job: real architectures and sizes, random weights from a fixed seed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import nn
 
 @dataclass(frozen=True)
 class Case:
-    """A model and its inputs; `loss` maps the model's output to a scalar for training."""
+    """A model and its inputs."""
 
     model: nn.Module
     inputs: dict[str, torch.Tensor] | tuple[torch.Tensor, ...]
@@ -60,7 +60,7 @@ class DigitsCnn(nn.Module):
 
 
 class OneOperator(nn.Module):
-    """A function of 4096 x 1024 values with the parameters that it needs."""
+    """A single function of 4096 x 1024 values, with its parameters."""
 
     def __init__(self, function: Callable[..., torch.Tensor], *parameters: torch.Tensor) -> None:
         super().__init__()
@@ -72,7 +72,7 @@ class OneOperator(nn.Module):
 
 
 class UNet(nn.Module):
-    """Image to image over four resolutions: convolutions with batch norm, pooling down, transposed convolutions up."""
+    """A U-Net with four resolutions: convolutions with batch norm, max pooling, and transposed convolutions."""
 
     def __init__(self, channels: int = 3, width: int = 32) -> None:
         super().__init__()
@@ -101,7 +101,7 @@ class UNet(nn.Module):
 
 
 class NextToken(nn.Module):
-    """One decoding step: the logits of a token after `length` tokens whose keys and values are kept."""
+    """One decoding step: the logits for a token after `length` tokens whose keys and values are cached."""
 
     def __init__(self, model: nn.Module, batch: int, length: int) -> None:
         super().__init__()
@@ -146,11 +146,11 @@ def gpt2_decode(batch: int = 1, length: int = 128) -> Case:
 
 
 def gpt2_decode_1024(batch: int = 1) -> Case:
-    return gpt2_decode(batch, length=1023)  # with the token itself all of GPT-2's positions
+    return gpt2_decode(batch, length=1023)  # together with the token, all 1024 positions of GPT-2
 
 
 def llama_decode(batch: int = 1, length: int = 1024) -> Case:
-    """The shapes of Llama 3.2 1B, 4 of its 16 layers and a smaller vocabulary."""
+    """The shapes of Llama 3.2 1B, with 4 of its 16 layers and a smaller vocabulary."""
     config = transformers.LlamaConfig(
         vocab_size=32000, hidden_size=2048, intermediate_size=8192, num_hidden_layers=4, num_attention_heads=32,
         num_key_value_heads=8,

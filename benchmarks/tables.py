@@ -1,7 +1,7 @@
-"""Results as a table: printed on the terminal, saved as Markdown, and put into documents from there.
+"""Tables of results: printed to the terminal, saved as Markdown, and inserted into documents.
 
-python benchmarks/tables.py build/figures README.md benchmarks/RESULTS.md     replaces what stands between the markers
-                                                                              of each saved table
+python benchmarks/tables.py build/figures README.md benchmarks/RESULTS.md     replaces the text between the markers of
+                                                                              each saved table
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from timing import machine
 
 @dataclass
 class ResultTable:
-    """A titled table of finished cells; `command` is what makes it again."""
+    """A titled table of text cells. `command` is the command that produces it."""
 
-    name: str  # of the saved file, and of the markers in README.md
+    name: str  # name of the saved file, and of the markers in documents
     title: str
     command: str
     columns: list[str]
     rows: list[list[str]] = field(default_factory=list)
-    marks: str = "right"  # how all columns but the first are aligned
+    alignment: str = "right"  # alignment of all columns except the first
 
     def add(self, *cells: str) -> None:
         if len(cells) != len(self.columns):
@@ -35,7 +35,7 @@ class ResultTable:
     def show(self, console: Console) -> None:
         table = Table(title=f"{self.title}\n{machine()}")
         for i, column in enumerate(self.columns):
-            table.add_column(column, justify="left" if i == 0 else self.marks, no_wrap=i == 0)
+            table.add_column(column, justify="left" if i == 0 else self.alignment, no_wrap=i == 0)
         for row in self.rows:
             table.add_row(*row)
         console.print(table)
@@ -43,14 +43,14 @@ class ResultTable:
     def markdown(self) -> str:
         lines = [
             self.columns,
-            ["---"] + [":---" if self.marks == "left" else "---:"] * (len(self.columns) - 1),
+            ["---"] + [":---" if self.alignment == "left" else "---:"] * (len(self.columns) - 1),
             *self.rows,
         ]
         body = "\n".join(f"| {' | '.join(line)} |" for line in lines)
         return f"{self.title} (`{self.command}`):\n\n{body}\n\n{machine()}.\n"
 
     def save(self, folder: str | None) -> None:
-        """Writes NAME.md into `folder`; None: nowhere."""
+        """Writes NAME.md into `folder`, unless that is None."""
         if folder:
             Path(folder).mkdir(parents=True, exist_ok=True)
             (Path(folder) / f"{self.name}.md").write_text(self.markdown(), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Timing of the benchmarks: the package's interleaved rounds, and fresh processes for cold figures."""
+"""Timing for the benchmarks: interleaved rounds (from the package), and fresh processes for cold measurements."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ __all__ = ["Sample", "in_fresh_process", "interleaved", "machine"]
 
 
 def in_fresh_process(code: str, env: dict[str, str] | None = None, timeout: float = 900) -> dict:
-    """Runs Python code that prints one JSON object as its last line; for cold first calls and memory peaks."""
+    """Runs Python code in a new process, for cold first calls and memory peaks. Its last line of output must be
+    JSON."""
     result = subprocess.run(
         [sys.executable, "-c", code],
         env={**os.environ, **(env or {})},

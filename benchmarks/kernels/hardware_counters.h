@@ -1,4 +1,4 @@
-// Cycles and instructions of this process, threads included, where the system lets us count them.
+// Counts cycles and instructions of this process, including its threads, if the system permits it.
 #pragma once
 
 #include <cstdint>

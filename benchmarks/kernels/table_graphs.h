@@ -1,4 +1,4 @@
-// Graphs of one op each, generated from the op tables: op x dtype x working set x layout.
+// Generates graphs of a single op from the op tables: op x dtype x working set x layout.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// One text, a Graph or Loop IR functions, compiled and ready to run on memory of its own: what one benchmark
-// times, and nothing else between it and the kernels.
+// The workload of one benchmark: a Graph text or Loop IR functions, compiled and ready to run on memory of its own,
+// with nothing between the timer and the kernels.
 #pragma once
 
 #include <cstddef>

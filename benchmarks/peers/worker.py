@@ -1,10 +1,10 @@
-"""One process of bench_peers.py: a model under one compiler or runtime, timed a round at a time.
+"""A process of bench_peers.py: runs a model under one compiler or runtime, one turn at a time.
 
 python worker.py PEER MODEL BATCH PRECISION [THREADS]      with the folder of models.py on PYTHONPATH
 
-The first line of standard output is JSON: seconds of the first call (conversion, compilation and the call) and the
-error of its result against eager in float32, by norm. Then each line of standard input, a number of calls, is answered
-with the milliseconds that they took.
+The first line of standard output is JSON: the seconds of the first call (conversion, compilation and the call) and the
+relative error of its result against eager in float32. For each line of standard input, a number of calls, it then
+prints the milliseconds that these calls took.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
 class FirstTensor(torch.nn.Module):
-    """A model that returns the first tensor of its output: what every exporter can name."""
+    """A model that returns only the first tensor of its output, which every exporter supports."""
 
     def __init__(self, model: torch.nn.Module, names: list[str]) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ def model_of(name: str, batch: int, dtype: torch.dtype) -> tuple[FirstTensor, tu
     return model, tuple(t.to(dtype) if t.is_floating_point() else t for t in inputs)
 
 
-# ---- peers: (model, inputs, threads) to a function that calls the compiled model and returns its result ----
+# ---- peers: functions of (model, inputs, threads) that return a callable, which runs the compiled model ----
 
 
 def eager(model: torch.nn.Module, inputs: tuple, threads: int) -> Callable[[], object]:
@@ -64,7 +64,7 @@ def compiled(**options: object) -> Callable:
 
 
 def artifact(model: torch.nn.Module, inputs: tuple, threads: int) -> Callable[[], object]:
-    """Without what torch.compile asks before each call: whether the module is still the one that was compiled."""
+    """An artifact, whose calls do not evaluate the guards of torch.compile."""
     import tempfile
 
     import intel_extension_for_pytorch as ipex
@@ -83,7 +83,7 @@ def zentorch(model: torch.nn.Module, inputs: tuple, threads: int) -> Callable[[]
 
 
 def _openvino_settings(model: torch.nn.Module, threads: int) -> dict[str, str]:
-    """For latency, in the arithmetic of the model's own dtype: by itself OpenVINO takes bf16 for fp32 models."""
+    """Settings for latency, with arithmetic in the model's dtype. (OpenVINO's default for fp32 models is bf16.)"""
     types = {torch.float32: "f32", torch.bfloat16: "bf16"}
     kind = types[next((p.dtype for p in model.parameters()), torch.float32)]
     return {"INFERENCE_PRECISION_HINT": kind, "INFERENCE_NUM_THREADS": str(threads), "PERFORMANCE_HINT": "LATENCY"}
@@ -158,7 +158,7 @@ def xla(model: torch.nn.Module, inputs: tuple, threads: int) -> Callable[[], obj
 
 @contextlib.contextmanager
 def _tolerating_missing_overloads() -> Iterator[None]:
-    """torchax registers overloads that PyTorch 2.13 no longer has; no model calls them."""
+    """Ignores missing overloads: torchax registers some that PyTorch 2.13 no longer has, and no model uses them."""
     packet = torch._ops.OpOverloadPacket
     lookup = packet.__getattr__
 
@@ -215,10 +215,10 @@ def main() -> None:
     threads = int(sys.argv[5]) if len(sys.argv) > 5 else os.cpu_count()
     torch.set_num_threads(threads)
     answers = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)  # libraries that print do so beside the answers
+    os.dup2(2, 1)  # redirect what libraries print to standard error
     reference_model, reference_inputs = model_of(model_name, int(batch), torch.float32)
     model, inputs = model_of(model_name, int(batch), DTYPES[precision])
-    # Exporters cannot trace tensors of inference mode.
+    # Exporters cannot trace inference tensors.
     with torch.no_grad() if name in EXPORTED else torch.inference_mode():
         expected = reference_model(*reference_inputs)
         del reference_model
@@ -230,7 +230,7 @@ def main() -> None:
         print(json.dumps({"first_call_s": seconds, "error": error}), file=answers)
         for line in sys.stdin:
             count = int(line)
-            call()  # not counted: other processes had the caches meanwhile
+            call()  # not counted: other processes used the CPU caches in the meantime
             start = time.perf_counter()
             for _ in range(count):
                 call()

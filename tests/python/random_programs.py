@@ -435,7 +435,7 @@ def mismatch(program, count=lambda nodes: None):
     except Exception as error:
         if "does not support symbolic shapes" in str(error):  # PyTorch's own shape function, while it traces
             return None
-        if "only a call knows" in str(error) and not program.outside:  # ATen's to decide, but its result is compared
+        if "known only at a call" in str(error) and not program.outside:  # the op is left to ATen: compare that
             return mismatch(replace(program, outside=True), count)
         return Mismatch(binding, 0, f"{type(error).__name__}: {error}")
     finally:
