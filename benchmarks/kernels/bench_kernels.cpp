@@ -1,7 +1,7 @@
-// bench_kernels [options of Google Benchmark] [FILE...]: compiled kernels without PyTorch around them.
-// Without files: every row of the op tables in every shape; with files: those Graph or Loop IR texts, as
-// `ipexc bench-kernels --graphs` or explain() gave them. --benchmark_filter selects; --limits measures this
-// machine first and gives each kernel's share of it.
+// bench_kernels [options of Google Benchmark] [FILE...]: benchmarks compiled kernels without PyTorch.
+// Without files, it runs every row of the op tables in every shape. Files are Graph or Loop IR texts, for example
+// from `ipexc bench-kernels --graphs` or explain(). --benchmark_filter selects benchmarks. --limits measures this
+// machine first, and shows each kernel's share of its limits.
 #include <benchmark/benchmark.h>
 
 #include <CLI/CLI.hpp>
@@ -49,7 +49,7 @@ void time_kernel(benchmark::State& state, const NamedGraph& named, Session& sess
     const double bandwidth = std::max(session.limits->copy_gbs, session.limits->triad_gbs);
     const double least_seconds = std::max(bytes / bandwidth, workload->flops() / peak) / 1e9;
     state.counters["limit"] =
-        Counter(runs * least_seconds, Counter::kIsRate);  // share of what the machine gives
+        Counter(runs * least_seconds, Counter::kIsRate);  // share of the machine's limit
   }
   if (session.counters.available()) {
     state.counters["cycles"] = static_cast<double>(session.counters.cycles()) / runs;
@@ -69,7 +69,7 @@ int run(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
   }
-  Session session;  // before any thread is started, so that its counters see them all
+  Session session;  // created before any thread is started, so that its counters include all threads
   if (limits) {
     session.limits = measure_limits();
     std::cerr << "limits: memory " << session.limits->triad_gbs << " GB/s, f32 " << session.limits->f32_gflops

@@ -1,9 +1,9 @@
-"""What "the same as eager" means: dtype, shape, strides where asked, and values in the dtype's own tolerance."""
+"""Comparison with eager: dtype, shape, optionally strides, and values within the dtype's tolerance."""
 
 import torch
 from torch.utils import _pytree as pytree
 
-# (rtol, atol): the defaults of torch.testing, spelled out because they are the promise these suites check.
+# (rtol, atol): the defaults of torch.testing, written out because these suites check them.
 TOLERANCES = {
     torch.float16: (1e-3, 1e-5),
     torch.bfloat16: (1.6e-2, 1e-5),
@@ -17,12 +17,12 @@ def tensors_of(outputs):
 
 
 def memory_order(tensor):
-    """Strides of the dims that have more than one element: the others say nothing about memory."""
+    """Strides of the dims with more than one element. (The others do not matter.)"""
     return [stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if size > 1]
 
 
 def difference(ours, eager, *, strides=False, zero_signs=False, scale=1.0):
-    """None if `ours` is what eager computes, else one line that says how it differs."""
+    """None if `ours` equals eager's result, else one line that describes the difference."""
     if ours.dtype != eager.dtype:
         return f"dtype {ours.dtype}, eager has {eager.dtype}"
     if ours.shape != eager.shape:
@@ -51,7 +51,7 @@ def first_line(error):
 
 
 def assert_close_to_eager(ours, eager, *, strides=False, scale=1.0):
-    """Every tensor of `ours` (any nesting) matches its counterpart of `eager` in its dtype's own tolerance."""
+    """Requires every tensor of `ours` (any nesting) to match eager's within its dtype's tolerance."""
     ours, eager = tensors_of(ours), tensors_of(eager)
     assert len(ours) == len(eager), f"{len(ours)} tensors, eager has {len(eager)}"
     for position, (a, b) in enumerate(zip(ours, eager, strict=True)):
@@ -70,7 +70,7 @@ def relative_error(values, reference):
 
 
 def assert_error_within(ours, eager, reference64, factor=1.1):
-    """Low precision is judged against the truth: our error is at most `factor` times eager's own."""
+    """For low precision: requires that our error against fp64 is at most `factor` times eager's."""
     our_error, eager_error = relative_error(ours, reference64), relative_error(eager, reference64)
     assert our_error <= factor * eager_error, (
         f"error {our_error:.3e} against fp64, eager {eager_error:.3e}: ratio {our_error / eager_error:.3f} > {factor}"
@@ -78,10 +78,10 @@ def assert_error_within(ours, eager, reference64, factor=1.1):
 
 
 def assert_near_in_norm(ours, eager, bound=1e-4):
-    """For gradients: each tensor within `bound` of eager's by norm.
+    """For gradients: requires each tensor to be within `bound` of eager's, in the 2-norm.
 
-    The scale of a tensor is its own norm or, for those that cancel to rounding noise (the bias before a batch norm),
-    a share of the root mean square of all of them together.
+    The scale of a tensor is its norm or, for tensors that cancel to rounding noise (the bias before a batch norm), a
+    share of the root mean square of all tensors.
     """
     ours, eager = tensors_of(ours), tensors_of(eager)
     assert len(ours) == len(eager)

@@ -1,8 +1,8 @@
 """Fixtures of the Python suites: which backend is under test, a private object cache, fixed seeds, strict mode.
 
-IPEX_TEST_BACKEND names another torch.compile backend to run the suites against (aot_eager checks the tests
-themselves: it must pass everything that is not marked needs_ipex). `--shuffle=random` runs the tests in an order of
-their own and prints its seed.
+IPEX_TEST_BACKEND names another torch.compile backend to run the suites against. aot_eager checks the tests themselves:
+it must pass all that are not marked needs_ipex. `--shuffle=random` runs the tests in a random order and prints its
+seed.
 """
 
 import logging
@@ -14,7 +14,7 @@ import zlib
 from collections import Counter
 from pathlib import Path
 
-# Read when libgomp is loaded: several workers share the cores, and threads that spin for each other take them from all.
+# Must be set before libgomp is loaded. Several workers share the cores, so waiting threads must not spin.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 os.environ.setdefault("IPEX_POISON", "1")
 
@@ -24,17 +24,17 @@ import torch._functorch.config
 
 BACKEND = os.environ.get("IPEX_TEST_BACKEND", "ipex")
 
-# The knob is read by C++ at each compile; a session starts from an empty cache unless the caller has one to warm.
+# C++ reads this knob at each compilation. A session starts with an empty cache, unless the caller provides one.
 session_cache = tempfile.TemporaryDirectory(prefix="ipex-test-cache-")
 os.environ.setdefault("IPEX_CACHE", session_cache.name)
-# A graph that comes from AOTAutograd's cache is not compiled: test_warm_start.py is about that, the rest is not. Run
-# twice with IPEX_TEST_WARM=1 and one TORCHINDUCTOR_CACHE_DIR, the second time every suite runs what was kept.
+# Graphs from AOTAutograd's cache are not compiled, so it is off except in test_warm_start.py. To run all suites on
+# cached graphs, run them twice with IPEX_TEST_WARM=1 and the same TORCHINDUCTOR_CACHE_DIR.
 torch._functorch.config.enable_autograd_cache = os.environ.get("IPEX_TEST_WARM", "0") != "0"
 torch.set_num_threads(min(4, os.cpu_count() or 1))
 torch._dynamo.config.cache_size_limit = 64
 
 
-# What /proc/cpuinfo lists, not what our own code makes of it: a test that is skipped by mistake must show.
+# Features from /proc/cpuinfo, independent of our code, so that tests that are skipped by mistake are found.
 CPU_FLAGS = frozenset(re.search(r"^flags\s*:(.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)[1].split())
 
 
@@ -44,13 +44,13 @@ def pytest_addoption(parser):
 
 def pytest_configure(config):
     if config.option.shuffle == "random":
-        # Workers inherit the seed: they must agree.
+        # Workers inherit the seed, so that they use the same order.
         config.option.shuffle = os.environ.setdefault("IPEX_TEST_ORDER", str(random.SystemRandom().randrange(10**6)))
     config.addinivalue_line("markers", "needs_ipex: checks what only this backend promises")
     config.addinivalue_line("markers", "needs_cpu(flag): only where /proc/cpuinfo lists the flag")
     config.addinivalue_line("markers", "lacks_cpu(flag): only where /proc/cpuinfo does not list the flag")
     config.addinivalue_line("markers", "one_in(n): CI runs one in n of these cases, `make nightly` all")
-    # Dynamo's structured trace would bury the report of a failing test under thousands of empty lines.
+    # Dynamo's structured trace would add thousands of empty lines to the report of a failing test.
     logging.getLogger("torch.__trace").addFilter(lambda record: False)
 
 
@@ -99,7 +99,7 @@ def pytest_terminal_summary(terminalreporter):
 
 
 def unjustified(reason):
-    """Whether a test was skipped for a feature of the CPU, and not for one that the CPU really has or lacks."""
+    """Whether a test was wrongly skipped because of a CPU feature."""
     stated = re.fullmatch(r"this CPU has (no )?(\w+)", reason)
     if stated:
         return (stated[2] in CPU_FLAGS) == bool(stated[1])
@@ -124,7 +124,7 @@ def pytest_report_header(config):
 
 @pytest.fixture(autouse=True)
 def fresh_state():
-    """No compiled code, seed or autograd mode leaks from one test into the next."""
+    """Resets compiled code, seeds and autograd modes between tests."""
     torch._dynamo.reset()
     torch.manual_seed(0)
     yield
@@ -132,7 +132,7 @@ def fresh_state():
 
 
 class Faults(logging.Handler):
-    """Faults of the compiler's own Python behind which a graph ran eagerly."""
+    """Collects errors in the compiler's Python code after which a graph ran eagerly."""
 
     KINDS = (TypeError, AttributeError, LookupError, NameError, AssertionError, RecursionError)
 
@@ -147,7 +147,7 @@ class Faults(logging.Handler):
 
 @pytest.fixture(autouse=True)
 def no_hidden_faults():
-    """Eager's results are right: without this a test would not see that our own code failed."""
+    """Fails a test if a graph ran eagerly because of an error in our code: its results would still be right."""
     faults = Faults()
     logging.getLogger("ipex").addHandler(faults)
     yield
@@ -157,7 +157,7 @@ def no_hidden_faults():
 
 @pytest.fixture
 def strict(monkeypatch):
-    """An op without a native lowering is an error for the length of the test."""
+    """Makes an op without a native lowering an error during the test."""
     monkeypatch.setenv("IPEX_STRICT", "1")
 
 

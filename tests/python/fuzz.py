@@ -1,9 +1,9 @@
-"""The fuzzer as a command: random programs until so many graph nodes were evaluated, or for so many seconds.
+"""The fuzzer as a command: runs random programs, for a number of graph nodes or seconds.
 
     python tests/python/fuzz.py --nodes 1000000 --more-inputs 8 --seed 1 --keep-going
 
-`nodes` counts those of all programs that were compiled and agreed with eager, each once; `evaluations` counts them once
-for each run of the compiled program that was compared, with other values or other sizes.
+`nodes` counts the nodes of all programs that were compiled and agreed with eager. `evaluations` counts them once for
+each run of a compiled program that was compared, with other values or sizes.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from random_programs import mismatch, mismatch_of_numbers
 
 
 class Counts(Counter):
-    """programs, nodes, evaluations, and nodes by kind of program."""
+    """Numbers of programs, nodes and evaluations, and nodes by kind of program."""
 
     def add_program(self, program, runs):
         steps = len(program.steps)
@@ -32,7 +32,7 @@ class Counts(Counter):
 
 
 def check(seed, counts, more_bindings=0):
-    """None, or the report of the failure: seed, what differs and the minimised program."""
+    """None, or a report of the failure: the seed, the difference and the minimised program."""
     program = random_program(seed, more_bindings)
     if not program.outputs:
         return None
@@ -50,7 +50,7 @@ def check(seed, counts, more_bindings=0):
 
 
 def takes_numbers(program):
-    """Whether it is run as a Python function as well: a small one, with a float among its arguments."""
+    """Whether the program also runs as a Python function: a small one with a float argument."""
     small = not program.dynamic and not program.extreme and len(program.steps) <= 12
     return small and program.scaled(0.5).steps != program.steps and not any(s.mutates for s in program.steps)
 

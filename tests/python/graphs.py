@@ -1,8 +1,7 @@
-"""Many calls compiled as one graph, past Dynamo.
+"""Compiles many calls as one graph, without Dynamo.
 
-The op matrix has thousands of cases. Dynamo would cost each of them 50-100 ms and add nothing to what they check, so a
-batch of calls becomes one FX graph that goes straight to the backend, as Dynamo would hand it over. When a batch fails
-to compile, halving finds the calls that are to blame.
+The op matrix has thousands of cases. Dynamo would take 50-100 ms for each and is not what they test. So a batch of
+calls becomes one FX graph that is passed directly to the backend. If a batch fails, bisection finds the failing calls.
 """
 
 import logging
@@ -33,17 +32,17 @@ class Call:
     several: bool = False
 
     def accepted_by_eager(self):
-        """Fills in the expected results; False where eager refuses this call or returns anything but tensors."""
+        """Computes the expected results; False if eager refuses the call or returns something other than tensors."""
         try:
             result = self.target(*self.args, **self.kwargs)
-        except Exception:  # whatever eager rejects is no case of ours
+        except Exception:  # calls that eager rejects are not tested
             return False
         self.several = isinstance(result, (tuple, list))
         self.expected = list(result) if self.several else [result]
         return bool(self.expected) and all(type(t) is torch.Tensor for t in self.expected)
 
     def converted(self, convert):
-        """The results with every tensor argument converted, as a list."""
+        """The results of the call with every tensor argument converted, as a list."""
         args, kwargs = pytree.tree_map_only(torch.Tensor, convert, (self.args, self.kwargs))
         result = self.target(*args, **kwargs)
         return list(result) if self.several else [result]
@@ -52,7 +51,7 @@ class Call:
         return self.converted(lambda t: t.double() if t.is_floating_point() else t)
 
     def meta(self):
-        """What PyTorch's shape functions make of the call; None where they refuse what eager accepts."""
+        """The result of PyTorch's shape functions for the call; None if they refuse it although eager accepts it."""
         mode = FakeTensorMode()
         logging.disable(logging.ERROR)
         try:
@@ -65,7 +64,7 @@ class Call:
 
 
 def graph_of(calls):
-    """(GraphModule, inputs) with one placeholder per distinct tensor; results of all calls in one flat tuple."""
+    """(GraphModule, inputs) with one placeholder per distinct tensor and a flat tuple of the results of all calls."""
     graph = torch.fx.Graph()
     placeholders, inputs = {}, []
     for leaf in pytree.tree_leaves([(call.args, call.kwargs) for call in calls]):
@@ -89,7 +88,7 @@ def graph_of(calls):
 
 
 def compile_graph(module, inputs):
-    """The backend's compiled callable for an FX graph, as Dynamo would obtain it."""
+    """The backend's compiled callable for an FX graph."""
     with tracing(TracingContext(FakeTensorMode(shape_env=None))):
         return lookup_backend(BACKEND)(module, inputs)
 
@@ -105,7 +104,7 @@ def run_compiled(calls):
 
 
 def gradients_of(results, inputs):
-    """d(sum of results weighted by fixed random numbers) / d(inputs); None for an input without influence."""
+    """d(sum of results weighted by fixed random numbers) / d(inputs); None for an input without a gradient."""
     generator = torch.Generator().manual_seed(0)
     results = [r for r in results if r.requires_grad]
     weights = [torch.randn(r.shape, generator=generator, dtype=torch.float64).to(r.dtype) for r in results]
@@ -113,11 +112,10 @@ def gradients_of(results, inputs):
 
 
 def excused(call, position, ours, eager, compare):
-    """Whether a difference from eager is PyTorch's with itself.
+    """Whether a difference from eager is caused by PyTorch itself.
 
-    Its meta functions say what a graph's dtypes and strides are, and some say other than the kernels do; a compiler has
-    only the former. And where eager rounds or overflows on the way in a narrow type, being nearer to the truth, which
-    the same call in fp64 tells, is no fault.
+    Its meta functions define a graph's dtypes and strides, and some disagree with its kernels. And where eager rounds
+    or overflows in an intermediate result of a narrow type, a result closer to fp64 is accepted.
     """
     meta = call.meta()
     if meta is not None and (ours.dtype, memory_order(ours)) == (meta[position].dtype, memory_order(meta[position])):
@@ -128,7 +126,7 @@ def excused(call, position, ours, eager, compare):
 
 
 def failures(calls, compare=difference, gradients=False):
-    """One line per failing call (the first few); empty when every call gives what eager gives."""
+    """One line for each of the first failing calls; empty if all calls give eager's results."""
     if not calls:
         return []
     try:
@@ -163,7 +161,7 @@ def failures(calls, compare=difference, gradients=False):
 
 
 def assert_all(calls, compare=difference, *, gradients=False, at_least=1):
-    """Compiles and checks every call that eager accepts; at_least guards against a test of nothing."""
+    """Compiles and checks every call that eager accepts. There must be `at_least` so many."""
     calls = [call for call in calls if call.accepted_by_eager()]
     if gradients:
         calls = [call for call in calls if any(t.requires_grad for t in call.expected)]

@@ -1,7 +1,7 @@
-"""The backend with the reference interpreter's results in place of the compiled code's: a third opinion on a graph.
+"""The backend with results from the reference interpreter instead of compiled code, as a third result to compare.
 
-The interpreter lowers each node of the optimised graph on its own and walks its loops. It shares the importer, the
-graph passes and the lowering with the compiler, but neither fusion, layouts, schedules, vector code nor oneDNN.
+The interpreter lowers each node of the optimised graph separately and executes its loops. It shares the importer, the
+graph passes and the lowering with the compiler, but not fusion, layouts, schedules, vector code or oneDNN.
 """
 
 from unittest import mock
@@ -11,7 +11,7 @@ from intel_extension_for_pytorch.compiler.derived import read_source
 
 
 class Interpreted:
-    """A compiled graph whose calls give what the interpreter makes of the graph."""
+    """A compiled graph whose calls return the interpreter's results."""
 
     def __init__(self, compiled, state):
         from intel_extension_for_pytorch import _C
@@ -43,7 +43,7 @@ def as_bytes(tensor):
 
 
 def overwrite(tensor, data):
-    """Writes the elements of `tensor` that are stored (a dimension of stride 0 is stored once)."""
+    """Writes the stored elements of `tensor` (a dimension of stride 0 is stored once)."""
     if not data:
         return
     stored = tensor[tuple(slice(0, 1) if stride == 0 else slice(None) for stride in tensor.stride())]
@@ -51,7 +51,7 @@ def overwrite(tensor, data):
 
 
 def by_interpreter():
-    """A context in which what is compiled runs in the interpreter."""
+    """A context in which compiled graphs run in the interpreter."""
     from intel_extension_for_pytorch.compiler import native
 
     compile_graph = native.compile_graph

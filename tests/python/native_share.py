@@ -1,7 +1,7 @@
-"""How much is native: recorded counts of native and Extern ops, over OpInfo and over the models.
+"""Recorded counts of native and Extern ops, over OpInfo and over the models.
 
-`check` fails where an Extern op runs that the table does not have, or more often than it says. IPEX_UPDATE_GOLDEN=1
-rewrites the entries of the tests that run; read the diff before you commit it.
+`check` fails if an Extern op runs that is not in the table, or more often than recorded. IPEX_UPDATE_GOLDEN=1 rewrites
+the entries of the tests that run; read the diff before you commit it.
 """
 
 import fcntl
@@ -14,7 +14,7 @@ TABLE = Path(__file__).parent / "native_share.json"
 
 
 def check(part, name, native, extern):
-    """`extern`: Extern ops with how often; `part`: "opinfo" or "models"."""
+    """`extern`: Extern op -> count; `part`: "opinfo" or "models"."""
     if os.environ.get("IPEX_UPDATE_GOLDEN", "0") != "0":
         _record(part, name, {"native": native, "extern": dict(sorted(extern.items()))})
         return
@@ -40,7 +40,7 @@ def _record(part, name, row):
 
 
 def of_case(case):
-    """(native ops, Extern ops) of what AOTAutograd makes of a case of OpInfo; it is compiled, not run."""
+    """(native ops, Extern ops) of the graph that AOTAutograd traces from a case of OpInfo. It is compiled, not run."""
     import opinfo_check
     from intel_extension_for_pytorch.compiler.backend import ipex
     from intel_extension_for_pytorch.compiler.records import record_reports

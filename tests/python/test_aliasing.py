@@ -1,5 +1,5 @@
-"""Who shares memory with whom: outputs that are views of inputs, of each other, of a value that nobody returns; inputs
-that overlap; what is written through which view. Compiled programs share exactly what eager shares."""
+"""Memory sharing: outputs that are views of inputs, of each other or of internal values; inputs that overlap; writes
+through views. Compiled programs must share exactly the memory that eager shares."""
 
 import copy
 
@@ -10,13 +10,13 @@ from torch import nn
 
 
 def sharing(tensors):
-    """By tensor: the first tensor in the same memory, and where in it the tensor lies."""
+    """For each tensor: the index of the first tensor with the same memory, and the offset and layout in it."""
     memories = [t.untyped_storage().data_ptr() for t in tensors]
     return [(memories.index(m), t.storage_offset(), t.stride()) for m, t in zip(memories, tensors, strict=True)]
 
 
 def assert_shares_as_eager(compiled, function, *inputs, **arguments):
-    """Same values, same sharing, and a write through any output shows in the same others (and in the inputs)."""
+    """Requires the same values and sharing, and that a write through any output shows in the same other tensors."""
     run = compiled(function, **arguments)
     count = len(tensors_of(function(*copy.deepcopy(inputs))))
     for written in range(-1, count):
@@ -97,7 +97,7 @@ def test_outputs_share_what_eagers_share(function, dynamic, compiled):
 
 
 def test_expanded_output(compiled):
-    """Nothing may be written through an expanded view: sharing only."""
+    """Writes through an expanded view are not allowed, so only sharing is tested."""
     x = torch.randn(4, 6)
     ours, eager = compiled(expanded)(x), expanded(x)
     assert_close_to_eager(ours, eager)
@@ -105,7 +105,7 @@ def test_expanded_output(compiled):
 
 
 def test_channels_last_intermediate(compiled):
-    """The compiler lays a convolution's result out as it likes; what the user sees of it is eager's."""
+    """The compiler chooses the layout of a convolution's result, but the user must see eager's."""
     layer = nn.Conv2d(3, 8, 3).requires_grad_(False)
 
     def function(x):
@@ -121,7 +121,7 @@ def test_channels_last_intermediate(compiled):
 
 @pytest.mark.parametrize("function", [base_and_views, views_of_nothing_returned, parts], ids=lambda f: f.__name__)
 def test_views_in_training(function, compiled):
-    """The gradient flows through every view, also after a write to one of them."""
+    """Gradients flow through every view, also after a write to one of them."""
 
     def gradient(run):
         x = torch.linspace(-1, 1, 24).view(4, 6).requires_grad_()
@@ -223,7 +223,7 @@ def test_view_of_a_larger_tensor_is_written(compiled):
 
 @pytest.mark.parametrize("written", [False, True])
 def test_input_becomes_a_view_that_begins_elsewhere(written, compiled):
-    """AOTAutograd makes it again from the offset of what the graph returns."""
+    """AOTAutograd recreates it from the offset of the graph's output."""
 
     def function(x):
         return (x.mul_(2) if written else x).as_strided_((2, 2), (1, 2), 1) + 1
@@ -236,7 +236,7 @@ def test_input_becomes_a_view_that_begins_elsewhere(written, compiled):
 
 @pytest.mark.parametrize("overlap", ["same", "shifted", "transposed"])
 def test_inputs_that_overlap(overlap, compiled):
-    """A write to one shows in the other, in eager's order."""
+    """A write to one input shows in the other, in eager's order."""
 
     def function(a, b):
         a.mul_(2)
@@ -275,7 +275,7 @@ def test_buffers_are_written(compiled):
     assert_close_to_eager(list(ours.buffers()), list(eager.buffers()))
 
 
-# ---- what else a program may return ----
+# ---- other kinds of results ----
 
 
 def test_outputs_of_every_kind(compiled):
@@ -313,7 +313,7 @@ def test_result_given_as_out(compiled):
     assert_close_to_eager(compiled(function)(x), function(x))
 
 
-# ---- what runs in part in ATen, or one group after another ----
+# ---- graphs that are cut, and order of groups ----
 
 
 def view_by_aten(x):
@@ -337,7 +337,7 @@ def half_beside_aten(x):
 @pytest.mark.parametrize("dynamic", (False, True))
 @pytest.mark.parametrize("function", (view_by_aten, rows_by_data, half_beside_aten), ids=lambda f: f.__name__)
 def test_changed_input_of_a_cut_graph(function, dynamic, compiled):
-    """Part of the graph runs in ATen, and makes views of an input that the rest overwrites."""
+    """Part of the graph runs in ATen and creates views of an input that the rest overwrites."""
     with torch._dynamo.config.patch(capture_scalar_outputs=True):
         run = compiled(function, dynamic=dynamic)
         ours = torch.randn(6, 2)
@@ -347,7 +347,7 @@ def test_changed_input_of_a_cut_graph(function, dynamic, compiled):
 
 
 def test_updates_of_which_one_reads_what_the_other_writes(compiled, strict):
-    """Of one batch, but the second is transposed: it may not come before the first has read x."""
+    """Two updates of one batch, the second transposed. It must not run before the first has read x."""
 
     def function(p, x, w, y, z):
         p.copy_(x + 2 * w)

@@ -1,4 +1,4 @@
-"""Do artifacts give what the model gives: structures, dtypes, open sizes, ISAs, weights; and are bad ones refused?"""
+"""Artifacts return the model's results (structures, dtypes, dynamic sizes, ISAs, weights), and bad ones are refused."""
 
 import copy
 import dataclasses
@@ -119,7 +119,7 @@ def test_open_sizes_are_checked(tmp_path):
 
 
 def test_sizes_that_have_to_do_with_each_other(tmp_path):
-    """What tracing found to hold between sizes that are open: neither ranges nor equal sizes say it."""
+    """Conditions on several dynamic sizes from tracing, beyond ranges and equality."""
 
     class FirstRows(nn.Module):
         def forward(self, x, y):
@@ -136,7 +136,7 @@ def test_sizes_that_have_to_do_with_each_other(tmp_path):
 
 
 def test_sizes_that_do_not_fit_a_type(tmp_path):
-    """A call that fills with one raises what eager raises."""
+    """A call that fills a tensor with such a size raises eager's error."""
 
     class Fills(torch.nn.Module):
         def forward(self, x):
@@ -207,7 +207,7 @@ class Recurrent(nn.Module):
 
 
 def test_recurrent_layers(tmp_path, monkeypatch):
-    """The number of steps is fixed by torch.export, which unrolls the sequence to learn the results' sizes."""
+    """torch.export fixes the number of steps: it unrolls the sequence to find the results' sizes."""
     monkeypatch.setenv("IPEX_STRICT", "1")
     torch.manual_seed(0)
     model = Recurrent().eval()
@@ -229,7 +229,7 @@ def test_recurrent_layers(tmp_path, monkeypatch):
 
 
 class Cache(nn.Module):
-    """A key-value cache, a running mean and a counter, as one model's buffers."""
+    """A model whose buffers are a key-value cache, a running mean and a counter."""
 
     def __init__(self):
         super().__init__()

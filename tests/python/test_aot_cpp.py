@@ -1,5 +1,5 @@
-"""Does a C++ program outside of the build tree, built against what `cmake --install` installs, give Python's results
-bit for bit, without Python or LLVM, and without libtorch unless the model calls ATen?"""
+"""A C++ program that is built outside of the build tree against the installed library returns Python's results bit for
+bit. It needs neither Python nor LLVM, and libtorch only if the model calls ATen."""
 
 import ctypes.util
 import os
@@ -19,7 +19,8 @@ ROOT = Path(__file__).parents[2]
 
 
 def build_tree():
-    """The CMake build that holds libipex_runtime.so: that of the extension module in use, or the release one."""
+    """The CMake build that contains libipex_runtime.so: that of the extension module in use, or else the release
+    build."""
     module = Path(_C.__file__).resolve()
     candidates = [p for p in module.parents if (p / "CMakeCache.txt").exists()]
     candidates.append(ROOT / "build" / "release")
@@ -31,7 +32,7 @@ def build_tree():
 
 @pytest.fixture(scope="module")
 def example(tmp_path_factory):
-    """The example project, configured and built in an empty directory against an installed library."""
+    """The example project, built in an empty directory against an installed library."""
     if shutil.which("cmake") is None:
         pytest.skip("no cmake")
     folder = tmp_path_factory.mktemp("example")
@@ -46,7 +47,7 @@ def example(tmp_path_factory):
 
 
 def run_in_cpp(example, tmp_path, path, inputs, threads=1, environment=None):
-    """Bytes of the result, and what the program wrote to stderr."""
+    """The bytes of the result, and the program's stderr."""
     arguments = []
     for name, tensor in inputs.items():
         tensor.numpy().tofile(tmp_path / f"{name}.raw")
@@ -60,7 +61,7 @@ def run_in_cpp(example, tmp_path, path, inputs, threads=1, environment=None):
 
 
 def run_everywhere(example, tmp_path, model, inputs, dtype=None, extern_ops=(), threads=3):
-    """The artifact of `model` in Python and, from some threads, in C++: the same bytes."""
+    """Runs the artifact of `model` in Python and, from several threads, in C++, and requires the same bytes."""
     with torch.no_grad():
         program = torch.export.export(model.eval(), (), inputs)
     path = tmp_path / "model.ipex"
@@ -125,7 +126,7 @@ def test_aten_calls(example, tmp_path):
     )
     assert torch.equal(actual, Histogram()(x))
 
-    # Without the library that makes the calls, with one of another build, and without libtorch.
+    # Without libipex_runtime_torch.so, with one of another build, and without libtorch.
     elsewhere = tmp_path / "lib"
     elsewhere.mkdir()
     for library in (example / "ipex" / "lib").glob("libipex_runtime.so*"):
@@ -155,7 +156,8 @@ class SpecialFunctions(nn.Module):
 
 @pytest.mark.parametrize("how", ["named", "found"])
 def test_vector_math_from_libsleef(example, tmp_path, how):
-    """Sleef of the system instead of torch's: named by IPEX_SLEEF, or found where no torch stands beside oneTBB."""
+    """Uses the system's Sleef instead of torch's: given by IPEX_SLEEF, or found because there is no torch beside
+    oneTBB."""
     library = ctypes.util.find_library("sleef")
     if library is None:
         pytest.skip("no libsleef")
@@ -231,7 +233,7 @@ def test_pkg_config(example, tmp_path):
 
 @pytest.mark.nightly
 def test_a_hundred_thousand_damaged_files():
-    """What ctest does with 3,000; build/asan/kernels_tests does it under sanitizers."""
+    """The test that ctest runs with 3,000 files. build/asan/kernels_tests runs it under sanitizers."""
     program = build_tree() / "kernels_tests"
     if not program.exists():
         pytest.skip("kernels_tests is not built")

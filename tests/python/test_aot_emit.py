@@ -1,4 +1,4 @@
-"""Is what `--emit cpp` writes the kernels that run? Compiled by g++, called with the same memory, same results."""
+"""The C++ text from `--emit cpp`, compiled by g++, gives the same results as the artifact's kernels."""
 
 import ctypes
 import re
@@ -52,7 +52,7 @@ def test_cpp_kernels_are_the_ones_that_run(tmp_path):
 
 
 def run_program(path, library, inputs):
-    """The artifact's program with kernels from `library`, read from its text."""
+    """Runs the artifact's program, parsed from its text, with kernels from `library`."""
     import zipfile
 
     with zipfile.ZipFile(path) as archive:

@@ -1,6 +1,6 @@
-"""Scaled dot-product attention as a kernel of our own: forwards, backwards, masks, shared heads, sizes, dtypes.
+"""Scaled dot-product attention in our kernels: forward, backward, masks, grouped heads, sizes, dtypes.
 
-f32 against eager in its own tolerance; bf16 by its error against fp64 beside eager's.
+f32 is compared with eager. For bf16, the errors of both against fp64 are compared.
 """
 
 import pytest
@@ -9,8 +9,8 @@ from comparison import assert_close_to_eager, assert_error_within, assert_near_i
 from torch import nn
 from torch.nn.functional import scaled_dot_product_attention as attention
 
-# batch, heads, queries, keys, columns: whole blocks; blocks that overlap; less than one; columns that fill no panel;
-# several blocks of keys; more queries than keys
+# (batch, heads, queries, keys, columns): whole blocks; overlapping blocks; less than a block; columns that do not fill
+# a panel; several blocks of keys; more queries than keys
 SIZES = [
     (1, 2, 128, 128, 64),
     (2, 3, 197, 197, 64),
@@ -180,7 +180,7 @@ LATER = torch.triu(torch.ones(5, 5, dtype=torch.bool), 1)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_encoder_layer(options, dtype, dynamic, compiled, strict):
-    """In eval and without gradients it is one operator of ATen; rows that look at nothing are NaN there."""
+    """In eval mode without gradients it is one ATen operator, where rows without keys are NaN."""
     torch.manual_seed(1)
     layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True, **options).eval().to(dtype)
 

@@ -1,4 +1,4 @@
-"""The frontend: modes, strides, mutation, aliasing, options, random numbers, threads, fallback, strict mode."""
+"""The frontend: modes, strides, mutation, aliasing, random numbers, options, threads, fallback and strict mode."""
 
 import gc
 import json
@@ -148,7 +148,7 @@ def test_zero_dimensional_values(compiled, strict):
 
 
 def test_sums_and_products_as_bool(compiled, strict):
-    """`dtype=torch.bool` asks whether any element, or every one, is not zero."""
+    """With `dtype=torch.bool`, a sum tests whether any element is nonzero, and a product whether all are."""
 
     def reduced(x):
         return (
@@ -168,7 +168,7 @@ def test_sums_and_products_as_bool(compiled, strict):
 
 
 def test_identity_matrices(compiled, strict):
-    """Large ones too: indices of 256 and more are no bytes."""
+    """Also large ones, whose indices do not fit a byte."""
 
     def function(x):
         return x @ torch.eye(300), torch.eye(300, 7, dtype=torch.int32), torch.eye(3, dtype=torch.bool), torch.eye(0)
@@ -179,7 +179,7 @@ def test_identity_matrices(compiled, strict):
 
 
 def test_expansion_to_nothing(compiled, strict, monkeypatch):
-    """A dimension of no elements is not one that is repeated, though its stride is 0 too."""
+    """A dimension without elements is not a broadcast one, although its stride is 0 too."""
     monkeypatch.setenv("IPEX_VERIFY", "1")
     x = torch.randn(1, 8)
     assert_same(compiled(lambda x: x.expand(0, -1))(x), x.expand(0, -1))
@@ -354,7 +354,7 @@ def test_index_out_of_range(compiled):
 
 
 def test_errors_of_aten_keep_their_type(compiled):
-    """In ATen's own modules too, which share pybind11 with ours."""
+    """Also for errors from ATen's own modules, which share pybind11 with ours."""
     with pytest.raises(torch.linalg.LinAlgError, match="positive-definite"):
         compiled(torch.linalg.cholesky)(-torch.eye(4))
     with pytest.raises(torch.linalg.LinAlgError, match="positive-definite"):
@@ -363,7 +363,7 @@ def test_errors_of_aten_keep_their_type(compiled):
         compiled(torch.linalg.eigvalsh)(torch.full((4, 4), float("nan")))
 
 
-# ---- what cannot be compiled ----
+# ---- programs that cannot be compiled ----
 
 
 def test_masked_fill_of_complex_numbers(compiled):
@@ -397,7 +397,7 @@ def test_checks_of_linear_algebra_run_between_compiled_parts(compiled, reports):
 
 
 def test_layouts_that_kernels_of_aten_expect(compiled):
-    """ATen's embedding bag takes its indices for contiguous: the copy before it must not be left out."""
+    """ATen's embedding bag assumes contiguous indices: the copy before it must not be removed."""
 
     def function(table, indices):
         return torch.nn.functional.embedding_bag(indices, table, torch.tensor([0, 3]), mode="sum")

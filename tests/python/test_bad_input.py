@@ -1,4 +1,4 @@
-"""Input that a compiler gets wrong: each case gives eager's result or a clear error, and none crashes."""
+"""Difficult and invalid input: each case gives eager's result or a clear error, and none crashes."""
 
 import os
 import stat
@@ -19,7 +19,7 @@ def check(compiled, fn, *args, **options):
 
 
 def check_mutation(compiled, fn, make_args):
-    """Results and what becomes of the arguments: eager's."""
+    """Requires eager's results and the same changes of the arguments."""
     eager_args, our_args = make_args(), make_args()
     eager = fn(*eager_args)
     ours = compiled(fn)(*our_args)
@@ -28,7 +28,7 @@ def check_mutation(compiled, fn, make_args):
 
 
 def run_python(code, **environment):
-    """A fresh interpreter: knobs such as the target are fixed once a process has compiled."""
+    """Runs code in a new process, because knobs such as the target are fixed after the first compilation."""
     return subprocess.run(
         [sys.executable, "-c", textwrap.dedent(code)],
         env={**os.environ, **environment},
@@ -121,7 +121,7 @@ def test_quantized_storage_type(compiled):
 
 
 def test_meta_tensor(compiled):
-    """Not a CPU tensor: shapes come out, as in eager, or an error; never a read of memory that is not there."""
+    """A meta tensor has no memory: the result has eager's shape, or there is an error."""
     try:
         result = compiled(lambda x: x * 2 + 1)(torch.empty(3, 4, device="meta"))
     except Exception as error:
@@ -174,12 +174,12 @@ def test_non_contiguous_input(make, compiled):
 
 
 def test_reversed_operand_of_an_aten_call(compiled):
-    """ATen has no negative strides: what is flipped is copied first."""
+    """ATen does not support negative strides, so a flipped operand is copied first."""
     check(compiled, lambda x: torch.linalg.det(x.flip(0)) + x.flip(1)[0], torch.randn(3, 3))
 
 
 def test_misaligned_input(compiled):
-    """Vector loads must not assume more than the element's own alignment."""
+    """Vector loads must not assume more than the alignment of one element."""
     base = torch.randn(1000)
     for offset in (1, 3, 7):
         check(compiled, lambda x: x.exp() * 2 - x.mean(), base[offset : offset + 517])
@@ -287,7 +287,7 @@ NO_WRAP = {
 
 @pytest.mark.parametrize("name", NO_WRAP)
 def test_negative_index_is_out_of_range(name, compiled, strict):
-    """Of what eager does not count from the end; valid ones give what eager gives."""
+    """Ops that do not accept negative indices raise an error; valid indices give eager's result."""
     function, x = NO_WRAP[name], torch.randn(5, 4)
     check(compiled, function, x, torch.tensor([3, 1]))
     refused = "range|bounds|found idx to be -1"
@@ -298,7 +298,7 @@ def test_negative_index_is_out_of_range(name, compiled, strict):
 
 
 def test_positions_in_a_part_of_a_dimension(compiled, strict):
-    """Of what a gather took of a longer dimension, the last is not the dimension's last."""
+    """The bounds of an index into the result of a gather are those of the result, not of the gathered dimension."""
     x, columns = torch.randn(5, 10), torch.tensor([3, 0, 9, 2])
     run = compiled(lambda x, i, j: x.gather(1, i.expand(3, 4))[j] * 2)
     for rows in ([-1, 0], [2, 1], [-3, 1]):
@@ -310,7 +310,7 @@ def test_positions_in_a_part_of_a_dimension(compiled, strict):
 
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_what_a_model_asserts_of_its_data(compiled, strict, dynamic):
-    """F.one_hot does, in an operator that returns nothing."""
+    """F.one_hot contains assertions about its data, as operators without results."""
     run = compiled(lambda x: torch.nn.functional.one_hot(x, 4), dynamic=dynamic)
     for classes in ([0, 3, 1], [[2, 2], [3, 0]]):
         x = torch.tensor(classes)
@@ -354,13 +354,13 @@ def test_integer_division_by_zero(name, dynamic, compiled, strict):
             run(a, zeros)
         assert raised.type is RuntimeError
         assert torch.equal(run(a, zeros + 1), DIVISIONS[name](a, zeros + 1))
-    # Where nothing is divided, nothing is divided by zero.
+    # An empty dividend raises no error.
     assert run(torch.empty(0, 8, dtype=torch.int64), torch.ones(8, dtype=torch.int64)).shape[0] in (0, 8)
     assert run(torch.ones(8, dtype=torch.float32), torch.zeros(8)).shape[0] in (1, 8)
 
 
 def test_integer_division_by_a_number_that_is_zero(compiled, strict):
-    """Zero as it is, and in the type that eager converts it to."""
+    """The divisor is zero, or becomes zero in the type that eager converts it to."""
     a = torch.arange(4, dtype=torch.uint8)
     divisions = (
         lambda a: a // 0, lambda a: a % False, lambda a: a.bool() // 0, lambda a: torch.fmod(a, 256),
@@ -412,7 +412,7 @@ def test_divisors_that_cannot_be_zero_are_not_checked(strict):
 
 @needs_ipex
 def test_lowest_integer_divided_by_minus_one():
-    """Eager stops the whole process with SIGFPE here; ours must not."""
+    """Eager ends the process with SIGFPE here. Compiled code must not."""
     done = run_python("""
         import torch
         x, y = torch.tensor([torch.iinfo(torch.int64).min, 5]), torch.tensor([-1, -1])
@@ -472,7 +472,7 @@ def test_read_only_cache(tmp_path):
 
 @needs_ipex
 def test_cache_path_that_cannot_be_a_directory(tmp_path):
-    """What a read-only directory is to an ordinary user, for a test that may run as root."""
+    """Stands for a read-only directory, because the test may run as root."""
     blocked = tmp_path / "file"
     blocked.write_text("not a directory")
     done = run_python(SMALL_PROGRAM, IPEX_CACHE=str(blocked / "cache"))

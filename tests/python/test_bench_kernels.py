@@ -1,4 +1,4 @@
-"""The kernel benchmark: what it covers, what it measures, what it says of a difference, and its page in a browser."""
+"""The kernel benchmark: its cases, measurements, verdicts, and its page in a browser."""
 
 import json
 import shutil
@@ -117,7 +117,7 @@ def test_page_holds_everything(run, tmp_path):
 
 @pytest.mark.nightly
 def test_page_in_a_browser(run, tmp_path):
-    """Both figures are drawn: the browser's document, after its scripts ran, has a mark for each kernel."""
+    """Both figures are drawn: after the scripts have run, the document has a mark for each kernel."""
     from intel_extension_for_pytorch.bench import page
 
     browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")

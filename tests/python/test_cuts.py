@@ -1,4 +1,4 @@
-"""Graphs with an op that no Graph holds are cut there: what stands before and after is compiled."""
+"""Graphs with an op that a Graph cannot represent are cut at it, and the parts before and after are compiled."""
 
 import intel_extension_for_pytorch as ipex
 import pytest
@@ -9,7 +9,7 @@ X = torch.linspace(-3, 3, 24).view(4, 6)
 
 
 def run(function, *arguments, **options):
-    """Results compiled, and the reports."""
+    """The compiled results, and the reports."""
     torch._dynamo.reset()
     with ipex.record_reports() as reports:
         found = torch.compile(function, backend=BACKEND, fullgraph=True, **options)(*arguments)
@@ -78,7 +78,7 @@ def test_with_gradients():
 
 @pytest.mark.needs_ipex
 def test_memory_that_others_see():
-    """as_strided of what only a part's own memory would have: the whole graph runs eagerly, and is right."""
+    """as_strided over memory that a part of the graph would not share: the whole graph runs eagerly."""
 
     def function(x):
         return x[1:].as_strided((3, 3), (1, 2), 3).sin() * 2

@@ -11,7 +11,7 @@ from torch import nn
 
 
 def gradients(run, *inputs):
-    """Gradients of the sum of all that `run` returns, by its inputs."""
+    """Gradients of the sum of all results of `run` with respect to its inputs."""
     leaves = [x.clone().requires_grad_(x.is_floating_point()) for x in inputs]
     torch.manual_seed(3)
     results = run(*leaves)
@@ -34,7 +34,8 @@ class Block(nn.Module):
 @pytest.mark.parametrize("where", ["inside", "around"])
 @pytest.mark.parametrize("reentrant", [False, True])
 def test_checkpoint_replays_dropout(reentrant, where, compiled):
-    """`inside`: checkpoint is a part of what is compiled. `around`: it recomputes a compiled function."""
+    """`inside`: the compiled function contains the checkpoint. `around`: the checkpoint recomputes a compiled
+    function."""
     from torch.utils.checkpoint import checkpoint
 
     eager = nn.ModuleList([Block(), Block()])
@@ -59,7 +60,7 @@ def test_checkpoint_replays_dropout(reentrant, where, compiled):
 
 
 def test_selective_checkpoint(compiled):
-    """A policy says which results are kept: products are, the rest is computed again."""
+    """With a policy that saves products and recomputes everything else."""
     from functools import partial
 
     from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
@@ -92,7 +93,7 @@ def with_bias(score, batch, head, query, key):
 
 @pytest.mark.parametrize("kind", ["score", "mask", "both"])
 def test_flex_attention(kind, compiled):
-    """With grouped heads. The backward pass is not there on a CPU: PyTorch's own error, as in eager."""
+    """With grouped heads. PyTorch has no backward pass on CPU: it raises its own error, as in eager."""
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
     mask = create_block_mask(causal, None, None, 32, 32, device="cpu") if kind != "score" else None
@@ -127,7 +128,7 @@ def test_flex_attention_with_a_bias_of_its_own(compiled):
 
 
 class Straight(torch.autograd.Function):
-    """Rounds; the gradient passes where |x| < 1."""
+    """A straight-through estimator: it rounds, and passes the gradient where |x| < 1."""
 
     @staticmethod
     def forward(ctx, x):
@@ -141,7 +142,7 @@ class Straight(torch.autograd.Function):
 
 
 class Scaled(torch.autograd.Function):
-    """Two results, a number, an input without a gradient, a separate setup_context."""
+    """A function with two results, a number, an input without a gradient, and a separate setup_context."""
 
     @staticmethod
     def forward(x, index, factor):
@@ -222,7 +223,7 @@ def test_transform(function, compiled):
 
 
 def test_transform_of_a_module(compiled):
-    """Gradients for every sample of a batch, by functional_call."""
+    """Per-sample gradients, by functional_call."""
     model = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 1))
 
     def per_sample(parameters, x):
@@ -238,7 +239,7 @@ def test_transform_of_a_module(compiled):
 
 
 def test_double_backward_says_so_or_works(compiled):
-    """AOTAutograd's compiled backward is not differentiable; the error must be PyTorch's own, as with aot_eager."""
+    """AOTAutograd's compiled backward is not differentiable. The error must be PyTorch's own, as with aot_eager."""
 
     def second(run):
         x = torch.randn(4, generator=torch.Generator().manual_seed(0), requires_grad=True)
@@ -256,7 +257,7 @@ def test_double_backward_says_so_or_works(compiled):
 
 
 def test_gradient_penalty(compiled):
-    """A second derivative that is wholly inside what is compiled."""
+    """A second derivative inside the compiled function."""
 
     def function(x):
         return torch.func.grad(lambda v: torch.func.grad(lambda u: (u.sin() * u**2).sum())(v).square().sum())(x)
@@ -334,7 +335,7 @@ def test_hooks_of_modules_and_parameters(compiled):
 
 
 def test_hooks_of_values(compiled):
-    """A hook on a value inside what is compiled, and on its result."""
+    """A hook on a value inside the compiled function, and on its result."""
 
     def function(x):
         y = x.exp()
@@ -362,7 +363,7 @@ def test_full_backward_hook(compiled):
 
 
 def test_hooks_of_saved_tensors(compiled):
-    """What is packed is unpacked: here to bf16 and back, so that the hook shows in the gradient."""
+    """Packing to bf16 and unpacking, so that the hooks show in the gradient."""
     packed = []
 
     def pack(t):

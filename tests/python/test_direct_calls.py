@@ -1,4 +1,4 @@
-"""Inference graphs that are called without AOTAutograd's wrapper: which they are, and that nobody can tell."""
+"""Inference graphs that are called without AOTAutograd's wrapper: which these are, and that their results are right."""
 
 import pytest
 import torch
@@ -9,7 +9,7 @@ pytestmark = pytest.mark.needs_ipex
 
 @pytest.fixture
 def direct_calls(monkeypatch):
-    """Of each compilation: whether its graph is called directly."""
+    """For each compilation, whether its graph is called directly."""
     from intel_extension_for_pytorch.compiler import backend
 
     choose, chosen = backend._direct_call, []

@@ -1,4 +1,4 @@
-"""Programs of several processes, on gloo and the loopback interface: DDP cut per bucket, FSDP2, DTensor, collectives.
+"""Distributed programs on gloo and the loopback interface: DDP with one graph per bucket, FSDP2, DTensor, collectives.
 
 Two workers are started once; a test sends them a function of (rank, compiled), which returns None or raises.
 """
@@ -21,7 +21,7 @@ WORKERS = 2
 
 
 def work(rank, store, pipe):
-    """One worker: functions arrive, None or a traceback leaves."""
+    """A worker process: receives functions, and sends back None or a traceback."""
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     torch.set_num_threads(1)
     dist._DEFAULT_FIRST_BUCKET_BYTES = 1 << 10  # small models have several buckets too
@@ -55,7 +55,7 @@ def nothing_runs_eagerly():
 
 @pytest.fixture(scope="module")
 def workers(tmp_path_factory):
-    """run(function): calls function(rank, compiled) in every worker at the same time."""
+    """run(function): calls function(rank, compiled) in all workers at the same time."""
     context = multiprocessing.get_context("spawn")
     store = tmp_path_factory.mktemp("distributed") / "store"
     pipes, processes = [], []
@@ -72,7 +72,7 @@ def workers(tmp_path_factory):
             pipe.send(function)
         failures = []
         for rank, pipe in enumerate(pipes):
-            # One that failed leaves the others waiting in a collective: nobody waits for those.
+            # If one worker fails, the others hang in a collective: do not wait for them.
             assert failures or pipe.poll(300), f"worker {rank} does not answer"
             if pipe.poll(5) and (failure := pipe.recv()):
                 failures.append(f"worker {rank}: {failure}")
@@ -88,7 +88,7 @@ def workers(tmp_path_factory):
 
 
 class Layer(nn.Module):
-    """Of the user's own: under DDP and FSDP, Dynamo does not look into forward functions that are PyTorch's."""
+    """A user-defined layer: under DDP and FSDP, Dynamo does not trace PyTorch's own forward functions."""
 
     def __init__(self, width):
         super().__init__()
@@ -110,7 +110,7 @@ class Layers(nn.Module):
 
 
 def batch(rank, step):
-    """Another one for each worker and step."""
+    """A batch that differs by worker and step."""
     return torch.randn(6, 32, generator=torch.Generator().manual_seed(10 * step + rank))
 
 
@@ -126,7 +126,7 @@ def train(run, model, rank, steps=3):
 
 
 def ddp_is_cut_at_its_buckets(rank, compiled):
-    """Several graphs, so that a bucket's gradients travel while the next ones are computed."""
+    """There are several graphs, so that a bucket's gradients are sent while the next ones are computed."""
     from torch.nn.parallel import DistributedDataParallel
 
     eager = Layers()
@@ -158,7 +158,7 @@ def ddp_without_the_cut(rank, compiled):
 
 
 def ddp_without_synchronisation(rank, compiled):
-    """Gradients are accumulated over two batches before they are summed over the workers."""
+    """Accumulates gradients over two batches before they are summed over the workers."""
     from torch.nn.parallel import DistributedDataParallel
 
     def gradients(compile_it):
@@ -177,7 +177,7 @@ def ddp_without_synchronisation(rank, compiled):
 
 
 def sharded_training(rank, compile_layer, compile_model):
-    """Parameters after training under FSDP2; each layer goes through `compile_layer` before it is sharded."""
+    """Parameters after training under FSDP2. `compile_layer` is applied to each layer before it is sharded."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
@@ -197,20 +197,20 @@ def as_it_is(module):
 
 
 def fully_sharded(rank, compiled):
-    """FSDP2: parameters are DTensors, gathered by hooks before each layer runs."""
+    """FSDP2: parameters are DTensors, which hooks gather before each layer runs."""
     expected = sharded_training(rank, as_it_is, as_it_is)
     assert_close_to_eager(sharded_training(rank, as_it_is, compiled), expected, scale=20.0)
 
 
 def fully_sharded_layer_by_layer(rank, compiled):
-    """The way it is used: every layer compiled before it is sharded."""
+    """The recommended way: every layer is compiled before it is sharded."""
     expected = sharded_training(rank, as_it_is, as_it_is)
     found = sharded_training(rank, lambda layer: layer.compile(backend=BACKEND), as_it_is)
     assert_close_to_eager(found, expected, scale=20.0)
 
 
 def distributed_tensors(rank, compiled):
-    """A product sharded over rows, another over columns: the collectives are part of the graph."""
+    """One product sharded by rows and one by columns: the collectives are part of the graph."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 
@@ -277,7 +277,7 @@ def collective_in_place(rank, compiled):
 @pytest.mark.parametrize(
     "program",
     [
-        # The first one: after other programs PyTorch 2.13 itself fails to partition it, with every backend.
+        # This test runs first: after other programs, PyTorch 2.13 fails to partition it, with every backend.
         gradients_of_distributed_tensors,
         ddp_is_cut_at_its_buckets, ddp_without_the_cut, ddp_without_synchronisation, fully_sharded,
         fully_sharded_layer_by_layer, distributed_tensors, collectives, collective_in_place,

@@ -1,4 +1,4 @@
-"""Dropout is a native kernel over eager's own random numbers: same mask, same bits, same state of generator after."""
+"""Dropout is a native kernel with eager's random numbers: the same mask, values and generator state afterwards."""
 
 import pytest
 import torch
@@ -8,7 +8,8 @@ SHAPES = [(1,), (7,), (3, 105), (2, 3, 311), (4, 4, 64, 64)]
 
 
 def run_twice(function, *arguments):
-    """Two calls, so that the second starts amid a block of the generator; then what the generator gives next."""
+    """The results of two calls, the second of which starts inside a block of the generator, and the next numbers
+    drawn."""
     torch.manual_seed(5)
     results = [*function(*arguments), torch.rand(3), *function(*arguments)]
     return [*results, torch.get_rng_state()]
@@ -71,8 +72,8 @@ LAYOUTS = {
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_random_numbers_follow_eagers_memory(name, compiled, strict):
-    """What is drawn beside a value lies as eager's value does, not as ours: contiguous and channels-last images, of
-    two types, of any size."""
+    """Random tensors like a value use the memory order of eager's value, even if ours has another layout. For
+    contiguous and channels-last images, two types, and any size."""
 
     def function(x):
         value = LAYOUTS[name](x)
@@ -122,7 +123,8 @@ MEMORY = {
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("name", IN_PLACE)
 def test_random_numbers_in_place(name, dynamic, compiled, strict):
-    """They follow the memory that is written, and its gaps: a part of a tensor, or a tensor like another one."""
+    """They are drawn in the order of the written memory, with its gaps: part of a tensor, or a tensor like another
+    one."""
     draw = IN_PLACE[name]
 
     def function(x):
@@ -145,7 +147,7 @@ def test_random_numbers_in_place(name, dynamic, compiled, strict):
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("training", [False, True])
 def test_a_draw_that_nobody_reads_counts(training, dynamic, compiled, strict):
-    """What is drawn after it is the same as in eager, in the graph and after the call."""
+    """Later draws are the same as in eager, in the graph and after the call."""
     draws = [*RANDOM.values(), *(lambda x, write=write: write(torch.ones_like(x)) for write in IN_PLACE.values())]
 
     def function(x):
@@ -176,7 +178,7 @@ class DrawsInBackward(torch.autograd.Function):
 @pytest.mark.needs_ipex  # other tracing leaves out what nobody reads
 @pytest.mark.parametrize("recompute", [True, False])
 def test_each_pass_draws_its_own_numbers(recompute, compiled, strict):
-    """Those of the backward pass at each of its runs, also where gradients have no say in them; unread ones too."""
+    """The backward pass draws in each of its runs, also numbers that do not depend on gradients, and unused ones."""
 
     def function(x):
         torch.dropout(x, 0.5, True)
@@ -233,7 +235,7 @@ def test_dropout_of_nothing(p, compiled, strict):
 @pytest.mark.needs_ipex  # PyTorch's partitioner takes two equal calls for one
 @pytest.mark.parametrize("name", [*RANDOM, *IN_PLACE])
 def test_training_draws_each_time(name, compiled, strict):
-    """Two calls that look the same draw different numbers."""
+    """Two equal calls draw different numbers."""
 
     def draw(x):
         return RANDOM[name](x) if name in RANDOM else IN_PLACE[name](torch.ones_like(x))
@@ -297,8 +299,8 @@ class Block(torch.nn.Module):
 
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_checkpoints_draw_the_same_again(dynamic, compiled, strict):
-    """The backward pass computes the blocks again, from the random numbers of the forward pass; what is drawn after
-    either pass is what eager draws."""
+    """The backward pass recomputes the blocks with the random numbers of the forward pass. Draws after each pass are
+    the same as in eager."""
     torch.manual_seed(0)
     blocks = torch.nn.ModuleList(Block() for _ in range(3))
 

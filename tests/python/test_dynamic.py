@@ -1,7 +1,7 @@
-"""Dynamic shapes: one compile serves every size in its guard, and never a recompile that eager would not have had.
+"""Dynamic shapes: one compilation serves all sizes within its guards, without recompilations that eager does not need.
 
-Every program runs over a sequence of inputs with backend="eager", with aot_eager and with the backend under test; the
-graphs that each compiled are counted. Where AOTAutograd's own tracing adds a guard, aot_eager is the measure.
+Every program runs over a sequence of inputs with backend="eager", with aot_eager and with the backend under test, and
+the compiled graphs are counted. Where AOTAutograd's tracing adds a guard, the count of aot_eager is the limit.
 """
 
 import intel_extension_for_pytorch as ipex
@@ -26,7 +26,7 @@ class Counting:
 
 
 def run_all(function, inputs, backend, dynamic, grad=False):
-    """Results (and gradients of the inputs) over the sequence, with the number of graphs; None: not compiled."""
+    """Results (and gradients of the inputs) for the sequence, and the number of graphs. Backend None: not compiled."""
     torch._dynamo.reset()
     counting = Counting(backend) if backend else None
     run = torch.compile(function, backend=counting, dynamic=dynamic) if backend else function
@@ -118,7 +118,7 @@ def test_one_graph_serves_every_size():
 
 @pytest.mark.parametrize("grad", (False, True))
 def test_views_of_a_changed_input(grad):
-    """AOTAutograd makes them again from the input, by the geometry of what the graph returned."""
+    """AOTAutograd recreates the views from the input, by the geometry of the graph's outputs."""
 
     def function(x):
         x = x * 2 if grad else x
@@ -170,7 +170,7 @@ def test_a_range_that_does_not_hold():
 
 
 def test_integer_arguments():
-    """An integer that is no size may be negative."""
+    """An integer argument, which may be negative."""
     x = torch.randn(3, 4)
     inputs = [(x, n) for n in (5, -3, -7, 9, 2, 0)]
     check(lambda x, n: x * max(n, 0) + torch.full((2, 1), min(n, 3)).sum() + x // n if n else x, inputs, dynamic=None)
@@ -206,7 +206,7 @@ def test_sizes_from_data(name, strict):
 
 
 def test_gradient_of_sizes_from_data(strict):
-    """The gradient has a size from data too, which the backward pass gets as it comes."""
+    """The size of the gradient depends on data too. The backward pass gets it as an argument."""
     x = torch.linspace(-1, 1, 12).view(3, 4).requires_grad_()
 
     def gradient(function):
@@ -286,7 +286,7 @@ def test_bert():
 
 
 def test_bert_trains():
-    """One compile of forward and backward; the same gradients as eager at each size."""
+    """Forward and backward are compiled once, and give eager's gradients at each size."""
     model = bert()
     counting = Counting(BACKEND)
     run = torch.compile(model, backend=counting, dynamic=True)
@@ -308,7 +308,7 @@ def test_bert_trains():
 
 
 def generated(cache, dtype, backend):
-    """Greedy tokens for prompts of several sizes, and how many graphs were compiled for them."""
+    """Greedy tokens for prompts of several sizes, and the number of compiled graphs."""
     torch._dynamo.reset()
     torch.manual_seed(0)
     config = transformers.LlamaConfig(
@@ -344,8 +344,8 @@ def generated(cache, dtype, backend):
     ],
 )
 def test_generate(cache, dtype):
-    """In bf16 another order of rounding may break a tie otherwise: a token must then be as good to eager as its own,
-    to four steps of the best logit."""
+    """In bf16, rounding may decide ties differently. Each token's logit in eager must then be within four rounding
+    steps of the best one."""
     expected, _, model = generated(cache, dtype, None)
     found, ours, _ = generated(cache, dtype, BACKEND)
     _, eager, _ = generated(cache, dtype, "eager")
@@ -377,7 +377,7 @@ def test_more_elements_than_32_bits_count():
 
 
 def test_update_through_a_view_whose_size_is_spelled_otherwise(compiled, strict):
-    """[n] as [n // m, m] and back is [n // m * m], which is n by a guard: not a size that is repeated."""
+    """[n] viewed as [n // m, m] and back has size n // m * m. A guard says that this is n, so it is not a broadcast."""
 
     def update(x, like):
         x.view(-1, like.shape[0]).reciprocal_()
@@ -392,7 +392,7 @@ def test_update_through_a_view_whose_size_is_spelled_otherwise(compiled, strict)
 
 
 def test_padding_row_known_at_run_time(compiled, strict):
-    """Its gradient is 0 whether it is counted from the end of the table or named by a size."""
+    """The row's gradient is 0, whether padding_idx is negative or a symbolic size."""
     run = compiled(lambda i, w, p: F.embedding(i, w, padding_idx=p).sum(), dynamic=True)
     for padding, indices in ((3, [1, 3, 3, 5]), (-1, [9, 2, 9, 0]), (5, [5, 1, 3, 3])):
         weight = torch.randn(10, 4, requires_grad=True)

@@ -1,12 +1,12 @@
-"""Windows, paddings, concatenations and triangles: loops that are cut where comparisons of indices change. Sizes that
-put the edges on vectors, inside them and next to each other; what moves data is exact, in every dtype."""
+"""Windows, padding, concatenation and triangles: loops that are split where comparisons of indices change. Sizes put
+these edges on vector boundaries, inside vectors and next to each other. Data movement is exact in every dtype."""
 
 import pytest
 import torch
 import torch.nn.functional as F
 from comparison import assert_close_to_eager, assert_error_within
 
-# Of each width one by day, with dynamic sizes one of all.
+# By day, one case for each width, and a single one with dynamic sizes.
 DTYPES = [torch.float32, torch.bfloat16, torch.int64, torch.uint8, torch.float64, torch.bool]
 KINDS = [
     pytest.param(
@@ -23,7 +23,7 @@ SIZES = [(3, 5), (7, 8), (8, 31), (9, 64), (5, 100), (33, 67)]  # rows, columns
 
 @pytest.fixture(autouse=True)
 def verified(monkeypatch):
-    """Every graph and every kernel, after every pass."""
+    """Verifies every graph and kernel after every pass."""
     monkeypatch.setenv("IPEX_VERIFY", "1")
 
 
@@ -33,7 +33,7 @@ def compiled(function, *inputs, dynamic=False):
 
 
 def assert_same(ours, eager, exact):
-    """In bf16 as near to the exact result as eager is, else near eager."""
+    """In bf16, compares the errors against the exact result; else compares with eager."""
     if eager.dtype == torch.bfloat16:
         assert_error_within(ours, eager, exact)
     else:
@@ -114,7 +114,7 @@ def test_softmax_of_a_triangle(dtype):
 
 
 def test_rows_from_data():
-    """What an index from memory answers is asked once a row; one beyond the table is an error, not a row."""
+    """An index from memory is checked once per row. One beyond the table is an error."""
     table, at = values(10, 40, dtype=torch.bfloat16), torch.tensor([0, 9, -1, 3, -10])
 
     def function(table, at):
@@ -128,7 +128,7 @@ def test_rows_from_data():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
 @pytest.mark.parametrize("settings", [(16, 1, 4, 3), (16, 1, 3, 1), (1, 2, 5, 2)], ids=str)
 def test_convolutions_over_one_dim(settings, dtype):
-    """Forward and gradients: groups, stride, kernel, padding."""
+    """1-d convolutions and their gradients, with groups, stride, kernel size and padding."""
     groups, stride, kernel, padding = settings
     x = values(2, 16, 37, dtype=dtype) / 50
     w, bias = values(32, 16 // groups, kernel, dtype=dtype) / 50, values(32, dtype=dtype) / 50

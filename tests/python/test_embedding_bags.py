@@ -1,4 +1,4 @@
-"""Embedding bags, native both ways: bags that are the rows of a matrix and bags of any length."""
+"""Embedding bags, native in forward and backward: bags that are the rows of a matrix, and bags of any length."""
 
 import copy
 
@@ -87,7 +87,7 @@ def test_bags_of_any_length(settings, dynamic, compiled, strict):
 @pytest.mark.parametrize("padding", [None, 3])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
 def test_largest_of_bags_with_specials(dtype, padding, compiled, strict):
-    """A NaN is the largest where it comes first, and nowhere else."""
+    """A NaN is the maximum only if it is the first element."""
     nan, inf = float("nan"), float("inf")
     bags = [[1, nan, 2], [nan, 1, nan], [-inf, nan], [-inf, -inf], [nan], [2, nan, inf, inf], [nan, nan], [-1, nan, -2]]
     rows, offsets, index = [0, -inf, nan, 7], [], []
@@ -101,7 +101,7 @@ def test_largest_of_bags_with_specials(dtype, padding, compiled, strict):
 
 
 def test_gradient_by_frequency(compiled):
-    """ATen's: it counts other rows than the ones it scales."""
+    """This gradient stays in ATen, which uses the counts of other rows than those that it scales."""
     bag = nn.EmbeddingBag(ROWS, WIDTH, mode="sum", scale_grad_by_freq=True)
     check(compiled, bag, torch.randint(0, 8, (12,)), torch.tensor([0, 3, 3, 7, 8]))
 
@@ -161,7 +161,7 @@ def test_offsets_beyond_the_indices_are_an_error(mode, offsets, compiled, strict
     ("mode", "sparse"), [("sum", False), ("sum", True), ("mean", False), ("mean", True), ("max", False)]
 )
 def test_gradients_where_compilation_fails(compiled, monkeypatch, mode, sparse):
-    """ATen then calls the traced graph, from which what the rules do not read is gone."""
+    """The traced graph, whose unused operands are removed, then runs in ATen."""
     from intel_extension_for_pytorch.compiler import backend
 
     def fail(*args, **options):
@@ -185,7 +185,7 @@ def test_gradients_where_compilation_fails(compiled, monkeypatch, mode, sparse):
 @pytest.mark.parametrize("operator", ["_embedding_bag", "_embedding_bag_forward_only"])
 @pytest.mark.parametrize("mode", [0, 1, 2])
 def test_results_beside_the_sums(operator, mode, compiled, strict):
-    """Sizes of bags, and what a maximum came from: zeros of a sum, and of a bag that has nothing."""
+    """Sizes of bags and positions of maxima. They are zero for sums and for empty bags."""
     weight = torch.linspace(-1, 1, ROWS * WIDTH).view(ROWS, WIDTH).sin()
     indices = torch.tensor([1, 2, 2, 5, 5, 1, 7])
     offsets = torch.tensor([0, 2, 2, 5])

@@ -1,4 +1,4 @@
-"""Calls into ATen and custom operators: results that are missing or share memory, operands that are read by pointer."""
+"""ATen calls and custom operators: missing results, results that share memory, operands that are read by pointer."""
 
 import pytest
 import torch
@@ -42,7 +42,7 @@ strides_of = define(
 
 @pytest.mark.parametrize("missing", [0, 1, 2])
 def test_a_result_that_is_no_tensor(missing, compiled):
-    """The others are told apart by position, and live as long as somebody reads them."""
+    """The other results are identified by position, and live as long as they are used."""
 
     def run(x):
         results = absent(x.sin(), missing)
@@ -67,7 +67,7 @@ def test_a_result_that_is_needed_but_no_tensor(compiled):
 
 
 def test_results_that_share_memory(compiled):
-    """None of them may be taken for scratch while another is still read."""
+    """Their memory must not be reused while one of them is still needed."""
 
     def run(x):
         whole, part, same = sharing(x + 1)
@@ -75,7 +75,7 @@ def test_results_that_share_memory(compiled):
         return grown, part * 2, same - 1
 
     optimised = compiled(run)
-    # PyTorch warns of such operators, and under continuous integration refuses them.
+    # PyTorch warns about such operators, and refuses them in CI.
     with torch._functorch.config.patch(error_on_custom_op_aliasing=False):
         for _ in range(5):
             x = torch.randn(40, 50)
@@ -83,7 +83,7 @@ def test_results_that_share_memory(compiled):
 
 
 def test_operands_have_the_strides_of_tracing(compiled):
-    """Operators that read by pointer see no broadcast, and no other layout, than in eager."""
+    """Operators that read by pointer get the same strides as in eager, without additional broadcasts."""
 
     def run(x):
         zeros = torch.zeros(3, 4)
@@ -95,7 +95,7 @@ def test_operands_have_the_strides_of_tracing(compiled):
 
 
 def test_expanded_operands(compiled):
-    """A constant has one element, whatever the strides are in which an operator asks for it."""
+    """A constant is stored as one element, but an operator may need it with other strides."""
     x, a = torch.arange(1.0, 10.0).reshape(3, 3), torch.eye(3) * 2 + 1
     column = torch.tensor([[1.0], [2.0], [3.0]])
 
@@ -151,7 +151,8 @@ def sample(seed):
 @pytest.mark.parametrize("row", [0, 1])
 @pytest.mark.parametrize("made", [torch.exp, lambda x: x], ids=["temporary", "input"])
 def test_an_operator_keeps_its_argument(made, row, compiled):
-    """And sees what the call gave it, also when the memory has long been used again."""
+    """An operator keeps a reference to its argument, and must see the values of its call even after the memory is
+    reused."""
     optimised = compiled(lambda x: tap(made(x), row, False) + 1)
     kept.clear()
     for seed in range(3):
@@ -171,7 +172,7 @@ def test_an_operator_keeps_its_argument_and_raises(compiled):
 
 
 def test_an_operator_keeps_what_it_has_written(compiled):
-    """The graph sees the write of the call, and none that comes later."""
+    """The graph sees the operator's write during the call, but no later one."""
 
     def run(x):
         y = x.exp()
@@ -191,7 +192,7 @@ def test_an_operator_keeps_what_it_has_written(compiled):
 
 @pytest.mark.parametrize("wanted", ["x", "w", "xw", "b", "xwb"])
 def test_convolution_gradients_in_fp64(wanted, compiled):
-    """ATen's: gradients nobody asked for are no tensors."""
+    """These run in ATen, which returns no tensor for unneeded gradients."""
     made = {"x": torch.randn(2, 3, 8, 8), "w": torch.randn(4, 3, 3, 3), "b": torch.randn(4)}
     results = []
     for run in (F.conv2d, compiled(F.conv2d)):
@@ -211,7 +212,7 @@ DRAWN = {
 
 @pytest.mark.parametrize("name", DRAWN)
 def test_numbers_drawn_into_contiguous_memory(name, compiled):
-    """In that order and with those strides, whatever the layout of the operands."""
+    """Random numbers are drawn into contiguous memory, whatever the layout of the operands."""
 
     def function(x, w):
         return [DRAWN[name](y) for y in (x.transpose(1, 3) * 2, x.mT, torch.conv2d(x, w).relu())]

@@ -1,6 +1,6 @@
-"""What goes wrong in the middle of a call: no memory left, an operator that raises, an impatient user.
+"""Faults during a call: out of memory, an operator that raises, a keyboard interrupt.
 
-Each time: the error is the one that eager users expect, the next call works, and nothing of the failed one stays.
+In each case the error is the same as in eager, the next call works, and the failed call leaks nothing.
 """
 
 import gc
@@ -18,7 +18,8 @@ HUGE = 1 << 24  # squared and in fp32: more than the address space of a process
 
 
 def test_no_memory_for_the_arena(compiled):
-    """The outer product is a temporary: one compiled graph serves a size that fits and one that does not."""
+    """The outer product is a temporary. The same compiled graph runs with a size that fits and with one that does
+    not."""
 
     def run(x):
         return (x[:, None] * x[None, :]).cumsum(0).amax(0)
@@ -57,7 +58,7 @@ def _(x, limit):
 
 
 def test_operator_that_raises_leaves_nothing(compiled):
-    """A megabyte of temporaries is alive when the operator raises, one of them in its hands."""
+    """A megabyte of temporaries is live when the operator raises, and one of them is its argument."""
 
     def run(x):
         before = x.exp() + 1
@@ -86,7 +87,7 @@ def test_operator_that_raises_leaves_nothing(compiled):
 
 
 def test_operator_that_raises_in_one_thread(compiled):
-    """The other threads' calls of the same graph do not notice."""
+    """Calls of the same graph in other threads are not affected."""
     compiled_run = compiled(lambda x: guarded(x.exp(), 10.0).cumsum(0) + 1)
     good, bad = torch.zeros(64, 64), torch.full((64, 64), 5.0)
     expected = compiled_run(good)
@@ -112,14 +113,14 @@ def test_operator_that_raises_in_one_thread(compiled):
 
 @pytest.fixture
 def interruptible():
-    """SIGINT raises KeyboardInterrupt, also where the tests run in the background and inherited that it is ignored."""
+    """Makes SIGINT raise KeyboardInterrupt, even if the tests run in the background with SIGINT ignored."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
 
 
 def test_interrupt_during_a_long_call(compiled, interruptible):
-    """Ctrl-C while kernels run, the GIL released: Python raises it when the call returns; no result is half made."""
+    """Ctrl-C while kernels run without the GIL: Python raises it when the call returns, with complete results."""
 
     def run(x):
         for _ in range(8):
@@ -149,7 +150,7 @@ def test_interrupt_during_a_long_call(compiled, interruptible):
 
 
 def test_interrupt_during_compilation(compiled, interruptible):
-    """The interrupted compilation is forgotten, the next call compiles again."""
+    """An interrupted compilation is discarded, and the next call compiles again."""
 
     def run(x, y):
         for i in range(60):

@@ -1,7 +1,7 @@
-"""Random programs, eager against compiled, for IPEX_FUZZ_SECONDS (30 by default; more in the nightly run).
+"""Compares random programs in eager and compiled, for IPEX_FUZZ_SECONDS (default 30; more in the nightly run).
 
-The seed of the run is printed at its start; a failure prints the seed of its program and the program, minimised.
-IPEX_FUZZ_SEED=n runs the program of seed n first. `fuzz.py` is the same as a command, for as many nodes as wanted.
+The run prints its seed. A failure prints the seed of its program and the minimised program. IPEX_FUZZ_SEED=n runs the
+program with seed n first. `fuzz.py` is the same as a command, for a given number of nodes.
 """
 
 import os
@@ -47,7 +47,7 @@ def test_generation_is_reproducible():
 
 
 def test_programs_reach_their_size():
-    """Among few seeds: 200 steps, every kind of program, changes in place."""
+    """A few seeds suffice for programs of 200 steps, all kinds of programs, and in-place ops."""
     programs = [random_program(seed) for seed in range(20)]
     assert max(len(p.steps) for p in programs) >= 200
     assert {p.dynamic for p in programs} == {p.engine.interpreter for p in programs} == {True, False}
@@ -56,7 +56,7 @@ def test_programs_reach_their_size():
 
 
 def test_minimiser_keeps_only_what_fails():
-    """A failure that needs one op in the middle of a chain is reduced to that op on an input."""
+    """A failure of one op in the middle of a chain is reduced to that op on an input."""
     steps = [Step(op, (Ref(i),), {}) for i, op in enumerate((aten.neg.default, aten.exp.default, aten.abs.default))]
     program = Program([[torch.randn(4)]], [*steps, Step(aten.add.Tensor, (Ref(3), Ref(1)), {})], [4, 2])
     smallest = minimised(program, lambda p: any(s.target is aten.exp.default for s in p.steps))
@@ -66,7 +66,8 @@ def test_minimiser_keeps_only_what_fails():
 
 @pytest.mark.parametrize("engine", (Engine(), pytest.param(Engine(interpreter=True), marks=pytest.mark.needs_ipex)))
 def test_one_compiled_program_runs_every_binding(engine):
-    """A size as an argument, a change of an input, an output that is a view of it; wrong code would be seen."""
+    """A program with a size argument, an in-place change of an input, and a view of it as output: wrong code is
+    found."""
     bindings = [[torch.randn(rows, columns)] for rows, columns in ((4, 6), (2, 33), (17, 8))]
     steps = [
         Step(aten.slice.Tensor, (Ref(0), 1, Extent(0, 1, over=2), Extent(0, 1)), {}),
@@ -83,7 +84,7 @@ def test_one_compiled_program_runs_every_binding(engine):
 
 @pytest.mark.parametrize("engine", (Engine(), pytest.param(Engine(interpreter=True), marks=pytest.mark.needs_ipex)))
 def test_division_by_zero_is_compared(engine):
-    """By the second inputs alone: the program raises what eager raises."""
+    """A division by zero only with the second inputs: the program raises eager's error."""
     inputs = [[torch.tensor([7, 8]), torch.tensor(divisors)] for divisors in ([2, 3], [2, 0])]
     program, runs = Program(inputs, [Step(aten.remainder.Tensor, (Ref(0), Ref(1)), {})], [2], engine=engine), []
     assert mismatch(program, runs.append) is None
@@ -91,7 +92,7 @@ def test_division_by_zero_is_compared(engine):
 
 
 def test_drawn_numbers_are_compared():
-    """Drawn in the order of the program, in the layout of its values, in place too: eager's, bit for bit."""
+    """Random numbers, also in-place ones, are drawn in the order and layout of the program: eager's, bit for bit."""
     steps = [
         Step(aten.permute.default, (Ref(0), [1, 0]), {}),
         Step(aten.randn_like.default, (Ref(1),), {}),

@@ -1,4 +1,4 @@
-"""Every op of the tables, native (strict), in every dtype and layout that eager takes, against eager."""
+"""Compares every op of the tables with eager, in strict mode, in every dtype and layout that eager accepts."""
 
 import functools
 
@@ -32,7 +32,7 @@ def core_names(tag):
 @pytest.mark.needs_ipex
 @pytest.mark.parametrize("kind", ["pointwise", "reduction", "scan"])
 def test_matrix_covers_every_table_row(kind):
-    """A row whose ATen name this torch does not know, or whose schema the matrix cannot fill, fails here."""
+    """Fails for a row whose ATen name does not exist, or whose arguments the matrix cannot generate."""
     covered = names(getattr(op_cases, f"{kind}_overloads")())
     missing = [
         name for row in op_cases.table_rows(kind) for name in row["aten"].split() if name.split(".")[0] not in covered
@@ -51,7 +51,7 @@ def test_pointwise(op, strict):
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize("op", op_cases.reduction_overloads(), ids=op_cases.text_name)
 def test_reduction(op, strict):
-    # A sum's rounding grows with its length, in eager's order of addition as in ours.
+    # The rounding error of a sum grows with its length, in eager too.
     assert_all(list(op_cases.reduction_calls(op)), functools.partial(difference, scale=10.0), at_least=20)
 
 
@@ -62,7 +62,7 @@ def test_scan(op, strict):
 
 @pytest.mark.parametrize("src", op_cases.DTYPES, ids=str)
 def test_cast(src, strict):
-    """Every dtype to every dtype. A float that the integer type cannot hold has no defined result."""
+    """Casts of every dtype to every dtype. A float that does not fit the integer type has no defined result."""
     calls = []
     for layout, (tensor,) in op_cases.layouts((src,)):
         for dst in op_cases.DTYPES:

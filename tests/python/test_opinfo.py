@@ -1,4 +1,4 @@
-"""PyTorch's own samples (OpInfo) for every op of the tables: values, dtypes, strides, and gradients in fp32."""
+"""Runs PyTorch's samples (OpInfo) of every op of the tables: values, dtypes, strides, and gradients in fp32."""
 
 import functools
 import itertools
@@ -14,7 +14,7 @@ FORWARD_DTYPES = (torch.float32, torch.bfloat16, torch.int64, torch.bool)
 SAMPLES_IN_CI = 8
 GRADIENT_SAMPLES = 4
 
-# Forward formulas of these multiply by a complex exponential, or need second-order terms no model uses.
+# Ops whose formulas multiply by a complex exponential, or need second-order terms that no model uses.
 NO_GRADIENT_CHECK = {"float_power"}
 
 
@@ -26,13 +26,13 @@ def infos():
     return [info for info in op_db if {info.name, info.aten_name, getattr(info, "ref", None)} & rows]
 
 
-# Inputs are drawn at random, or left unwritten, inside these: two runs never agree.
+# Ops that draw random numbers or return uninitialised memory, so that no two runs agree.
 UNDEFINED_RESULTS = {"empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided"}
 
 
 @functools.cache
 def structural_infos():
-    """OpInfos of what the importer has rules for beyond the tables. Some of their samples may be Extern."""
+    """OpInfos of ops with import rules beyond the tables. Some of their samples may be Extern."""
     names = op_cases.importer_names() - UNDEFINED_RESULTS
     return [info for info in op_db if {info.name, info.aten_name} & names and info not in infos()]
 
@@ -42,7 +42,7 @@ def label(info):
 
 
 def samples(info, dtype, limit, requires_grad=False):
-    """Calls of the first `limit` samples of one dtype; strided variants follow contiguous ones."""
+    """Calls with the first `limit` samples of one dtype, each contiguous and strided."""
     generated = info.sample_inputs("cpu", dtype, requires_grad=requires_grad)
     for position, sample in enumerate(itertools.islice(generated, limit)):
         yield Call(
@@ -105,7 +105,7 @@ def test_gradients(info, strict):
     assert_all(calls, functools.partial(difference, strides=True, scale=10.0), gradients=True)
 
 
-# What formulas/ takes apart.
+# Ops that formulas/ decomposes.
 FORMULAS = {"addbmm", "cdist", "narrow_copy", "nn.functional.bilinear", "nn.functional.pdist"}
 
 

@@ -1,6 +1,6 @@
-"""Does every op of OpInfo give what eager gives, in every dtype and form? A slice of it in CI, all of it at night.
+"""Compares every op of OpInfo with eager, in every dtype and form: a slice in CI, and everything in the nightly run.
 
-`python tests/python/opinfo_sweep.py` is the same with options. How much is native is counted from compiled graphs.
+`python tests/python/opinfo_sweep.py` is the same as a command with options. Native ops are counted in compiled graphs.
 """
 
 from collections import Counter
@@ -37,7 +37,7 @@ def failures(info, dtype, form, samples):
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_slice(chunk):
-    """Two samples forward in fp32, and two in one other dtype or form: which, goes round."""
+    """Two forward samples in fp32, and two in another dtype or form, which varies by op."""
     found = []
     for position, info in list(enumerate(SLICE))[chunk::CHUNKS]:
         found += failures(info, "fp32", "forward", 2)
@@ -52,7 +52,7 @@ def test_slice(chunk):
     ids=["all", "third"],
 )
 def test_native_share(share, step, record_property):
-    """Of ops the first sample forward in fp32."""
+    """Counts native ops for the first forward sample of each op in fp32."""
     native, extern = 0, Counter()
     for info in opinfo_cases.op_db[::step]:
         for case in opinfo_cases.cases(info, torch.float32, "forward", 1):

@@ -1,5 +1,5 @@
-"""Compiled optimizers: `torch.compile(opt.step)` follows eager, with one kernel for the parameters of a group and one
-for the step counters of those optimizers that keep them in tensors."""
+"""Compiled optimizers: `torch.compile(opt.step)` agrees with eager. It runs one kernel for all parameters of a group,
+and one for step counters that are tensors."""
 
 import copy
 
@@ -19,7 +19,7 @@ OPTIMIZERS = {
 
 
 class Convolutional(nn.Module):
-    """Parameters of many shapes, long and short, one that lies channels-last and, on demand, some of one element."""
+    """A model with parameters of many shapes, one in channels-last layout and optionally some with one element."""
 
     def __init__(self, outputs=1):
         super().__init__()
@@ -35,7 +35,7 @@ class Convolutional(nn.Module):
 
 
 def trained(compile_it, model, optimizer, arguments, steps=6, schedule=False):
-    """The model after some steps, the gradients being computed eagerly; and the optimizer's state."""
+    """The model after some steps with eager gradients, and the optimizer's state."""
     opt = optimizer(model.parameters(), **arguments)
     step = compile_it(opt.step)
     scheduler = torch.optim.lr_scheduler.ExponentialLR(opt, 0.9) if schedule else None
@@ -70,8 +70,8 @@ def test_follows_eager(name, foreach, compiled, strict):
 @pytest.mark.parametrize("foreach", [False, True], ids=["for", "foreach"])
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_one_kernel_a_group(name, foreach, compiled):
-    """Whatever the number of parameters; the channels-last one runs with the others, as its state lies like it.
-    (One of a single element is fused with its step counter, in a kernel of its own.)"""
+    """There is one kernel for any number of parameters. The channels-last one is included, because its state has the
+    same layout. (A parameter with one element is fused with its step counter in a kernel of its own.)"""
     from intel_extension_for_pytorch.compiler.records import record_reports
 
     optimizer, arguments, kernels = OPTIMIZERS[name]
@@ -106,7 +106,7 @@ def test_two_groups(compiled):
 
 @pytest.mark.parametrize("tensor_rate", [False, True])
 def test_learning_rate_changes(tensor_rate, compiled):
-    """A rate that is a tensor changes without a new graph; one that is a number is part of the graph."""
+    """A tensor learning rate can change without a new graph; a number is part of the graph."""
     arguments = {"lr": torch.tensor(0.01) if tensor_rate else 0.01, "foreach": not tensor_rate}
     eager = Convolutional()
     ours = copy.deepcopy(eager)
@@ -119,7 +119,7 @@ def test_learning_rate_changes(tensor_rate, compiled):
 
 
 def test_bfloat16_parameters(compiled):
-    """Each stored tensor is rounded once; eager rounds after every operation."""
+    """Each stored tensor is rounded once, whereas eager rounds after every operation."""
 
     def updated(compile_it, dtype):
         torch.manual_seed(0)
@@ -139,7 +139,8 @@ def test_bfloat16_parameters(compiled):
 
 
 def test_updates_that_read_each_other(compiled):
-    """Members of a batch run at the same time: where one reads what another writes, the old value must be read."""
+    """Updates of a batch run at the same time. If one reads a tensor that another writes, it must read the old
+    value."""
 
     def function(a, b, c):
         new_a, new_b, new_c = a * 0.5 + b, b * 0.5 + c, c * 0.5 + a
@@ -156,7 +157,7 @@ def test_updates_that_read_each_other(compiled):
 
 
 def test_views_of_one_buffer(compiled):
-    """Parameters that are slices of one flat tensor, as some training code keeps them."""
+    """Parameters that are slices of one flat tensor."""
 
     def function(*parameters):
         for p, g in zip(parameters[::2], parameters[1::2], strict=True):
@@ -175,7 +176,7 @@ def test_views_of_one_buffer(compiled):
 
 @pytest.mark.parametrize("op", ["norm", "maximum", "addcdiv", "lerp", "pow", "clamp_min", "round", "max"])
 def test_list_operators(op, compiled):
-    """torch._foreach_*: the op on each tensor, with one number for all or a number for each."""
+    """torch._foreach_*: the op on each tensor, with one number for all tensors or one for each."""
     tensors, others = ([torch.rand(n) + 0.5 for n in (5, 300, 1)] for _ in range(2))
     calls = {
         "norm": [(tensors,), (tensors, 1)],

@@ -1,4 +1,4 @@
-"""The package as installed: entry points, exported symbols, what an import costs."""
+"""The installed package: entry points, exported symbols, and the cost of an import."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_extension_exports_only_its_init():
 
 
 def test_import_is_light():
-    """`import intel_extension_for_pytorch` loads neither the compiler nor torch's compiler stack by itself."""
+    """`import intel_extension_for_pytorch` loads neither the compiler nor torch's compiler stack."""
     out = run_python(
         "import torch, sys, time, json\n"
         "before = set(sys.modules)\n"
@@ -79,7 +79,8 @@ def test_import_is_light():
 
 
 def test_no_module_hides_an_attribute():
-    """Importing a module binds its name in the package: an attribute of that name would depend on the order."""
+    """Importing a module binds its name in the package, so an attribute of that name would depend on the import
+    order."""
     import intel_extension_for_pytorch as ipex
 
     folder = Path(ipex.__file__).parent

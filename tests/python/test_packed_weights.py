@@ -1,4 +1,4 @@
-"""Packed weights beside an artifact: mapped by a load instead of computed, and never used where they do not belong."""
+"""Files with packed weights of an artifact: a load maps them, and ignores files that do not match."""
 
 import logging
 import os
@@ -21,7 +21,7 @@ def model(seed=0):
 
 @pytest.fixture
 def artifact(tmp_path):
-    """(path, input, what it gives without packed weights)"""
+    """(path, input, result without packed weights)"""
     x = torch.randn(16, 512)  # more rows are multiplied by weights as they are where the CPU has no AVX-512
     loaded = compile_and_load(tmp_path, export(model(), x))
     return tmp_path / "model.ipex", x, loaded(x)
@@ -73,7 +73,7 @@ def test_weights_of_their_own(tmp_path):
 
 
 def test_damaged_values_are_refused(artifact):
-    """Whatever byte changes: an error, or (in what fills up to 64 bytes) an archive that is not as we write them."""
+    """A change of any byte is an error."""
     path, _, _ = artifact
     packed = ipex.aot.pack(path)
     whole = packed.read_bytes()

@@ -1,4 +1,4 @@
-"""What a forward pass keeps for its backward pass: not what is cheap to have again from the rest."""
+"""Values that a forward pass saves for its backward pass: not those that are cheap to recompute."""
 
 import copy
 
@@ -13,7 +13,8 @@ KEEP = {"recompute": False}
 
 
 class Residual(nn.Module):
-    """Two blocks: each sum is the next one's argument, so that a chain of recomputed ones must end somewhere."""
+    """Two residual blocks. Each sum is the argument of the next, so the chain of recomputed values must end
+    somewhere."""
 
     def __init__(self):
         super().__init__()
@@ -50,11 +51,11 @@ def images():
 
 
 def convolved(*layers):
-    """Convolutions around these; none with a bias in front of a norm, whose gradient would be nothing but rounding."""
+    """Convolutions around these layers. None has a bias before a norm, whose gradient would be only rounding error."""
     return nn.Sequential(nn.Conv2d(32, 64, 3, bias=False), *layers, nn.Conv2d(64, 64, 1))
 
 
-# A module, its input, and the MB (fp32) that are saved less than without recomputation.
+# A module, its input, and the MB (fp32) by which recomputation reduces the saved memory.
 CASES = {
     "layer norm, GELU": (
         lambda: nn.Sequential(nn.LayerNorm(256), nn.Linear(256, 1024), nn.GELU(), nn.Linear(1024, 256)), tokens, 10,
@@ -70,7 +71,7 @@ CASES = {
 
 
 def saved_by(result):
-    """The tensors that the graph of `result` holds, memory shared among them once."""
+    """The tensors that the autograd graph of `result` holds; shared memory counts once."""
     held = {t.untyped_storage().data_ptr(): t for t in result.grad_fn.saved_tensors if not isinstance(t, nn.Parameter)}
     return list(held.values())
 
@@ -80,7 +81,7 @@ def bytes_of(tensors):
 
 
 def trained(model, run, x, gradient):
-    """Result, what its graph holds, and all gradients and buffers."""
+    """The result, the tensors that its graph holds, and all gradients and buffers."""
     x = x.detach().clone().requires_grad_(True)
     y = run(x)
     held = saved_by(y) if run is not model else []
@@ -110,7 +111,7 @@ def test_cheap_values_are_not_saved(name, dynamic, precision, compiled, strict):
         expected = trained(eager, eager, x, gradient)[2]
         _, saves_all, all_found = trained(kept, compiled(kept, dynamic=dynamic, options=KEEP), x, gradient)
         _, saves, found = trained(ours, compiled(ours, dynamic=dynamic), x, gradient)
-    # Where rounding puts an element on the other side of ReLU's edge it does so with and without recomputation.
+    # If rounding changes the sign of a ReLU's argument, it does so with and without recomputation.
     for mine, saved, theirs, exact in zip(found, all_found, expected, reference, strict=True):
         allowed = max(relative_error(saved, exact), relative_error(theirs, exact))
         assert relative_error(mine, exact) < max(5e-6, 1.1 * allowed)
@@ -142,7 +143,7 @@ def test_positions_that_the_user_asks_for_stay_whole(compiled, strict):
 
 
 def test_results_and_what_checkpoint_keeps_stay_saved(compiled, strict):
-    """What the user has is in memory anyway; what a policy of torch.utils.checkpoint keeps is kept."""
+    """Results of the model are in memory anyway. Values that a policy of torch.utils.checkpoint saves are saved."""
     from functools import partial
 
     from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
@@ -169,7 +170,7 @@ def test_results_and_what_checkpoint_keeps_stay_saved(compiled, strict):
 
 
 class Shifted(nn.Module):
-    """Changes a buffer behind its last use: a backward pass that reads it finds it changed."""
+    """Changes a buffer after its last use, so that a backward pass that reads it would see the new value."""
 
     def __init__(self, last):
         super().__init__()
@@ -195,7 +196,7 @@ def gradients_agree(ours, run, eager, x, between=lambda model: None):
 
 @pytest.mark.parametrize("last", ["gelu", "shift"])
 def test_the_backward_pass_reads_what_the_graph_changes_as_it_was(last, compiled, strict):
-    """Where a buffer is a part of what is saved, and where it is saved itself."""
+    """For a buffer that is needed to recompute a value, and for one that is saved itself."""
     eager = Shifted(last)
     ours = copy.deepcopy(eager)
     run, x = compiled(ours), torch.randn(1024, 256)
@@ -215,7 +216,7 @@ def test_parameters_that_eager_does_not_save_may_change_between_the_passes(compi
 
 
 def test_a_norm_that_is_returned_as_well(compiled, strict):
-    """It is the norm's result, in the norm's own strides, not its argument."""
+    """The returned value is the norm's result, with the norm's strides."""
     batch, layer = nn.BatchNorm2d(32), nn.LayerNorm(64)
     inner, outer, dense = nn.Conv2d(32, 32, 3, bias=False), nn.Conv2d(32, 32, 3), nn.Linear(64, 64)
 
@@ -234,7 +235,7 @@ def test_a_norm_that_is_returned_as_well(compiled, strict):
 
 
 def test_large_temporaries_take_the_memory_of_what_was_saved(compiled, strict):
-    """The peak of a backward pass: what the forward pass saved and the gradients, not all temporaries beside it."""
+    """The peak memory of a backward pass is that of saved values and gradients, without additional temporaries."""
     from intel_extension_for_pytorch import _C
 
     layers = [layer for _ in range(6) for layer in (nn.Linear(512, 512), nn.Tanh())]

@@ -1,5 +1,5 @@
-"""Which of ATen's pointwise ops have neither a row, nor a rule, nor a decomposition that leads to rows: printed, and
-listed here with the reason. An op that joins or leaves the list fails the test until the list says so."""
+"""Lists ATen's pointwise ops without native support: no row, no rule, and no decomposition into rows. Each has a
+reason. The test fails if an op is missing from the list, or is supported in the meantime."""
 
 import pytest
 import torch
@@ -29,7 +29,7 @@ STAYS_IN_ATEN = {
 
 
 def pointwise_overloads():
-    """Functional overloads that torch tags as pointwise."""
+    """Functional overloads with torch's tag pointwise."""
     found = []
     for qualified in sorted(torch._C._dispatch_get_all_op_names()):
         try:
@@ -63,7 +63,7 @@ def test_every_pointwise_op_is_lowered_or_listed(record_property):
     [("gelu_new", "gelu_tanh"), ("gelu_fast", "gelu_tanh"), ("gelu_python", "gelu"), ("gelu_accurate", None)],
 )
 def test_activations_written_out(activation, op, dtype, compiled, strict):
-    """Formulas in the sources of models are the op that they spell, in one kernel and no less accurate."""
+    """Activations that models write as formulas compile to one kernel, with the accuracy of the op."""
     import intel_extension_for_pytorch as ipex
     from transformers.activations import ACT2FN
 

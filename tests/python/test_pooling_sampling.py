@@ -1,4 +1,5 @@
-"""Pooling, interpolation and grid sampling, native both ways: modes, borders, layouts, empty and dynamic sizes."""
+"""Pooling, interpolation and grid sampling, native in forward and backward: modes, borders, layouts, empty and dynamic
+sizes."""
 
 import functools
 import math
@@ -70,7 +71,7 @@ CASES = {label: (function, shape) for label, function, shape in [*pools(), *inte
 
 
 def drawn(shape, dtype=torch.float32):
-    """Distinct values: which of several equal ones is the maximum is tested in C++."""
+    """Distinct values. (Which of several equal values is the maximum is tested in C++.)"""
     count = max(1, torch.Size(shape).numel())
     values = torch.randperm(count, generator=torch.Generator().manual_seed(3)).double()
     return (values[: torch.Size(shape).numel()] / count * 4 - 2).reshape(shape).to(dtype)
@@ -130,11 +131,11 @@ def test_channels_last(name, compiled, strict):
     assert_close_to_eager(both_ways(compiled(function), x), both_ways(function, x), strides=True)
 
 
-# max_pool1d makes PyTorch itself take the length for a constant.
+# PyTorch specializes the length in max_pool1d.
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", [n for n in CASES if "no images" not in n and not (n[:3] == "max" and "1d" in n)])
 def test_dynamic_sizes(name, compiled, strict):
-    """One compile for other sizes of every dim."""
+    """One compilation for several sizes of every dim."""
     function, shape = CASES[name]
     run = compiled(function)
     for grow in (0, 3):
@@ -163,7 +164,7 @@ def grid_of(rank):
 def test_grid_sample(rank, mode, padding, corners, strict):
     x, grid = drawn(SIZES[rank]).requires_grad_(), grid_of(rank).requires_grad_()
     function = bound(F.grid_sample, mode=mode, padding_mode=padding, align_corners=corners)
-    # Coordinates are differences of nearly equal numbers: eager's own error is of this size.
+    # Coordinates are differences of nearly equal numbers, so eager's error has this size.
     assert_all([Call(mode, function, (x, grid))], functools.partial(difference, scale=8.0), gradients=True)
 
 
@@ -180,7 +181,7 @@ def test_grid_sample_of_no_numbers(mode, padding, compiled, strict):
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize("rank, mode, padding, corners", GRIDS)
 def test_grid_sample_beside_infinities(rank, mode, padding, corners, compiled, strict):
-    """What lies outside of the image is not the first element times 0, neither read nor added to."""
+    """Positions outside of the image read 0, not an element times 0, and get no gradient."""
     x, shape = drawn((1, 2, *(4, 5, 6)[:rank])), (1, *(1, 2, 40)[-rank:], rank)
     x.view(2, -1)[0, 0], x.view(2, -1)[1, 0] = math.inf, math.nan
     grid = torch.zeros(shape)

@@ -1,5 +1,5 @@
-"""What programs do beyond calling a module: control flow, custom operators, modes, types. Everything is compared with
-eager; what it takes natively is another test's business. Derivatives are in test_derivatives.py."""
+"""Programs beyond the call of a module: control flow, custom operators, modes, types. All results are compared with
+eager. Derivatives are in test_derivatives.py."""
 
 import copy
 import random
@@ -11,7 +11,7 @@ from comparison import assert_close_to_eager
 
 
 def same(compiled, function, *inputs, **arguments):
-    """Runs `function` eagerly and compiled on copies of the inputs; compares results and what became of the inputs."""
+    """Runs `function` eagerly and compiled on copies of the inputs, and compares results and changed inputs."""
     ours, eager = copy.deepcopy(inputs), copy.deepcopy(inputs)
     expected = function(*eager)
     result = compiled(function, **arguments)(*ours)
@@ -56,7 +56,7 @@ def test_map(compiled):
 
 
 def test_cond_with_gradient(compiled):
-    """Both branches, closed-over parameters, and a branch inside a branch."""
+    """Both branches, captured parameters, and nested branches."""
     w = torch.randn(4)
 
     def function(x, w):
@@ -109,7 +109,7 @@ def test_library_op_that_mutates(compiled):
 
 
 def test_library_op_of_several_results(compiled):
-    """An op defined piece by piece, that takes lists, numbers and nothing, and has a gradient of its own."""
+    """A custom op with several results, lists, numbers and optional arguments, and its own gradient."""
     with torch.library._scoped_library("ipex_programs_pieces", "FRAGMENT") as library:
         library.define("halves(Tensor[] parts, float scale, Tensor? shift=None) -> (Tensor, Tensor)")
 
@@ -126,7 +126,7 @@ def test_library_op_of_several_results(compiled):
 
 
 def test_op_that_mutates_two_views(compiled):
-    """auto_functionalized: the base is written once, through both views."""
+    """auto_functionalized: the base is written once for both views."""
 
     @torch.library.custom_op("ipex_programs::swap", mutates_args={"a", "b"})
     def swap(a: torch.Tensor, b: torch.Tensor) -> None:
@@ -205,7 +205,7 @@ def test_tensor_subclass(compiled):
 
 @pytest.mark.parametrize("dtype", (torch.float32, torch.float64, torch.bfloat16, torch.int64))
 def test_random_numbers_of_python(compiled, dtype):
-    """Dynamo passes them as float64, traced in the default type; they are rounded as eager rounds a Python number."""
+    """Dynamo traces them in the default type and passes float64. They are rounded as eager rounds a Python number."""
 
     def program(x):
         return x * random.uniform(0.5, 1.5), x + random.randint(1, 5), x + random.Random(3).random()
@@ -222,7 +222,7 @@ def test_random_numbers_of_python(compiled, dtype):
 
 
 def test_numbers_of_numpy_beside_doubles(compiled):
-    """They come as tensors, a float32 as it is, also where what they meet is float64."""
+    """Dynamo passes them as tensors, a float32 unchanged, even if the other operand is float64."""
     optimized = compiled(lambda x, s: x * s)
     for value in (2.0, 3.0):
         x, s = torch.ones(4, dtype=torch.float64), np.float32(value)

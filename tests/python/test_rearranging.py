@@ -1,4 +1,4 @@
-"""Ops that move elements, native both ways: padding by mode, patches, rolls and flips, triangles, einsum."""
+"""Ops that move elements, native in forward and backward: padding modes, patches, rolls, flips, triangles, einsum."""
 
 import functools
 
@@ -77,7 +77,7 @@ CASES = {
 
 
 def dtypes_of(name):
-    """Matrix products of fp64 are ATen's."""
+    """The dtypes to test. Matrix products of fp64 run in ATen."""
     return DTYPES[:2] if name == "einsum" else DTYPES
 
 
@@ -102,7 +102,7 @@ def test_gradient(name, strict):
 
 @pytest.mark.timeout(120)
 def test_a_chain_of_lookups_compiles(compiled, strict):
-    """Each index is used several times by the next one: what walks them as a tree never comes to an end."""
+    """Each index is used several times by the next one, so an analysis must not traverse them as a tree."""
 
     def function(x, index, table):
         for _ in range(40):

@@ -1,7 +1,7 @@
-"""nn.RNN, nn.GRU and nn.LSTM, which Dynamo leaves to eager unless its option allow_rnn is set.
+"""nn.RNN, nn.GRU and nn.LSTM, which Dynamo compiles only with its option allow_rnn.
 
-Then they arrive unrolled as products and pointwise ops, except the LSTM whose input wants no gradients: one op a layer
-and direction, a library step where no gradients are wanted at all.
+They are unrolled to products and pointwise ops. An LSTM whose input needs no gradient is one op per layer and
+direction, and a library step if no gradients are needed at all.
 """
 
 import copy

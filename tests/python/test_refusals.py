@@ -1,5 +1,5 @@
-"""Is what eager refuses refused, with an exception of eager's type and text? Values, indices and offsets out of their
-range, numbers that do not fit a type, types that do not go together, reductions of nothing."""
+"""Compiled code refuses what eager refuses, with the same exception type and text: values, indices and offsets out of
+range, numbers that do not fit a type, incompatible types, reductions of no elements."""
 
 import math
 from functools import partial
@@ -13,7 +13,7 @@ ROWS, ONE_ROW = torch.randn(5, 4), torch.ones(1, 2)
 
 
 def outcome(function, arguments):
-    """(exception type, first line) or None: arguments are copied, since some functions write to them."""
+    """(exception type, first line), or None. Arguments are copied, because some functions write to them."""
     copies = [a.clone() if isinstance(a, torch.Tensor) else a for a in arguments]
     try:
         function(*copies)
@@ -29,7 +29,7 @@ def check_refused(compiled, function, *arguments, **options):
     assert outcome(compiled(function, **options), arguments) == wanted
 
 
-# ---- indices: the same program first with what is in range ----
+# ---- indices: the same program runs with valid ones first ----
 
 INDEXED = {
     "gather": lambda x, i: x.gather(0, i[None]),
@@ -188,7 +188,7 @@ def with_number(function, value):
 
 @pytest.mark.parametrize("name", FILLED)
 def test_numbers_that_do_not_fit(name, compiled):
-    """Where eager wraps or promotes, so does compiled code."""
+    """Compiled code wraps around or promotes where eager does."""
     function = FILLED[name]
     for dtype, values in UNFITTING:
         x = torch.tensor([1, 2, 3]).to(dtype)
@@ -204,7 +204,7 @@ def test_numbers_that_do_not_fit(name, compiled):
 
 
 def test_size_that_does_not_fit(compiled):
-    """Known at the call only."""
+    """A symbolic size, known only at a call."""
     run = compiled(lambda x: torch.full((2,), x.shape[0], dtype=torch.int8), dynamic=True)
     for count in (5, 127):
         assert run(torch.ones(count)).tolist() == [count] * 2
@@ -358,7 +358,7 @@ def test_labels_of_other_types(compiled):
     check_refused(compiled, lambda x, y: F.nll_loss(x[..., None], y[:, None]), ROWS[:2], labels)
 
 
-# ---- nothing ----
+# ---- no elements ----
 
 EXTREMES = {  # the shape functions of the others refuse already
     "max": lambda x: x.max(),

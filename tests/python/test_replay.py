@@ -1,4 +1,4 @@
-"""`make replay`: the texts of two compilations are the same, and a comparison names what differs."""
+"""`make replay`: two compilations produce the same texts, and a comparison reports differences."""
 
 import json
 import zipfile

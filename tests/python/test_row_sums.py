@@ -1,6 +1,5 @@
-"""Sums down columns of what the same kernel reads or stores row by row: rows enough that both share one loop, widths
-that fill no vector, several dims of rows, sums of what was stored, of what is computed again, and of rows whose own
-results are asked for too."""
+"""Column sums of values that the same kernel reads or stores by rows: enough rows to fuse the loops, widths that do not
+fill a vector, several dims of rows, sums of stored and of recomputed values, and row results besides the sums."""
 
 import pytest
 import torch
@@ -66,7 +65,7 @@ def test_row_sums(function, shape, dtype, monkeypatch):
 
 @pytest.mark.parametrize("size", [5, 8, 64])
 def test_softmaxes_along_both_axes_in_turn(size, compiled, strict):
-    """The rows of one are the columns of the other, as many and as long."""
+    """The rows of one softmax are the columns of the other, in a square matrix."""
 
     def function(x):
         for _ in range(3):

@@ -1,5 +1,5 @@
-"""Writes at positions from data: every reduction, with and without the element itself, native both ways; and on several
-threads the same bits as on one."""
+"""Scatters: every reduction, with and without the old element, native in forward and backward. Several threads give the
+same bits as one."""
 
 import functools
 import math
@@ -24,7 +24,7 @@ def randn(*shape, dtype=torch.float32):
 
 WHERE, LINES = randint(ROWS, COUNT, WIDTH), randint(ROWS, COUNT)
 MASK = randint(2, ROWS, WIDTH).bool()
-# function of x [ROWS, WIDTH] and y [COUNT, WIDTH]
+# functions of x [ROWS, WIDTH] and y [COUNT, WIDTH]
 CASES = {
     **{
         f"scatter_reduce {r} {self}": lambda x, y, r=r, self=self: x.scatter_reduce(0, WHERE, y, r, include_self=self)
@@ -96,7 +96,7 @@ def test_empty(compiled, strict):
     assert_close_to_eager(compiled(run)(x), run(x))
 
 
-# Large enough that threads share the work: rows that data name, rows of one element, images.
+# Large enough to run on several threads: indexed rows, rows of one element, images.
 def rows(x, index, source):
     return x.index_add(0, index, source)
 
@@ -158,7 +158,7 @@ def test_a_position_counted_from_the_end(compiled, strict):
     ids=str,
 )  # fmt: skip
 def test_a_range_that_a_type_does_not_hold(dtype, size, compiled, strict):
-    """It wraps or is rounded, and counts no more."""
+    """The cast of the range wraps around or rounds, so it is no longer a range."""
 
     def run(x, j):
         i = torch.arange(size).to(dtype).long()

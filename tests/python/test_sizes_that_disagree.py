@@ -1,5 +1,5 @@
-"""Sizes that must agree and that tracing does not compare: a later call where they differ is eager's error, never a
-read or a write beyond the end."""
+"""Sizes that must agree but that tracing does not compare. A call where they differ raises eager's error, and never
+reads or writes out of bounds."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""Sorting, selecting, searching and scanning: values and positions as eager's, native, at any size and stride."""
+"""Sorting, selection, searching and scans: native, with eager's values and positions, for any size and stride."""
 
 import itertools
 
@@ -11,7 +11,7 @@ SHAPES = ((7,), (5, 33), (3, 1, 70), (2, 65, 9), (1, 4097), (0, 4), (4, 1))
 
 
 def values_of(dtype, shape, seed=0):
-    """Small numbers, so that many are equal, with NaN, infinities and both zeros among the floats."""
+    """Small numbers with many ties, and NaN, infinities and both zeros for floats."""
     generator = torch.Generator().manual_seed(seed)
     x = op_cases.random_values(dtype, shape, generator)
     if dtype.is_floating_point:
@@ -43,7 +43,7 @@ def dims_of(x):
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize("dtype", op_cases.DTYPES, ids=str)
 def test_sort_every_dtype(compiled, strict, dtype):
-    """The positions of equal values too: the order that eager's own algorithm leaves them in."""
+    """Also the positions of equal values are the same as in eager."""
 
     def fn(tensors):
         results = []
@@ -80,7 +80,7 @@ def test_topk_every_dtype(compiled, strict, dtype):
 @pytest.mark.one_in(3)
 @pytest.mark.parametrize("dtype", [d for d in op_cases.DTYPES if d != torch.bool], ids=str)
 def test_selection_every_dtype(compiled, strict, dtype):
-    """Eager's median reads past a row of stride 0: those are left out."""
+    """Without rows of stride 0, where eager's median reads out of bounds."""
 
     def fn(tensors):
         results = []
@@ -102,7 +102,7 @@ def test_selection_every_dtype(compiled, strict, dtype):
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize("dtype", op_cases.DTYPES, ids=str)
 def test_mode(compiled, strict, dtype):
-    """Without NaN, whose runs eager does not count."""
+    """Without NaN, which eager does not count."""
     tensors = [x.nan_to_num(3.0) if dtype.is_floating_point else x for x in inputs(dtype) if x.numel()]
 
     def fn(tensors):
@@ -113,7 +113,7 @@ def test_mode(compiled, strict, dtype):
 
 @pytest.mark.parametrize("dtype", (torch.float32, torch.bfloat16, torch.float64, torch.int64), ids=str)
 def test_long_rows(compiled, strict, dtype):
-    """Rows that are sorted by digits, some of which are the same everywhere; positions where order is promised."""
+    """Rows that are long enough for radix sort, with digits that are equal everywhere. Positions for stable sorts."""
     generator = torch.Generator().manual_seed(2)
     x = (torch.randn(3, 70001, generator=generator, dtype=torch.float64) * 1000).to(dtype)
 
@@ -156,7 +156,7 @@ def test_search(compiled, strict, dtype):
 @pytest.mark.parametrize("length", [1, 2, 3, 5, 8, 100])
 @pytest.mark.parametrize("right", [False, True])
 def test_search_in_rows_of_every_length(compiled, strict, length, right):
-    """Equal elements, values before, between and behind them, infinities and NaN, more than a vector of values."""
+    """Equal elements; values before, between and after them; infinities and NaN; more values than a vector."""
     row = torch.arange(length).div(2, rounding_mode="floor").float()
     ends = torch.tensor([float("inf"), -float("inf"), float("nan")])
     values = torch.cat((torch.arange(-2, 2 * length + 3) / 4, ends))
@@ -168,7 +168,7 @@ def test_search_in_rows_of_every_length(compiled, strict, length, right):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64, torch.int8, torch.int64], ids=str)
 @pytest.mark.parametrize("largest", [False, True])
 def test_the_few_first_of_long_rows(compiled, strict, dtype, largest):
-    """Ties in their order, too: by a heap, as ATen has it; with NaN, both zeros, and rows that no block divides."""
+    """By a heap, with ATen's order of ties, NaN, both zeros, and rows that are not multiples of a block."""
     x = torch.randn(40, 777).mul(20).to(dtype)
     x[:3] = 5
     if dtype.is_floating_point:
@@ -218,7 +218,7 @@ def test_sizes_at_run_time(compiled, strict):
 
 
 def test_fused_around(compiled, strict):
-    """What feeds a sort and what reads it are kernels; only one of the results is wanted."""
+    """Producers and consumers of a sort are kernels, and only one of its results is used."""
     x = torch.randn(6, 50, dtype=torch.bfloat16)
     check(compiled, lambda x: (x * 2 + 1).sort(-1).values.float().exp().sum(-1), x)
     check(compiled, lambda x: x.t().argsort(0) * 2, x)
@@ -226,7 +226,7 @@ def test_fused_around(compiled, strict):
 
 
 def test_nucleus_sampling(compiled, strict):
-    """How generation filters logits: softmax, sort, cumulative sum, scatter back."""
+    """The filter of logits in text generation: softmax, sort, cumulative sum, scatter."""
 
     def fn(logits):
         top = logits.topk(20).values[:, -1:]

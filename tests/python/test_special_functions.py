@@ -1,10 +1,10 @@
-"""The accuracy of the special functions over their ranges: f32 against eager in f64, f64 against eager."""
+"""The accuracy of special functions over their ranges: f32 against eager in f64, and f64 against eager."""
 
 import pytest
 import torch
 
-# Name, range of arguments, then the largest error in units of the last place in f32 and in f64. Near a root, and where
-# a condition number multiplies the rounding of the argument, the unit is that of 1.
+# Name, range of arguments, and the largest error in ulps in f32 and in f64. For results below 1 the unit is the ulp of
+# 1, because of roots and large condition numbers.
 CASES = [
     ("special.i0", -80, 80, 8, 8),
     ("special.i0e", -1e4, 1e4, 4, 4),
@@ -32,14 +32,14 @@ CASES = [
 
 
 def arguments(low, high, count=200_000):
-    """Values of every size in the range, dense around 0 and evenly spread."""
+    """Values in the range: some of every magnitude, dense around 0, and some evenly spaced."""
     even = torch.linspace(low, high, count, dtype=torch.float64)
     small = torch.logspace(-30, 0, count, dtype=torch.float64)
     return torch.cat([even, small * high, small * low]).clamp(low, high)
 
 
 def error(ours, exact):
-    """|ours - exact| in units of the last place of `ours`; of 1 where |exact| is less."""
+    """|ours - exact| in ulps of `ours`, or of 1 if |exact| is less than 1."""
     scale = torch.finfo(ours.dtype).eps * exact.abs().clamp(min=1.0)
     wrong = (ours.double() - exact).abs() / scale
     return torch.where((ours.double() == exact) | (ours.isnan() & exact.isnan()), 0.0, wrong)
@@ -57,7 +57,8 @@ def test_accuracy(name, low, high, single, double, dtype, compiled, strict):
 
 @pytest.mark.parametrize("order", range(8))
 def test_polygamma(order, compiled, strict):
-    """Right of 0 against eager in f64, whose own order 1 is good to 1e-9 only; left of it by the recurrence."""
+    """For positive arguments against eager in f64 (whose order 1 is accurate to 1e-9 only), else against the
+    recurrence."""
 
     def polygamma(x):
         return torch.special.polygamma(order, x)
@@ -95,7 +96,7 @@ OSCILLATING = ["bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1", "airy_ai"]
 @pytest.mark.parametrize("name", OSCILLATING)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 def test_special_values(name, dtype, compiled, strict):
-    """Zeros, infinities, what is too large for an angle to mean anything, and both sides of every interval's end."""
+    """Zeros, infinities, values too large for trigonometric functions, and both sides of every interval's end."""
     function = getattr(torch.special, name)
     numbers = [0.0, 1e-310, 1e-40, 1e-30, 1e-5, 2.09, 5.0, 103.892, 1e5, 1e10, 1e30, 1e300, float("inf"), float("nan")]
     x = torch.tensor(numbers, dtype=torch.float64).to(dtype)
@@ -117,7 +118,7 @@ def test_zeta(dtype, compiled, strict):
     place = torch.finfo(dtype).eps * exact + torch.finfo(dtype).tiny
     assert ((zeta(x, q).double() - exact).abs() / place).max() < 8
 
-    # Left of 0, by the size of the two largest terms: those of either side of 0 cancel.
+    # For negative arguments, relative to the two largest terms, because they cancel.
     x, q = (draw[0] * 8).floor() + 2, draw[1] * -20
     exact = torch.special.zeta(x.double(), q.double())
     fraction = (q - q.floor()).double()
@@ -171,7 +172,7 @@ POLYNOMIALS = [name for name in dir(torch.special) if "_polynomial_" in name]
 
 @pytest.mark.parametrize("name", POLYNOMIALS)
 def test_orthogonal_polynomials(name, compiled, strict):
-    """Of a degree that the program says: native as far as eager takes them from their recurrence."""
+    """With a constant degree: native as far as eager uses the recurrence."""
     function = getattr(torch.special, name)
     x = torch.linspace(-2, 2, 41, dtype=torch.float64)
     for argument in (x, x.float(), x.long()):
@@ -179,7 +180,7 @@ def test_orthogonal_polynomials(name, compiled, strict):
         torch.testing.assert_close(list(ours), [function(argument, n) for n in range(-1, 7)])
 
 
-# Where what a function is made of overflows or is lost in fp32, and the function is not.
+# Arguments where intermediate results overflow or underflow in fp32, but the function does not.
 EDGES = {
     "cosh": (88.0, 88.5, -89.0, 89.4, 89.5, float("inf")),
     "sinh": (88.0, 88.5, -89.0, -89.4, 89.5, -float("inf"), 1e-45),
@@ -198,7 +199,7 @@ def test_edges(name, compiled, strict):
 
 
 def test_edges_of_hyperbolic_functions(compiled, strict):
-    """In fp64, where eager's overflow early, and in bf16, which is computed in fp32."""
+    """In fp64, where eager overflows early, and in bf16, which is computed in fp32."""
     run = compiled(lambda x: (x.cosh(), x.sinh()))
     x = torch.tensor([699.5, 700.5, -701.0, 709.0, 709.7, 710.2, -710.4], dtype=torch.float64)
     exact = (x.abs() - 1).exp() * (0.5 * torch.e)

@@ -1,4 +1,4 @@
-"""Do infinities, NaN and signs of zero come through fused epilogues as eager's operators give them?"""
+"""Infinities, NaN and signed zeros in fused epilogues give the same results as in eager."""
 
 import pytest
 import torch
@@ -24,7 +24,7 @@ ACTIVATIONS = {
 @pytest.mark.parametrize("dtype", (torch.float32, torch.bfloat16), ids=("fp32", "bf16"))
 @pytest.mark.parametrize("name", ACTIVATIONS)
 def test_epilogues(name, dtype, compiled, strict):
-    """The bias brings the values into the sum, and so do activations: a row of inf, a pixel of NaN."""
+    """Special values come from the bias and from activations: a row of inf, a pixel of NaN."""
     activation, channels = ACTIVATIONS[name], len(SPECIALS)
     linear = torch.nn.Linear(8, channels)
     conv = torch.nn.Conv2d(4, channels, 3, padding=1)
@@ -48,8 +48,9 @@ def test_epilogues(name, dtype, compiled, strict):
 
 @pytest.mark.parametrize("sizes", ((9, 5, 9), (33, 1023, 129), (128, 65, 256)), ids=str)
 def test_infinity_in_the_last_of_an_odd_number_of_terms(sizes, compiled, strict):
-    """Pairs of bf16 are filled up with a zero, by which an infinity must not be multiplied: every layout of both
-    operands, with a column to their left too. Beside fp64: oneDNN held to AVX512_CORE gives eager a NaN there."""
+    """bf16 pairs along an odd K are padded with a zero, which must not be multiplied by an infinity. For every layout
+    of both operands, also with an offset of one column. The reference is fp64, because eager gives NaN if oneDNN is
+    limited to AVX512_CORE."""
     rows, terms, columns = sizes
 
     def layouts(r, c):
@@ -82,7 +83,7 @@ LIMITS = {
 
 @pytest.mark.parametrize("dtype", (torch.float32, torch.float64, torch.bfloat16, torch.float16), ids=str)
 def test_limits_leave_a_zero_its_sign(dtype, compiled, strict):
-    """In vectors and in what is left of them."""
+    """In vectors and in the remainder."""
     x = torch.tensor([-0.0, 0.0, float("nan"), -1.0, -0.0] * 15, dtype=dtype)
 
     def run(x):
@@ -96,7 +97,7 @@ def test_limits_leave_a_zero_its_sign(dtype, compiled, strict):
 
 @pytest.mark.parametrize("dtype", (torch.float32, torch.float64), ids=str)
 def test_products_that_are_left_out(dtype, compiled):
-    """By alpha = 0, infinities and all; beta = 0 leaves out what would be added."""
+    """alpha = 0 skips the product, even with infinities; beta = 0 skips the addend."""
     x, a, b = torch.ones(2, 9, 9), torch.full((2, 9, 9), float("inf")), torch.eye(9).repeat(2, 1, 1)
 
     def run(x, a, b):
@@ -117,7 +118,7 @@ def test_products_that_are_left_out(dtype, compiled):
 
 @pytest.mark.parametrize("dynamic", (None, True))
 def test_products_that_a_number_leaves_out(dynamic, compiled):
-    """A number that becomes 0, in one of the calls of the same code; of small batches ATen leaves out none."""
+    """A symbolic factor that is 0 in one call. ATen does not skip products of small batches."""
     tensors = torch.ones(2, 9, 9), torch.full((2, 9, 9), float("inf")), torch.eye(9).repeat(2, 1, 1)
 
     def run(x, a, b, s):
@@ -197,8 +198,8 @@ DIFFERENTIATED = {
 @pytest.mark.parametrize("target", all_targets())
 @pytest.mark.parametrize("dtype", (torch.float32, torch.float64, torch.bfloat16, torch.float16), ids=str)
 def test_gradients_of_activations(dtype, target, compiled, strict, monkeypatch):
-    """Eager's NaN, infinities and values, as it has them in whole vectors: what is left of those it often treats in
-    another way. Where only its own arithmetic overflows, the truth will do."""
+    """Eager's NaN, infinities and values. Inputs fill whole vectors, because eager often treats the remainder
+    differently. Where only eager's arithmetic overflows, the exact result is accepted."""
     if target:
         monkeypatch.setenv("IPEX_TARGET", target)
     edges = [0.0, 0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 6.0, 20.0, 100.0, 1e-38, 1e38, 3e38, INF]

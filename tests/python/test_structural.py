@@ -1,6 +1,7 @@
-"""Views, joins, scans and indexing at sizes past a vector and past a tile, fused with arithmetic on either side.
+"""Views, concatenation, scans and indexing, with sizes larger than a vector and a tile, fused with arithmetic on both
+sides.
 
-OpInfo's samples are a few elements wide; these are as wide as kernels are.
+OpInfo's samples are only a few elements wide.
 """
 
 import functools
@@ -18,7 +19,7 @@ aten = torch.ops.aten
 
 
 def rows(x, dim, count, seed=0):
-    """Indices into `dim` of x, some of them negative, some repeated."""
+    """Indices into `dim` of x, with some negative and some repeated ones."""
     generator = torch.Generator().manual_seed(seed)
     return torch.randint(-x.shape[dim], x.shape[dim], (count,), generator=generator)
 
@@ -29,7 +30,7 @@ def positions(x, dim, seed=0):
     return torch.randint(0, x.shape[dim], x.shape, generator=generator)
 
 
-# name -> function of x; DIM runs over the dims of x
+# name -> function of x; DIM takes all dims of x
 CASES = {
     "cumsum": lambda x, d: x.cumsum(d),
     "cummax": lambda x, d: x.cummax(d),
@@ -90,7 +91,7 @@ def calls_of(name, fuse, every):
             yield Call(f"{name} [{dtype}] {tuple(x.shape)} dim {dim}{' fused' if fuse else ''}", call, (x,))
 
 
-# Scatter into bf16 adds in another order than eager, and a sum's rounding grows with its length.
+# A scatter into bf16 adds in another order than eager, and rounding errors grow with the number of additions.
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.nightly)], ids=["some shapes", "all shapes"])
 @pytest.mark.parametrize("name", CASES)
@@ -100,7 +101,7 @@ def test_structural_op(name, every):
 
 
 def test_linspace_of_integers(strict):
-    """Where PyTorch's own decomposition is off by one: fractional ends, steps that meet an integer."""
+    """Cases where PyTorch's decomposition is off by one: fractional ends, and points that are exact integers."""
 
     def made(x):
         ends = ((4.3, 50), (0, 7), (-3, 4), (50, 4.3))
@@ -121,7 +122,7 @@ NUMBERS = (
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("dtype", NUMBERS, ids=str)
 def test_bits_as_other_types(dtype, dynamic, compiled, strict):
-    """Every bit, those of a NaN too: in rows, in columns, and of what is computed."""
+    """Every bit is kept, also those of NaN: in rows, in columns, and for computed values."""
 
     def run(x):
         rows = [x.view(other) for other in NUMBERS]

@@ -1,7 +1,7 @@
-"""Integer arguments that are symbols: one compile serves each value, and what has a native lowering for them keeps it.
+"""Symbolic integer arguments: one compilation serves all values, and native ops stay native.
 
-The arguments are sizes: marked dynamic, which PyTorch refuses to have specialised, or of a function that is compiled
-with dynamic=True.
+The arguments are sizes that are marked dynamic, so that PyTorch raises an error if they are specialized, or sizes in a
+function that is compiled with dynamic=True.
 """
 
 import intel_extension_for_pytorch as ipex
@@ -42,12 +42,12 @@ IN_ATEN = {
 
 
 def by_size(function):
-    """A function of an int as one of a tensor's size, with what is made of a symbol before and after."""
+    """Converts a function of an int to one of a tensor's size, with arithmetic on the symbol before and after."""
     return lambda x: [y.sin() if y.is_floating_point() else y for y in function(x.shape[0])]
 
 
 def results(function, marked, backend=BACKEND):
-    """Of three sizes; how many graphs were compiled; the reports."""
+    """Results for three sizes, the number of compiled graphs, and the reports."""
     torch._dynamo.reset()
     counting = Counting(backend)
     compiled = torch.compile(function, backend=counting, dynamic=None if marked else True)
@@ -75,7 +75,8 @@ def test_native(name, marked, strict):
 @pytest.mark.needs_ipex
 @pytest.mark.parametrize("name", IN_ATEN)
 def test_in_aten(name):
-    """What the library takes as numbers alone: ATen gets the symbols' values, and nothing is specialised."""
+    """Settings that the library needs as constants: the op runs in ATen with the symbols' values. Nothing is
+    specialized."""
     function = by_size(IN_ATEN[name])
     expected, graphs, _ = results(function, True, "eager")
     found, ours, reports = results(function, True)
@@ -112,7 +113,7 @@ VIEWS = {
 
 @pytest.mark.parametrize("name", VIEWS)
 def test_views_of_an_input(name):
-    """AOTAutograd makes them again from the input, where a symbol says from what the graph returns."""
+    """AOTAutograd recreates the views from the input, with symbolic geometry."""
 
     def function(x, size):
         return VIEWS[name](x, size.shape[0])
@@ -146,7 +147,7 @@ def test_numbers_divided_by_zero(name):
         compiled(x, 0)
 
 
-# ---- sizes that an operator's arguments must have in common ----
+# ---- sizes that must agree between an operator's arguments ----
 
 COMMON_SIZES = {
     "slice_scatter": (lambda x, y: aten.slice_scatter(x, y, 1, 1, None, 4), MATRIX, MATRIX[:, 1::4]),

@@ -1,4 +1,4 @@
-"""Is the code for smaller instruction sets right too? A part of the other suites, each in a process of its own."""
+"""Runs part of the other suites for smaller instruction sets, each in a process of its own."""
 
 import os
 import subprocess

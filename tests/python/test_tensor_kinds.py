@@ -1,8 +1,8 @@
-"""Does every kind of tensor that PyTorch has give eager's result or a clear error, through every door?
+"""Every kind of PyTorch tensor gives eager's result or a clear error.
 
-Compiled code reads tensors by pointer. These kinds stand for values that their memory does not hold: zeros without
-memory, negated views, fake and batched tensors, tensors with tangents. The doors are arguments, buffers, incoming
-gradients, arguments that are written, and artifacts.
+Compiled code reads tensors by pointer, but the memory of these kinds does not contain their values: zero tensors
+without memory, negated views, fake and batched tensors, tensors with tangents. They are passed as arguments, buffers,
+incoming gradients, arguments that are written to, and to artifacts.
 """
 
 import pytest
@@ -111,7 +111,7 @@ def test_as_incoming_gradient(compiled, make):
 
 
 def test_sign_after_compiled_code(compiled):
-    """The gradient of sgn is a tensor without memory, beside one that is none."""
+    """The gradient of sgn is a tensor without memory."""
 
     def gradient(function):
         x = values().requires_grad_()

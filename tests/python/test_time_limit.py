@@ -1,4 +1,5 @@
-"""IPEX_COMPILE_LIMIT: a compilation that does not end is given up, its graph runs eagerly, the next one compiles."""
+"""IPEX_COMPILE_LIMIT: a compilation that takes too long is given up, its graph runs eagerly, and the next one
+compiles."""
 
 import logging
 import time
@@ -58,7 +59,7 @@ def test_is_an_error_when_strict(endless_rule, strict):
 
 
 def test_passes_and_kernels(monkeypatch):
-    """C++ asks between its parts, and names what it did not begin."""
+    """C++ checks the time between passes and kernels, and names the step that it did not start."""
     from intel_extension_for_pytorch.compiler import time_limit
 
     in_cpp = time_limit.in_cpp
@@ -83,7 +84,7 @@ def test_no_limit_is_reached(limit, monkeypatch, strict):
 
 
 def test_interrupt_while_cpp_compiles(monkeypatch):
-    """The limit passes while C++ holds no lock of Python's: its own error and the interrupt arrive together."""
+    """The limit passes while C++ runs without the GIL: its error and the interrupt arrive together."""
     from intel_extension_for_pytorch import _C
 
     compile_graph = _C.compile

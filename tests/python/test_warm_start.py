@@ -1,4 +1,4 @@
-"""Warm starts: what AOTAutograd's cache and the object cache keep between processes, and what they survive."""
+"""Warm starts: reuse of compiled graphs from AOTAutograd's cache and the object cache, and their robustness."""
 
 import json
 import os
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.needs_ipex
 
 @pytest.fixture
 def caches(tmp_path, monkeypatch):
-    """Empty caches of this test's own, with AOTAutograd's switched on."""
+    """Empty caches for this test, with AOTAutograd's cache on."""
     monkeypatch.setenv("IPEX_CACHE", str(tmp_path / "kernels"))
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "graphs"))
     with torch._functorch.config.patch(enable_autograd_cache=True):
@@ -29,7 +29,7 @@ def caches(tmp_path, monkeypatch):
 
 
 def outcome(ipex, function):
-    """What `function` returned, its reports and what AOTAutograd's cache did, after forgetting all compiled code."""
+    """Discards all compiled code; returns the result of `function`, its reports and counters of AOTAutograd's cache."""
     torch._dynamo.reset()
     counters.clear()
     with ipex.record_reports() as reports:
@@ -117,7 +117,7 @@ def autocast(compiled):
 
 
 def library(compiled):
-    """A step of each kind that the library has, and those of our own that are no kernels."""
+    """One library step of each kind, and our own steps that are not kernels."""
     torch.manual_seed(2)
     conv, lstm = torch.nn.Conv2d(4, 8, 3, groups=2), torch.nn.LSTM(8, 16, batch_first=True)
 
@@ -133,7 +133,7 @@ def library(compiled):
 
 
 def foreach(compiled):
-    """Tensors of many sizes in one step, written in place."""
+    """In-place updates of tensors of many sizes in one step."""
     torch.manual_seed(4)
     tensors, steps = ([torch.randn(n) for n in (3, 1, 40_000, 5)] for _ in range(2))
     compiled(lambda: torch._foreach_add_(tensors, steps, alpha=-0.5))()
@@ -168,7 +168,7 @@ def test_second_compile_traces_and_compiles_nothing(ipex, compiled, caches, prog
 
 
 def test_nothing_of_the_importer_is_asked(ipex, compiled, caches, monkeypatch):
-    """A warm start does without the decomposition table, which takes longer to make than the rest of our part."""
+    """A warm start does not build the decomposition table, which would take most of its time."""
     from intel_extension_for_pytorch.compiler import backend, decompose
 
     outcome(ipex, lambda: train(compiled))
@@ -196,7 +196,7 @@ def test_steps_that_do_not_fit_are_made_again(ipex, compiled, caches, monkeypatc
 
 
 def test_loaded_graphs_share_what_they_keep_of_a_weight(ipex, compiled, caches):
-    """Values of equal recipes are one value, in graphs that were loaded as in those that were compiled."""
+    """Loaded graphs share hoisted values with equal recipes, like compiled ones."""
     from intel_extension_for_pytorch import _C
 
     def kept():
@@ -234,7 +234,7 @@ def test_evicted_kernels_come_back_with_the_graph(ipex, compiled, caches):
 )
 @pytest.mark.parametrize("gradients", (False, True))
 def test_numbers_that_are_arguments(ipex, compiled, caches, use, gradients):
-    """A number that one of its uses specializes is no part of an entry's key, nor of its guards."""
+    """A float that tracing specializes is not part of an entry's key or guards, so such a graph is not cached."""
 
     def program(x, s):
         return x * s, use(x, s)
@@ -275,7 +275,7 @@ def test_entries_of_another_version_are_not_used(ipex, compiled, caches, monkeyp
     outcome(ipex, lambda: infer(compiled))
     tag = warm_start.cache_tag
     identity = warm_start._source_identity()
-    # Even under a key that agrees, an entry says where it comes from.
+    # An entry records its origin, which is checked even if the key matches.
     monkeypatch.setattr(warm_start, "_source_identity", lambda: "another")
     monkeypatch.setattr(warm_start, "cache_tag", lambda options: tag(options).replace("another", identity))
     result, (report,), did = outcome(ipex, lambda: infer(compiled))
@@ -403,7 +403,7 @@ def finish(process):
 
 
 def test_processes_share_what_they_compile(caches):
-    """Three processes fill one cache at the same time; a fourth finds everything there."""
+    """Three processes fill one cache at the same time, and a fourth one finds everything in it."""
     for process in [start(caches) for _ in range(3)]:
         result, err = finish(process)
         assert result["error"] < 1e-5 and "cache" not in err
@@ -414,7 +414,7 @@ def test_processes_share_what_they_compile(caches):
 
 
 def test_full_disk(caches):
-    """No file may grow past 100 bytes: every write to a cache fails halfway."""
+    """Files are limited to 100 bytes, so that every write to a cache fails halfway."""
     limit = """
     import resource, signal
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -426,11 +426,11 @@ def test_full_disk(caches):
     assert not list((caches / "kernels").iterdir())
 
 
-# ---- compiled code in other places ----
+# ---- forks, threads and DataLoader workers ----
 
 
 def test_fork_after_compile(compiled, ipex):
-    """A worker forked with the thread pools up runs the compiled function, and compiles one of its own."""
+    """A worker that is forked while thread pools exist runs the compiled function, and compiles another one."""
     layer = torch.nn.Linear(64, 64).eval()
     run = compiled(layer)
     x = torch.randn(512, 64)
@@ -451,7 +451,7 @@ def test_fork_after_compile(compiled, ipex):
 
 
 def wait(pid, seconds):
-    """The exit status of a child, which is killed if it hangs."""
+    """The exit status of a child process, which is killed if it hangs."""
     import signal
     import time
 
@@ -467,8 +467,8 @@ def wait(pid, seconds):
 
 
 def test_eight_threads_call_what_one_compiled(compiled):
-    """Forward and backward, with and without gradients. (Dynamo may compile again: with any backend its guards
-    sometimes fail for no reason when threads check them at the same time.)"""
+    """Forward and backward, with and without gradients. (Dynamo may compile again: with any backend, its guards
+    sometimes fail when threads check them at the same time.)"""
     layer = torch.nn.Sequential(torch.nn.Linear(32, 64), torch.nn.GELU(), torch.nn.Linear(64, 8))
     run = compiled(layer, dynamic=False)
     inputs = [torch.randn(16, 32) for _ in range(8)]
@@ -494,7 +494,7 @@ def test_eight_threads_call_what_one_compiled(compiled):
 
 
 def test_eight_threads_compile_at_the_same_time(compiled):
-    """Each its own backward graph, whose cache entry is saved while the others compile."""
+    """Each thread compiles its own backward graph, and its cache entry is saved while the others compile."""
     layers = [torch.nn.Sequential(torch.nn.Linear(32, 24 + i), torch.nn.GELU()) for i in range(8)]
     x = torch.randn(16, 32)
 
@@ -545,7 +545,7 @@ def test_state_dict_and_copies_of_a_compiled_model(compiled):
         assert_close_to_eager(other(x), expected)
         duplicate = copy.deepcopy(run)
         assert_close_to_eager(duplicate(x), expected)
-        # a copy has weights of its own
+        # a copy has its own weights
         next(iter(run.parameters())).zero_()
         assert_close_to_eager(duplicate(x), expected)
         assert_close_to_eager(run(x), model(x))
@@ -553,7 +553,7 @@ def test_state_dict_and_copies_of_a_compiled_model(compiled):
 
 
 def test_products_are_measured_once(caches):
-    """mode="max-autotune" keeps the times of both ways to multiply: another process finds the same ones."""
+    """mode="max-autotune" caches the times of both implementations of a product, and another process uses them."""
     program = """
         import json, torch, intel_extension_for_pytorch as ipex
         torch.manual_seed(0)

@@ -1,5 +1,5 @@
-"""What inference keeps of weights (packed, cast, folded) follows writes to them that PyTorch does not count. Those that
-are not noticed either stand in python/csrc/input_version.h."""
+"""Values that inference derives from weights (packed, cast, folded) follow writes to the weights, even those that
+PyTorch does not count. python/csrc/input_version.h lists writes that are not noticed."""
 
 import io
 import multiprocessing
@@ -162,7 +162,7 @@ CASES = [
 
 
 def steps_of_a_call(call):
-    """Names of the steps, those that make kept values among them when they run."""
+    """Names of the steps that a call runs, including steps that compute hoisted values."""
     with profile(activities=[ProfilerActivity.CPU]) as seen:
         call()
     return [event.name for event in seen.events() if event.name.startswith("ipex::")]
@@ -187,7 +187,7 @@ def test_written(prepare, write):
 @pytest.mark.needs_ipex
 @pytest.mark.parametrize("prepare", [nothing, a_numpy_view, in_shared_memory, nn.Module.state_dict, data_of_all])
 def test_kept_while_nothing_is_written(prepare):
-    """However little PyTorch counts, weights are packed again for a write alone."""
+    """Weights are packed again only after a write."""
     module, x = model(), torch.randn(8, SIZE)
     kept = prepare(module)
     compiled = torch.compile(module, backend=BACKEND)
@@ -200,7 +200,7 @@ def test_kept_while_nothing_is_written(prepare):
 
 @pytest.mark.needs_ipex
 def test_modules_that_share_a_graph_keep_their_own():
-    """Layers that are compiled one by one: what was made from one's weights is not made again for the next."""
+    """Equal layers that are compiled separately: values of one layer are kept while the others run."""
     layers, x = [model() for _ in range(4)], torch.randn(8, SIZE)
     compiled = torch.compile(lambda layer, x: layer(x), backend=BACKEND)
     with torch.no_grad():
@@ -223,7 +223,7 @@ alive = []
 
 
 def look_through_an_alias(module):
-    """That lives during a call and is gone at the next."""
+    """Uses an alias that exists during one call and not in the next."""
     if alive:
         alive.clear()
     else:
@@ -233,7 +233,7 @@ def look_through_an_alias(module):
 @pytest.mark.needs_ipex
 @pytest.mark.parametrize("look", [look_at_data, look_through_an_alias], ids=lambda function: function.__name__)
 def test_looking_is_not_writing(look):
-    """Who could have written and did not costs a checksum, as long as they can."""
+    """Possible writers that do not write cost a checksum per call, as long as they exist."""
     module, x = model(), torch.randn(8, SIZE)
     compiled = torch.compile(lambda x: module[2](module[0](x).relu()), backend=BACKEND)
     with torch.no_grad():
@@ -274,7 +274,7 @@ def test_fused_optimizers_write(optimizer, rate):
 @pytest.mark.parametrize("grad", [False, True], ids=["no_grad", "grad"])
 @pytest.mark.parametrize("norm", [nn.BatchNorm2d, nn.SyncBatchNorm])
 def test_batch_norm_of_eager_mode_writes(norm, grad):
-    """Its running statistics are folded into the convolution."""
+    """The running statistics of batch norm are folded into the convolution, and eager mode updates them."""
     module, x = nn.Sequential(nn.Conv2d(3, 8, 3), norm(8), nn.ReLU()).eval(), torch.randn(2, 3, 8, 8)
     compiled = torch.compile(module, backend=BACKEND)
     for _ in range(3):
@@ -358,7 +358,7 @@ def test_contents_are_not_read_where_writes_are_counted(prepare):
 
 @pytest.mark.needs_ipex
 def test_tensors_of_inference_mode():
-    """They have no counter of writes."""
+    """Inference tensors have no version counter."""
     with torch.inference_mode():
         module, x = model(), torch.randn(8, SIZE)
         compiled = torch.compile(module, backend=BACKEND)
