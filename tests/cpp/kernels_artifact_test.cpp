@@ -1,6 +1,6 @@
-// Artifacts: written, loaded, run; and thousands of damaged ones refused without a crash.
+// Artifacts are written, loaded and run, and thousands of damaged ones are refused without a crash.
 //
-// IPEX_FUZZ_FILES says how many damaged files (3,000 by default; 100,000 at night).
+// IPEX_FUZZ_FILES is the number of damaged files (default 3,000; 100,000 in the nightly run).
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -24,7 +24,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// y = x w + b, its largest two of each row, and what lies where in a sorted constant.
+// y = x w + b, the largest two elements of each row, and their positions in a sorted constant.
 constexpr char kProgram[] =
     R"(ipex.program version=2 symbols=1 buffers=9
 symbol name="rows" input=0 stride=false dim=0 divisor=1 offset=0 low=1 high=64
@@ -115,8 +115,7 @@ TEST_F(ArtifactFileTest, RunsForEverySizeInItsRange) {
   }
 }
 
-// x w + b under each of these epilogues: as many library steps, each with weights to pack and code to
-// generate.
+// x w + b with each of these epilogues: one library step each, with weights to pack and code to generate.
 constexpr std::array kEpilogues = {"relu", "gelu", "tanh", "sigmoid", "abs", "square"};
 
 std::string many_products() {
@@ -141,8 +140,7 @@ std::string many_products() {
   return text + "end\n";
 }
 
-// Each thread's load reads the steps in parallel; all threads' loads share oneDNN's caches and the hoisted
-// values' map.
+// Each thread's load reads steps in parallel. All loads share oneDNN's caches and the map of hoisted values.
 TEST_F(ArtifactFileTest, LoadsAndRunsOnSeveralThreadsAtOnce) {
   ArtifactParts products = parts();
   products.variants[0].program = many_products();
@@ -164,7 +162,7 @@ TEST_F(ArtifactFileTest, LoadsAndRunsOnSeveralThreadsAtOnce) {
   };
   constexpr int kThreads = 4, kRounds = 5;
   std::array<std::vector<Results>, kThreads> results;
-  // Runs nobody has made yet, on a model of all threads beside each thread's own ones.
+  // First runs, on a model shared by all threads and on models of each thread.
   const LoadedModel shared(path_, {}, kernels::read_step, /*prepare=*/false);
   std::latch start(kThreads);
   std::vector<std::thread> threads;
@@ -249,9 +247,9 @@ TEST_F(ArtifactFileTest, EverySizeComesFromAnInput) {
   EXPECT_THROW(load_artifact(path_, {}, kernels::read_step), UserError);
 }
 
-std::string warned;  // by the last load
+std::string warned;  // the warning of the last load
 
-TEST_F(ArtifactFileTest, PackedValuesOfAnotherCpuArePassedOver) {
+TEST_F(ArtifactFileTest, PackedValuesOfAnotherCpuAreIgnored) {
   write_artifact(path_, parts());
   const auto load = [&](bool packed = true) {
     warned.clear();
@@ -281,7 +279,7 @@ TEST_F(ArtifactFileTest, PackedValuesOfAnotherCpuArePassedOver) {
   };
   rewrite("layouts", "7");
   load();
-  EXPECT_NE(warned.find("made for another CPU"), std::string::npos) << warned;
+  EXPECT_NE(warned.find("for another kind of CPU"), std::string::npos) << warned;
   rewrite("artifact", "7");
   load();
   EXPECT_NE(warned.find("another artifact"), std::string::npos) << warned;
@@ -290,7 +288,7 @@ TEST_F(ArtifactFileTest, PackedValuesOfAnotherCpuArePassedOver) {
   set_log_sink(nullptr);
 }
 
-// Their products would overflow, in elements, in bytes or in flops.
+// Products of these sizes would overflow, in elements, in bytes or in flops.
 TEST_F(ArtifactFileTest, SizesThatNoMemoryHoldsAreRefused) {
   const std::string x = "a=%0:f32[(s0),8]{8,1}", w = "b=%1:f32[8,4]{4,1}", dst = "dst=%3:f32[(s0),4]{4,1}";
   for (const auto& [good, bad] : {std::pair{dst, "dst=%3:f32[4,9223372036854775807]{4,1}"},
@@ -308,7 +306,8 @@ TEST_F(ArtifactFileTest, SizesThatNoMemoryHoldsAreRefused) {
   }
 }
 
-// One of: bytes changed, cut, repeated, or spliced; numbers and names replaced by hostile ones.
+// Applies one kind of damage: bytes are changed, cut, repeated or spliced, or numbers and names are replaced
+// by malicious ones.
 std::string damaged(std::string text, std::mt19937_64& random) {
   const auto below = [&](size_t n) { return n ? random() % n : 0; };
   const int times = 1 + static_cast<int>(below(3));
@@ -369,7 +368,8 @@ TEST_F(ArtifactFileTest, NoDamagedFileCrashes) {
   const std::string bad = folder_ / "bad.ipex";
   int refused = 0, accepted = 0;
   for (int i = 0; i < count; ++i) {
-    // Half are damaged as they lie; of the others the text is damaged and the checksums are made to hold.
+    // Half of the files are damaged directly. In the others the text is damaged and the checksums are
+    // corrected.
     if (i % 2 == 0) {
       std::ofstream(bad, std::ios::binary | std::ios::trunc) << damaged(good, random);
     } else {

@@ -1,5 +1,5 @@
-// Convolutions, their gradients and their transposes against loops in double, over layouts, groups, dilation
-// and dims.
+// Convolutions, their gradients and transposed convolutions, compared with loops in double, for layouts,
+// groups, dilation and numbers of dims.
 #include <thread>
 
 #include "runtime/error.h"
@@ -81,7 +81,8 @@ void each_product(const Geometry& g, Visit visit) {
   const Tensor from(Dtype::kF32, g.transposed ? g.x() : g.y()),
       taps(Dtype::kF32, Sizes(w.begin() + 1, w.end()));
   const Sizes bound = g.transposed ? g.y() : g.x();
-  // The strided side (`from`) meets the other at from * stride - padding + tap * dilation.
+  // Index `from` of the strided side corresponds to from * stride - padding + tap * dilation of the other
+  // side.
   from.each([&](const Sizes& at) {
     const int64_t group = at[1] / (g.transposed ? in : out);
     taps.each([&](const Sizes& tap_of_channel) {

@@ -1,5 +1,5 @@
-// What tests of library steps share: strided tensors with values as doubles, an Executable around one step,
-// and the meaning of every post-op in double precision.
+// Common parts of tests of library steps: strided tensors with values as doubles, an Executable with one
+// step, and all post-ops in double precision.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -33,7 +33,7 @@ inline Sizes row_major(const Sizes& sizes) {
   return strides;
 }
 
-// Strides of a dense tensor whose dims lie in memory in this order, outermost first.
+// Strides of a dense tensor with this order of dims in memory, outermost first.
 inline Sizes in_order(const Sizes& sizes, const std::vector<int>& order) {
   Sizes strides(sizes.size());
   int64_t step = 1;
@@ -51,7 +51,7 @@ inline Sizes channels_last(const Sizes& sizes) {
   return in_order(sizes, order);
 }
 
-// visit(a value of the type of dtype); bf16 has none.
+// Calls visit with a value of the C++ type of dtype, which bf16 does not have.
 template <class Visit>
 auto with_type(Dtype dtype, Visit visit) {
   switch (dtype) {
@@ -75,7 +75,7 @@ auto with_type(Dtype dtype, Visit visit) {
   }
 }
 
-// A tensor with memory of its own, larger than it where strides leave gaps.
+// A tensor with its own memory, which has gaps if the strides do.
 class Tensor {
  public:
   Tensor() = default;
@@ -119,7 +119,7 @@ class Tensor {
       return static_cast<double>(value);
     });
   }
-  // At `index` of a larger shape that this one broadcasts to.
+  // The element at `index` of a larger shape that the tensor broadcasts to.
   double at_broadcast(const Sizes& index) const {
     Sizes own(sizes_.size());
     for (size_t d = 0; d < own.size(); ++d)
@@ -171,10 +171,10 @@ class Tensor {
   std::vector<std::byte> bytes_;
 };
 
-// Buffers of every test: 0 is the result, 1.. are operands in order, kPacked is for packed weights.
+// The buffers of every test: 0 is the result, 1.. are operands in order, and kPacked is for packed weights.
 inline constexpr int kPacked = 15;
 
-// An Executable of a library step; its inputs are buffers 1..count, its output is buffer 0.
+// An Executable with a library step. Its inputs are buffers 1..count, and its output is buffer 0.
 inline std::unique_ptr<Executable> executable_of(LibrarySteps steps, int inputs, int symbols = 0) {
   Executable::Parts parts;
   parts.buffers.resize(kPacked + 1);
@@ -204,7 +204,7 @@ inline void run(const Executable& executable, Tensor& result, std::vector<Tensor
   executable.run(inputs, outputs, symbols, versions);
 }
 
-// The value of a post-op in double; `operand` is that of binary ones.
+// The value of a post-op in double; `operand` is for binary ones.
 inline double reference(const PostOp& op, double x, double operand) {
   const double pi = std::numbers::pi;
   if (op.name == "relu") return std::max(x, 0.0);
@@ -230,7 +230,7 @@ inline double reference(const PostOp& op, double x, double operand) {
   return std::numeric_limits<double>::quiet_NaN();
 }
 
-// The rounding that a result of this type may carry, relative to the magnitude of what was summed.
+// The tolerance for a result of this type, relative to the magnitude of the summed values.
 inline double tolerance(Dtype dtype) { return dtype == Dtype::kF32 ? 2e-6 : 5e-3; }
 
 // Tests over both types of the library; bf16 needs AVX-512.

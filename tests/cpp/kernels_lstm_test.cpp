@@ -1,4 +1,4 @@
-// An LSTM layer against its equations in doubles.
+// An LSTM layer, compared with its equations in double.
 #include <utility>
 
 #include "kernels/step_fields.h"
@@ -19,7 +19,7 @@ struct Case {
 
 double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
 
-// Buffers: the three results, then the operands; none of them row-major if `strided`.
+// Buffers: the three results, then the operands. If `strided`, none is row-major.
 struct Layer {
   explicit Layer(const Case& c, Dtype dtype = Dtype::kF32, bool strided = false) : given(c) {
     const auto strides = [&](const Sizes& sizes) {
@@ -35,7 +35,7 @@ struct Layer {
     cell = random(Dtype::kF32, state, 3);
     w_input = random(dtype, {4 * c.hidden, c.inputs}, 4);
     w_hidden = random(dtype, {4 * c.hidden, c.hidden}, 5);
-    for (Tensor* w : {&w_input, &w_hidden})  // as nn.LSTM begins
+    for (Tensor* w : {&w_input, &w_hidden})  // initialised as in nn.LSTM
       w->each([&](const Sizes& at) { w->set(at, w->at(at) / std::sqrt(static_cast<double>(c.hidden))); });
     bias = Tensor::random(Dtype::kF32, {4 * c.hidden}, 6);
     dst = Tensor(dtype, sequence, strides(sequence));

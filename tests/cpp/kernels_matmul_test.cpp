@@ -1,5 +1,5 @@
-// Matrix products against sums in double: strides, batches, broadcasts, bias, every post-op, packing, empty
-// sizes, threads.
+// Matrix products, compared with sums in double: strides, batches, broadcasts, bias, all post-ops, packing,
+// empty sizes, threads.
 #include <omp.h>
 
 #include <thread>
@@ -15,7 +15,7 @@ struct Case {
   Tensor a, b, dst;
   std::vector<Tensor> bias;  // none or one
   std::vector<std::string> post;
-  std::vector<Tensor> operands;  // of binary post-ops, in order
+  std::vector<Tensor> operands;  // operands of binary post-ops, in order
   bool pack = false;
 };
 
@@ -89,9 +89,8 @@ Case plain(Dtype dtype, int64_t m, int64_t n, int64_t k, Sizes batch = {}) {
           Tensor(dtype, sizes(m, n))};
 }
 
-// Without AVX-512 packed weights are an inner product's: both orientations of b, every form of bias,
-// epilogues with and without an operand, operands with gaps between rows; and back in their own layout for
-// many rows.
+// Without AVX-512, weights are packed for an inner product: both orientations of b, all forms of bias,
+// epilogues with and without an operand, operands with gaps between rows. For many rows they are unpacked.
 TEST(PackedProduct, ComputesTheProduct) {
   for (int64_t m : {2, 16, 100})
     for (bool transposed : {false, true})
@@ -120,7 +119,7 @@ std::unique_ptr<Step> pack_step(int64_t m, int64_t n, int64_t k, bool pack = tru
   return make_matmul(describe(c), kPacked).pack;
 }
 
-// One packed copy of a weight serves every number of rows that has one.
+// One packed copy of a weight is used for all numbers of rows.
 TEST(PackedProduct, PacksAlikeForAnyRows) {
   const std::string first = pack_step(16, 512, 512)->recipe;
   EXPECT_FALSE(first.empty());
@@ -311,7 +310,7 @@ TEST_P(MatMul, EveryPostOp) {
     }
 }
 
-// What eager makes of infinities and NaN. A product of zeros, so that the bias alone is the sum.
+// Infinities and NaN, as in eager. The product is zero, so that the sum is the bias.
 TEST_P(MatMul, SpecialValuesThroughEveryPostOp) {
   constexpr double kInf = std::numeric_limits<double>::infinity();
   const double specials[] = {kInf, -kInf, std::numeric_limits<double>::quiet_NaN(), 0.0, -0.0, 2, -2,

@@ -1,4 +1,4 @@
-// The vectorised generator against the standard library's, word for word.
+// The vectorised generator, compared word for word with the standard library's.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -10,7 +10,7 @@
 namespace ipex::kernels {
 namespace {
 
-// State right after seeding: every word used up, as in ATen's generator.
+// The state after seeding, where all words are used, as in ATen's generator.
 MersenneTwister seeded(uint32_t seed) {
   MersenneTwister twister{.state = {}, .unused = 0};
   twister.state[0] = seed;
@@ -29,7 +29,7 @@ TEST(Random, DrawsFromAnyPlaceInTheStream) {
     for (const size_t count : {1, 2, 3, 4, 5, 0, 31, 311, 312, 313, 1, 1000, 623, 624, 625, 4097}) {
       const double p = (drawn++ % 7) / 6.0;
       const auto mask = std::make_unique<bool[]>(count + 1);
-      mask[count] = true;  // not to be written
+      mask[count] = true;  // must not be overwritten
       draw_bernoulli(twister, p, {mask.get(), count});
       for (size_t i = 0; i < count; ++i) {
         const uint64_t high = reference();
@@ -42,7 +42,7 @@ TEST(Random, DrawsFromAnyPlaceInTheStream) {
   }
 }
 
-// A generator that has drawn an odd number of words: numbers that lie across two blocks.
+// A generator that has drawn an odd number of words, so that numbers cross block boundaries.
 TEST(Random, NumbersAcrossBlocks) {
   if (!cpu_supports(Isa::kAvx2)) GTEST_SKIP() << "needs AVX2";
   MersenneTwister twister = seeded(7);

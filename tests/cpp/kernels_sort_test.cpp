@@ -1,4 +1,4 @@
-// Sorting, selecting and searching against the obvious: a stable sort of (value, position) in doubles.
+// Sorting, selection and searching, compared with a stable sort of (value, position) in double.
 #include "kernels/sort.h"
 
 #include "kernels_fixture.h"
@@ -18,7 +18,7 @@ struct Case {
   int axis;
 };
 
-// Small whole numbers, many of them equal, and NaN and infinities among floats.
+// Small integers with many ties, and NaN and infinities for floats.
 Tensor filled(const Case& c, int seed) {
   Tensor x(c.dtype, c.sizes, c.strides);
   std::mt19937 random(seed);
@@ -45,7 +45,7 @@ std::vector<Case> cases() {
   return out;
 }
 
-// (value, position) of a row in order, equal values by position.
+// The sorted (value, position) pairs of a row, with equal values by position.
 std::vector<std::pair<double, int64_t>> ordered(const Tensor& x, Sizes index, int axis, bool descending) {
   std::vector<std::pair<double, int64_t>> row;
   for (index[axis] = 0; index[axis] < x.sizes()[axis]; ++index[axis])
@@ -77,7 +77,7 @@ void run_step(std::unique_ptr<Step> step, std::vector<Tensor*> operands, std::ve
   Executable(std::move(parts)).run(inputs, outputs, {}, {});
 }
 
-// Runs the step and hands each row's first index, expected order, values and indices to check.
+// Runs the step and calls check with each row's first index, expected order, values and indices.
 template <class Check>
 void each_row(const Case& c, SortDesc desc, int64_t extent, Check check) {
   Tensor x = filled(c, 7);

@@ -1,4 +1,4 @@
-// Archives: aligned, the same each time, and no byte of them may change unnoticed.
+// Archives are aligned and reproducible, and a change of any byte is detected.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -20,7 +20,7 @@ class ArchiveTest : public ::testing::Test {
  protected:
   void SetUp() override {
     const auto* info = ::testing::UnitTest::GetInstance()->current_test_info();
-    // Other builds may run the same test.
+    // Use a unique name, because other builds may run the same test at the same time.
     path_ = std::filesystem::temp_directory_path() /
             ("ipex-" + std::to_string(getpid()) + "-" + info->name() + ".zip");
   }

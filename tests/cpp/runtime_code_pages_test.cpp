@@ -1,4 +1,4 @@
-// Code and constants that are given back leave memory and are there again when they are read.
+// Released pages of code and constants leave memory, and are reloaded when they are read.
 #include "runtime/code_pages.h"
 
 #include <gtest/gtest.h>
@@ -12,7 +12,8 @@ namespace ipex {
 namespace {
 
 constexpr size_t kBytes = 4 << 20;
-const unsigned char constants[kBytes] = {1, 2, 3};  // in the file of this program, since not all are 0
+const unsigned char constants[kBytes] = {1, 2,
+                                         3};  // stored in the program's file, because they are not all 0
 
 size_t sum_of_constants() {
   size_t sum = 0;
@@ -21,7 +22,7 @@ size_t sum_of_constants() {
   return sum;
 }
 
-// Of the mapping that holds the address.
+// Resident bytes of the mapping that contains the address.
 size_t resident_bytes(const void* address) {
   std::ifstream maps("/proc/self/smaps");
   const auto wanted = reinterpret_cast<uintptr_t>(address);

@@ -1,4 +1,4 @@
-// Executables of hand-made steps: buffers of every kind, lifetimes, errors, several threads.
+// Executables with hand-written steps: all kinds of buffers, lifetimes, errors, threads.
 #include "runtime/executable.h"
 
 #include <gtest/gtest.h>
@@ -59,7 +59,7 @@ TEST(ExecutableRun, LargeTemporariesLiveFromTheirFirstStepToTheirLast) {
   }
 }
 
-// Notes what a run asks for and gives back, and where in the order of its steps.
+// Records the requests and releases of memory during a run, in order with its steps.
 class NotedMemory final : public RunMemory {
  public:
   explicit NotedMemory(size_t outputs) : values(outputs, -1) {}

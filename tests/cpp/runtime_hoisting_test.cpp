@@ -1,4 +1,4 @@
-// Hoisted steps: what is kept, for how long, and what makes it anew.
+// Hoisted steps: which values are kept, for how long, and what causes recomputation.
 #include "runtime/hoisting.h"
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@ namespace {
 
 using namespace testing;
 
-// y = x + 100 * w, where 100 * w is hoisted; counts how often.
+// y = x + 100 * w, where 100 * w is hoisted. Counts its computations.
 struct HoistedTimes100 {
   std::atomic<int> computed{0};
   std::unique_ptr<Executable> executable;
@@ -90,7 +90,7 @@ TEST(ExecutableHoisting, UntrackableInputsAreNeverKept) {
   EXPECT_EQ(h.computed, 6);
 }
 
-// Memory of an int64, whose contents are its value.
+// InputMemory for a single int64, whose checksum is its value.
 struct TestMemory final : InputMemory {
   struct Pin final : StoragePin {
     explicit Pin(const TestMemory& memory) : memory(memory) { ++memory.pins; }
@@ -181,12 +181,12 @@ TEST(ExecutableHoisting, ContentsThatChangedUncountedAreSeen) {
   w.value = 2;
   EXPECT_EQ(w.run(), 200);
   w.value = 3;
-  w.exposed = false;  // written before its last holder let go
+  w.exposed = false;  // it was written before its last alias was released
   EXPECT_EQ(w.run(), 300);
   w.value = 4;
   ++w.memory.stamp;
   EXPECT_EQ(w.run(), 400);
-  w.version = 1;  // counted: whatever the contents say
+  w.version = 1;  // a counted write invalidates, whatever the contents are
   EXPECT_EQ(w.run(), 400);
   EXPECT_EQ(w.h.computed, 5);
 }
@@ -220,8 +220,8 @@ TEST(ExecutableHoisting, RunsSeeTheirOwnVersion) {
   for (std::thread& thread : threads) thread.join();
 }
 
-// y = x + (w + 1) * 10 + (v + 1) * 10 in two hoisted steps each: the first one's value is needed by the
-// second only.
+// y = x + (w + 1) * 10 + (v + 1) * 10, with two hoisted steps each. Only the second step uses the value of
+// the first.
 struct SharedHoisting {
   int added = 0, multiplied = 0;
   std::unique_ptr<Executable> executable;
@@ -329,7 +329,7 @@ TEST(ExecutableHoisting, ValuesMadeBesideAWriteAreNotTrusted) {
   b.step(
       {w}, {h},
       [=, &weight, &disturb](RunContext& c) {
-        number(c, h) = disturb ? 77 : number(c, w);  // another thread wrote, and takes it back
+        number(c, h) = disturb ? 77 : number(c, w);  // another thread writes, and restores the value
         if (disturb) weight.memory.stamp += 2;
       },
       true);

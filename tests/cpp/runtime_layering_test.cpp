@@ -1,5 +1,5 @@
-// The architecture as a test: a folder includes only folders below it, and each heavy library is named in one
-// place.
+// Checks the layering: a folder includes only folders below it, and each large library is used in one place
+// only.
 #include <gtest/gtest.h>
 
 #include <filesystem>

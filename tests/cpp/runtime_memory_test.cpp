@@ -1,5 +1,4 @@
-// The caching allocator, and the placement of temporaries: alignment, reuse, and that nothing alive is ever
-// overlaid.
+// The caching allocator and the placement of temporaries: alignment, reuse, and no overlap of live memory.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -63,14 +62,14 @@ TEST(Allocator, LiveBytesAreExactAtRest) {
   EXPECT_EQ(allocator().live_bytes(), before);
 }
 
-// What may be cached over the high-water mark.
+// The bytes that may be cached above the high-water mark.
 size_t slack(size_t high_water) { return std::max(size_t{8} << 20, high_water / 16); }
 
 TEST(Allocator, KeepsLittleMoreThanTheHighWaterMark) {
   allocator().trim();
   const size_t base = allocator().live_bytes();
   size_t peak = 0;
-  for (int round = 0; round < 20; ++round) {  // ever other sizes: a naive cache would grow without bound
+  for (int round = 0; round < 20; ++round) {  // always other sizes: a naive cache would grow without bound
     std::vector<CachedBlock> blocks;
     for (int i = 0; i < 4; ++i) blocks.push_back(allocate_block(10'000'000 + round * 3'700'000));
     peak = std::max(peak, allocator().live_bytes() - base);
@@ -79,7 +78,7 @@ TEST(Allocator, KeepsLittleMoreThanTheHighWaterMark) {
   allocator().trim();
 }
 
-// Two blocks side by side that are free are one; a smaller one takes its part.
+// Adjacent free blocks are merged, and a smaller block uses a part of them.
 TEST(Pages, NeighboursJoin) {
   constexpr size_t kPage = PageHeap::kHugePage / 8;
   PageHeap heap;
@@ -104,7 +103,7 @@ TEST(Pages, NeighboursJoin) {
   EXPECT_EQ(heap.free_bytes(), 0u);
 }
 
-// So do two that the system gave one after the other, where it puts them side by side.
+// Adjacent mappings are merged too.
 TEST(Pages, MappingsJoin) {
   constexpr size_t kBytes = 8 * PageHeap::kHugePage;
   PageHeap heap;
@@ -118,7 +117,7 @@ TEST(Pages, MappingsJoin) {
   heap.unmap(2 * kBytes);
 }
 
-// Blocks of many sizes come and go: none overlaps another, and what one size leaves serves the others.
+// Blocks of many sizes are allocated and freed. None overlap, and memory is reused for other sizes.
 TEST(Allocator, LargeBlocksShareTheirPages) {
   allocator().trim();
   const size_t base = allocator().live_bytes();
@@ -157,7 +156,7 @@ TEST(Allocator, LargeBlocksShareTheirPages) {
   allocator().trim();
 }
 
-// At its high-water mark a program still finds its large block whole, whatever small ones it asks for
+// At the high-water mark, a large block is still available as a whole, whatever small blocks are allocated in
 // between.
 TEST(Allocator, SmallBlocksCostNoLargeOne) {
   allocator().trim();
@@ -185,7 +184,7 @@ TEST(Allocator, RefusalLeavesItAsItWas) {
     }
     EXPECT_EQ(allocator().live_bytes(), before);
   }
-  allocate_block(32 << 20);  // cached, then dropped for a block that passes what was ever live
+  allocate_block(32 << 20);  // cached, then freed for a block that exceeds the high-water mark
   allocate_block(128 << 20);
   EXPECT_LE(allocator().cached_bytes() + allocator().live_bytes(), before + (136 << 20))
       << "a mark never reached";
@@ -241,7 +240,7 @@ TEST(PlanArena, ReusesMemoryOfTheDead) {
 }
 
 TEST(PlanArena, BlocksOfTheirOwn) {
-  // The second takes the first over in place; the last is small.
+  // The second buffer reuses the first in place; the last one is small.
   const std::vector<Lifetime> lives = {{0, 0, 1}, {1, 1, 3, 0}, {2, 2, 5}, {3, 4, 6}, {4, 4, 6}};
   const std::vector<int64_t> bytes = {4096, 4096, 8192, 6144, 512};
   const MemoryPlan plan =
@@ -258,7 +257,7 @@ TEST(PlanArena, BlocksOfTheirOwn) {
 }
 
 TEST(PlanArena, FillsGaps) {
-  // A small one fits between two large ones that outlive a third.
+  // A small buffer fits between two large ones that outlive a third.
   const std::vector<Lifetime> lives = {{0, 0, 9}, {1, 0, 1}, {2, 0, 9}, {3, 2, 9}};
   const std::vector<int64_t> bytes = {4096, 2048, 1024, 512};
   const MemoryPlan plan = plan_arena(lives, bytes, 4);

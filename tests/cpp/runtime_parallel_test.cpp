@@ -1,5 +1,5 @@
-// Fork-join: every index once, grains kept, thread count read at each call, faults of one run seen by that
-// run alone.
+// Parallel loops: every index runs once, the grain is respected, the thread count is read at each call, and
+// index faults are reported only to their own run.
 #include <gtest/gtest.h>
 #include <omp.h>
 

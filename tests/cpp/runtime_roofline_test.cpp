@@ -1,5 +1,4 @@
-// The measured limits: of an order that a machine of this decade can have, and faster in cache than in
-// memory.
+// The measured limits are plausible for current machines, and higher in cache than in memory.
 #include <gtest/gtest.h>
 
 #include "runtime/cpu.h"

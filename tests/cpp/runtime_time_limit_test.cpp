@@ -1,4 +1,4 @@
-// The deadline of a thread's work.
+// Deadlines by thread.
 #include "runtime/time_limit.h"
 
 #include <gtest/gtest.h>

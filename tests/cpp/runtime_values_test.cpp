@@ -1,4 +1,4 @@
-// Element types, run-time sizes, knobs and targets: the small values everything else is made of.
+// Basic values: element types, run-time sizes, knobs and targets.
 #include <gtest/gtest.h>
 
 #include <cstdlib>

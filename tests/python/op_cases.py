@@ -1,8 +1,8 @@
-"""The op matrix: op x dtype x layout, with arguments built from the schema of each ATen overload.
+"""The op matrix: op x dtype x layout, with arguments generated from the schema of each ATen overload.
 
-Which ops: every overload that torch tags as core pointwise or core reduction, and every ATen name in the backend's own
-op tables, so a new table row is tested with no line added here. Only an argument whose useful values a schema cannot
-tell (a rounding mode, a clamp range) is written down, in VARIANTS.
+It includes all overloads with torch's tags for core pointwise ops and core reductions, and all ATen names in the
+backend's op tables, so that a new table row is tested automatically. VARIANTS lists arguments whose useful values do
+not follow from the schema (a rounding mode, a clamp range).
 """
 
 import functools
@@ -15,7 +15,7 @@ INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 DTYPES = (torch.bool, *INTEGERS, *FLOATS)
 
-# Two operands of different dtypes: categories, sizes and signedness meet; 0-d tensors have a weaker say.
+# Pairs of different dtypes, with different categories, sizes and signedness.
 MIXED = (
     (torch.float32, torch.int64),
     (torch.bfloat16, torch.float32),
@@ -51,13 +51,13 @@ VARIANTS = {
     "prod.dim_int": [{"dim": 0}, {"dim": -1, "keepdim": True}],
 }  # fmt: skip
 
-# Results that eager itself does not fix to the sign of a zero (it depends on its own vector path).
+# Ops where the sign of a zero differs between eager's vector and scalar code.
 UNFIXED_ZERO_SIGN = {
     "maximum", "minimum", "clamp", "clamp_min", "clamp_max", "fmax", "fmin", "relu", "relu6", "hardtanh", "remainder",
     "pow", "div", "lerp", "log_sigmoid_backward", "logaddexp2",
 }  # fmt: skip
 
-# Eager's vector and scalar paths answer a NaN or an infinity in these differently.
+# Ops where eager's vector and scalar code handle NaN or infinities differently.
 UNFIXED_SPECIALS = {
     "hardswish_backward", "hardtanh_backward", "hardshrink_backward", "softshrink_backward", "gelu",
 }  # fmt: skip
@@ -71,7 +71,7 @@ def overload(qualified):
 
 
 def text_name(op):
-    """add.Tensor, gelu: the overload as the tables and VARIANTS spell it."""
+    """The overload's name as in the tables and VARIANTS: "add.Tensor", "gelu"."""
     return str(op).removeprefix("aten.").removesuffix(".default")
 
 
@@ -81,13 +81,13 @@ def is_functional(op):
 
 
 def is_alias(op):
-    """True for what ATen itself takes apart before any compiler sees it (greater, __and__): few cases will do."""
+    """True for ops that ATen decomposes before any compiler sees them (greater, __and__): a few cases suffice."""
     return op.has_kernel_for_dispatch_key(torch.DispatchKey.CompositeImplicitAutograd)
 
 
 @functools.cache
 def core_overloads(tag):
-    """Overloads of ATen with the core tag and `tag`, as the installed torch reports them, without out= forms."""
+    """Overloads of the installed ATen with the core tag and `tag`, without out= forms."""
     found = []
     for qualified in sorted(torch._C._dispatch_get_all_op_names()):
         if not qualified.startswith("aten::"):
@@ -103,7 +103,7 @@ def core_overloads(tag):
 
 @functools.cache
 def table_rows(kind):
-    """Rows of the op table "pointwise", "reduction" or "scan"; none while another backend is under test."""
+    """Rows of the op table "pointwise", "reduction" or "scan"; none if another backend is under test."""
     try:
         from intel_extension_for_pytorch import _C
     except ImportError:
@@ -113,7 +113,7 @@ def table_rows(kind):
 
 @functools.cache
 def row_overloads(kind):
-    """Functional overloads of every ATen name in the tables: a base name stands for all of its overloads."""
+    """Functional overloads of all ATen names in the tables. A base name stands for all of its overloads."""
     found = []
     for row in table_rows(kind):
         for name in row["aten"].split():
@@ -126,7 +126,7 @@ def row_overloads(kind):
 
 @functools.cache
 def importer_names():
-    """ATen base names that the importer has a rule of its own for: views, joins, indexing, library calls."""
+    """ATen base names with their own import rule: views, concatenation, indexing, library calls."""
     try:
         from intel_extension_for_pytorch.compiler.rules import native_names
     except ImportError:
@@ -157,7 +157,7 @@ def scan_overloads():
     return sorted({op for op in row_overloads("scan") if takes_only(op, *REQUIRED)}, key=str)
 
 
-# Values for an argument without default, by schema type.
+# Values for arguments without a default, by schema type.
 REQUIRED = {
     "number": (2, -3, 0.5),
     "float": (0.5, 2.0),
@@ -170,7 +170,7 @@ REQUIRED = {
 
 
 def variants(op):
-    """Dictionaries of the non-tensor arguments to try."""
+    """Dicts of non-tensor arguments to test."""
     if text_name(op) in VARIANTS:
         return VARIANTS[text_name(op)]
     names, choices = [], []
@@ -189,7 +189,7 @@ def variants(op):
 
 @functools.cache
 def special_values(dtype, operands=1):
-    """Values to meet; with several operands none so large or small that a product or quotient of two overflows."""
+    """Special values. With several operands, none is so large or small that a product or quotient of two overflows."""
     if dtype == torch.bool:
         return torch.tensor([True, False])
     if not dtype.is_floating_point:
@@ -215,7 +215,7 @@ def random_values(dtype, shape, generator):
 
 
 def special_grid(dtypes, operands=None):
-    """One tensor per dtype; along them every pair of special values of the first two meets."""
+    """One tensor per dtype. Together they contain every pair of special values of the first two."""
     pools = [special_values(dtype, operands or len(dtypes)) for dtype in dtypes]
     counts = [len(pool) for pool in pools]
     total = counts[0] * (counts[1] if len(counts) > 1 else 1) + 5
@@ -225,7 +225,7 @@ def special_grid(dtypes, operands=None):
 
 
 def layouts(dtypes, operands=None, seed=0):
-    """(label, one tensor per dtype): the operands of one call in each layout; a scalar may be an operand too."""
+    """(label, one tensor per dtype): the operands of a call in each layout. An operand may be a scalar."""
     generator = torch.Generator().manual_seed(seed)
     make = functools.partial(random_values, generator=generator)
     count = len(dtypes)
@@ -243,8 +243,8 @@ def layouts(dtypes, operands=None, seed=0):
 
 
 def keep_division_defined(op, tensors):
-    """Integer division by zero, and of the lowest value by -1, is an error or undefined in eager too; so is the gcd of
-    the lowest value, which has no absolute value."""
+    """Avoids calls that are errors or undefined in eager: integer division by zero, division of the lowest value by -1,
+    and the gcd of the lowest value."""
     if op._schema.name in ("aten::gcd", "aten::lcm"):
         return [t if t.dtype not in INTEGERS[1:] else t.clamp(min=torch.iinfo(t.dtype).min + 1) for t in tensors]
     if op._schema.name.removeprefix("aten::") not in DIVISION or len(tensors) < 2:
@@ -262,7 +262,7 @@ FEW_LAYOUTS = ("special", "contiguous", "transposed", "0-d")
 
 
 def calls_of(op, dtypes, which_layouts=None):
-    """Every layout with the first variant of the other arguments, a few with the rest."""
+    """Calls in all layouts with the first variant of the other arguments, and in a few layouts with other variants."""
     names = [argument.name for argument in tensor_arguments(op)]
     scalars = sum(str(a.type) == "number" for a in op._schema.arguments)
     for layout, operands in layouts(dtypes, len(dtypes) + scalars):
@@ -278,7 +278,7 @@ def calls_of(op, dtypes, which_layouts=None):
 
 
 def call_by_name(op, arguments, label):
-    """Positional where the schema allows it: ATen overloads take no positional argument by keyword in every path."""
+    """Calls the op with positional arguments where the schema allows it, since not all paths accept keywords."""
     args, kwargs = [], {}
     for argument in op._schema.arguments:
         if argument.name not in arguments:
@@ -301,7 +301,7 @@ def pointwise_calls(op):
     for dtype in (torch.bool, torch.int64, torch.bfloat16, torch.float32) if few else DTYPES:
         operands = (torch.bool if condition_first else dtype, *[dtype] * (count - 1))
         yield from calls_of(op, operands, FEW_LAYOUTS if few else None)
-    # The backward forms are only ever called with one dtype; ATen and its shape functions disagree about the rest.
+    # Backward ops are only called with one dtype. For others, ATen and its shape functions disagree.
     if count > 1 and not few and "_backward" not in op._schema.name:
         for first, second in MIXED:
             dtypes = (torch.bool, first, second)[:count] if condition_first else (first, *[second] * (count - 1))

@@ -1,7 +1,7 @@
-"""OpInfo's samples as cases: a function of tensors each, in four forms.
+"""Converts OpInfo's samples to cases: functions of tensors, in four forms.
 
-forward: the results of the call. gradient: what autograd gives for its inputs. inplace: the method with an underscore,
-its result and the input it wrote to. out: the results written into the caller's tensors, every second one strided.
+forward: the results of the call. gradient: its gradients by autograd. inplace: the method with an underscore, with its
+result and the changed input. out: results written into the caller's tensors, every second one strided.
 """
 
 from collections.abc import Callable
@@ -23,13 +23,13 @@ DTYPES = {
 }  # fmt: skip
 NARROW = (torch.float32, torch.bfloat16, torch.float16)
 
-# What these return was never written: only its dtype, shape and strides are fixed.
+# Ops that return uninitialised memory: only dtype, shape and strides are compared.
 UNWRITTEN = {
     "empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided", "resize_", "resize_as_",
 }  # fmt: skip
 
-# For every list of samples OpInfo searches the stack for a unittest, of which there is none here; and each seed is
-# kept, with its stack, for devices that are not there. Under pytest that was two thirds of the time of a test.
+# Skip two things that took two thirds of the time of a test under pytest: OpInfo's search of the stack for a unittest,
+# and the stack traces of seeds that are queued for other devices.
 common_utils.extract_test_fn = core.extract_test_fn = lambda: None
 torch.cuda.manual_seed_all = torch.xpu.manual_seed_all = lambda seed: None
 
@@ -40,7 +40,7 @@ def infos_by_name():
 
 @dataclass
 class Case:
-    """A call with its tensors; `outs` of the tensors, the last ones, are memory for the results."""
+    """A call with its tensors. The last `outs` tensors are memory for the results."""
 
     label: str
     form: str
@@ -53,10 +53,10 @@ class Case:
     outs: int = 0
     mutates: bool = False
     unwritten: bool = False
-    constants: list[Any] = field(default_factory=list)  # results that are no tensors, as the last call gave them
+    constants: list[Any] = field(default_factory=list)  # results of the last call that are not tensors
 
     def arguments(self):
-        """The tensors of one run: copies where it writes to them, leaves of autograd where gradients are asked."""
+        """The tensors for one run: copies if it writes to them, autograd leaves if gradients are computed."""
         if self.form == "gradient":
             return [t.detach().requires_grad_(t.requires_grad) for t in self.tensors]
         return [copied(t) if self.mutates else t for t in self.tensors]
@@ -65,7 +65,7 @@ class Case:
         return [_widened(t.detach()).requires_grad_(t.requires_grad) for t in self.tensors]
 
     def run(self, tensors, wide=False):
-        """The results that are tensors, as a flat list; `wide`: dtypes among the arguments mean fp64."""
+        """A flat list of the results that are tensors. `wide`: replace dtype arguments by fp64."""
         given = iter(tensors)
         values = [next(given) if isinstance(leaf, torch.Tensor) else leaf for leaf in self.leaves]
         if wide:
@@ -81,7 +81,7 @@ class Case:
 
 
 def cases(info, dtype, form, limit=None):
-    """Every sample of an op in one form that eager takes; `limit`: that many, evenly spread."""
+    """All samples of an op in one form that eager accepts, or `limit` of them, evenly spaced."""
     if not _has_form(info, dtype, form):
         return
     samples = enumerate(info.sample_inputs("cpu", dtype, requires_grad=form == "gradient"))
@@ -121,7 +121,7 @@ def _case(info, sample, position, form):
     if form == "out":
         try:
             results = case.run(case.arguments())
-        except Exception:  # what eager refuses is no case
+        except Exception:  # eager refuses this sample
             return None
         case.outs = len(results)
         case.tensors = tensors + [_memory_like(t, strided=position % 2 == 1) for t in results]
@@ -129,7 +129,7 @@ def _case(info, sample, position, form):
 
 
 def _tolerances(info):
-    """fp32 tolerances that OpInfo says its own consistency tests on a CPU need; narrower types are judged by norm."""
+    """The fp32 tolerances of OpInfo's own CPU tests. (Narrower types are compared by norm.)"""
     overrides = [
         override.d[torch.float32]
         for decoration in info.decorators
@@ -148,7 +148,7 @@ def _memory_like(t, strided):
 
 
 def copied(t):
-    """A copy with the same strides, where no two elements share memory."""
+    """A copy with the same strides, unless elements overlap."""
     if t.layout is not torch.strided or 0 in t.stride():
         return t.clone()
     return torch.empty_strided(t.shape, t.stride(), dtype=t.dtype).copy_(t)

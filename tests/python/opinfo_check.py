@@ -1,7 +1,7 @@
-"""Cases of OpInfo through a backend: many in one graph, past Dynamo, each compared with eager.
+"""Runs cases of OpInfo in a backend, many in one graph without Dynamo, and compares each with eager.
 
-A graph that fails is split until the case to blame is found; then aot_eager is asked. What it cannot do either (trace a
-size that depends on data into Python, take a type apart) is no failure of the backend.
+A failing graph is bisected to find the failing case, which then runs with aot_eager. Cases that fail with aot_eager too
+(a data-dependent size in Python code, for example) are not failures of the backend.
 """
 
 import contextlib
@@ -23,17 +23,17 @@ from torch._subclasses.fake_tensor import (
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 BATCH = 32
-SINGLES = 8  # a failing graph of at most that many cases is taken case by case
-# Our error against fp64, by norm, is at most eager's own times this.
+SINGLES = 8  # a failing graph of at most so many cases is tested case by case
+# Our error against fp64 (2-norm) may be at most this factor times eager's.
 ERROR_RATIO = {torch.bfloat16: 1.1, torch.float16: 1.1, torch.float32: 2.0}
 
 
 @dataclass
 class Tally:
-    """What became of the cases of one op, dtype and form."""
+    """The outcomes of the cases of one op, dtype and form."""
 
     passed: int = 0
-    refused: int = 0  # by eager
+    refused: int = 0  # refused by eager
     untraceable: Counter = field(default_factory=Counter)  # aot_eager fails too: how
     failed: list[tuple[str, str]] = field(default_factory=list)  # label, what happened
     native: int = 0
@@ -46,7 +46,7 @@ class Tally:
 
 
 def check(cases, backend, tally):
-    """Adds what becomes of `cases` to `tally`."""
+    """Runs `cases` and adds their outcomes to `tally`."""
     accepted = []
     for case in cases:
         if accepted_by_eager(case):
@@ -78,7 +78,7 @@ def _check_batch(cases, backend, tally):
 
 
 def _arbitrate(cases, found, backend, tally):
-    """Cases that differ are aot_eager's too where it fails on them in the same company, and then also alone."""
+    """Runs differing cases with aot_eager, in the same graph and alone. Those that fail there too are not ours."""
     theirs = _attempt(cases, "aot_eager")
     for case, message, other in zip(cases, found, theirs, strict=True):
         if message is None or other is None:
@@ -97,7 +97,7 @@ def _count_in(tally, case, message):
 
 
 def _attempt(cases, backend):
-    """Per case None where a backend gives what eager does, else what happens."""
+    """For each case None if the backend agrees with eager, else a description."""
     try:
         return _differences(cases, backend, Tally())
     except Exception as error:
@@ -112,10 +112,10 @@ def _message(error):
 
 
 def accepted_by_eager(case):
-    """Fills in what eager gives; False where it refuses the case."""
+    """Computes eager's results; False if eager refuses the case."""
     try:
         _run_eager(case)
-    except Exception:  # whatever eager rejects is no case of ours
+    except Exception:  # cases that eager rejects are not tested
         return False
     return True
 
@@ -129,7 +129,7 @@ def _run_eager(case):
 
 
 def _results(cases, results, tensors):
-    """Per case what is compared: its results, and the inputs that it writes to or the gradients that are asked."""
+    """The values to compare for each case: results, changed inputs, gradients."""
     if cases[0].form == "gradient":
         return _with_gradients(results, tensors)
     written = [own if case.form == "inplace" else [] for case, own in zip(cases, tensors, strict=True)]
@@ -137,7 +137,7 @@ def _results(cases, results, tensors):
 
 
 def _with_gradients(results, tensors):
-    """Per case the values of its results and d(results weighted by fixed numbers) / d(tensors)."""
+    """For each case, its results and d(results weighted by fixed numbers) / d(tensors)."""
     values = [[r.detach() for r in rs] for rs in results]
     sources = [r for rs in results for r in rs if r.requires_grad]
     wanted = [[t for t in ts if t.requires_grad] for ts in tensors]
@@ -147,13 +147,13 @@ def _with_gradients(results, tensors):
 
 
 def _weights(result):
-    """Between 1 and 2: the same for a case in any graph, and no sum of them cancels."""
+    """Weights between 1 and 2, which are the same for a case in every graph, and do not cancel in sums."""
     count = torch.arange(result.numel(), dtype=torch.float64)
     return (1 + count * 0.618034 % 1).reshape(result.shape).to(result.dtype)
 
 
 def _compiled_results(cases, backend, tally):
-    """Per case what one graph of all of them gives."""
+    """The results of each case from one graph of all cases."""
     tensors = [case.arguments() for case in cases]
     fallback = {"options": {"fallback": len(cases) == 1}} if backend == "ipex" else {}
     with _quiet(), _counting(backend, tally):
@@ -164,7 +164,7 @@ def _compiled_results(cases, backend, tally):
 
 
 def compiled_together(cases, tensors, backend):
-    """What a backend makes of one graph of all cases, given as Dynamo would, and its inputs."""
+    """The compiled graph of all cases, and its inputs."""
     graph = torch.fx.Graph()
     outputs = []
     placeholders = [tuple(graph.placeholder(f"x{i}_{j}") for j in range(len(own))) for i, own in enumerate(tensors)]
@@ -181,7 +181,10 @@ def compiled_together(cases, tensors, backend):
 
     try:
         return compiled(None), inputs
-    except (DataDependentOutputException, DynamicOutputShapeException):  # symbols cost time: only where needed
+    except (
+        DataDependentOutputException,
+        DynamicOutputShapeException,
+    ):  # use symbols only where needed, because they take time
         return compiled(ShapeEnv()), inputs
 
 
@@ -193,7 +196,7 @@ def _traceable(case):
 
 
 def _count(case):
-    """How many results the call itself has, of those that are compared."""
+    """The number of results of the call itself among the compared values."""
     beside = {"gradient": sum(t.requires_grad for t in case.tensors), "inplace": len(case.tensors)}
     return len(case.expected) - beside.get(case.form, 0)
 
@@ -209,7 +212,7 @@ def _quiet():
 
 @contextlib.contextmanager
 def _counting(backend, tally):
-    """Adds the native and the Extern ops of the graphs compiled in the context, if all of them were."""
+    """Counts native and Extern ops of the graphs that are compiled in the context, if all of them are compiled."""
     if backend != "ipex":
         yield
         return
@@ -237,7 +240,7 @@ def op_counts(reports):
 
 
 def _differences(cases, backend, tally):
-    """Per case None, or how it differs from eager."""
+    """For each case None, or how it differs from eager."""
     if any(case.random for case in cases):
         torch.manual_seed(0)
         for case in cases:
@@ -285,7 +288,7 @@ def _same(a, b):
 
 
 def _reference(case):
-    """The results in fp64; None for each where the op has no such form."""
+    """The results in fp64, or None for each if the op does not support that."""
     torch.manual_seed(0)
     tensors = case.wide_arguments()
     try:
@@ -297,8 +300,8 @@ def _reference(case):
 
 
 def _value_difference(ours, eager, truth, own):
-    """Values in the dtype's own tolerance, in the one that OpInfo has for the op, or no farther from the truth than
-    eager's are."""
+    """Compares values: within the dtype's tolerance or OpInfo's, or with an error against fp64 that is not larger than
+    eager's."""
     rtol, atol = TOLERANCES.get(eager.dtype, (0, 0))
     close = torch.isclose(ours, eager, rtol=rtol, atol=atol, equal_nan=True)
     if bool(close.all()):
@@ -306,7 +309,9 @@ def _value_difference(ours, eager, truth, own):
     if eager.dtype in ERROR_RATIO and (exact := truth()) is not None:
         error, eager_error, scale = _squares(ours, eager, exact)
         near = torch.isclose(ours, exact.to(ours.dtype), rtol=rtol, atol=atol, equal_nan=True)
-        special = ~(torch.isfinite(ours) & torch.isfinite(eager))  # where eager overflows on its way, the truth counts
+        special = ~(
+            torch.isfinite(ours) & torch.isfinite(eager)
+        )  # where eager overflows in an intermediate result, use fp64
         one_rounding = (torch.finfo(eager.dtype).eps / 4) ** 2 * scale
         within = error <= ERROR_RATIO[eager.dtype] ** 2 * max(eager_error, one_rounding)
         if within and not (special & ~close & ~near).any():
@@ -318,7 +323,7 @@ def _value_difference(ours, eager, truth, own):
 
 
 def _squares(ours, eager, exact):
-    """The squares of our error, of eager's, and of the exact values, where all of them are finite."""
+    """The squares of our error, of eager's error, and of the exact values, where all are finite."""
     finite = torch.isfinite(ours) & torch.isfinite(eager) & torch.isfinite(exact)
     exact = exact.where(finite, 0).double()
     errors = [(t.where(finite, 0).double() - exact).square().sum().item() for t in (ours, eager)]

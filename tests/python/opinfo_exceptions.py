@@ -1,5 +1,5 @@
-"""Samples of OpInfo that pass with aot_eager and not with ipex, each with its reason. An entry that passes is stale:
-the sweep says so, and the nightly test fails until it is gone.
+"""Samples of OpInfo that pass with aot_eager but not with ipex, each with a reason. An entry that passes is stale: the
+sweep reports it, and the nightly test fails until it is removed.
 
 Keys: op, dtype or "*", form or "*".
 """

@@ -1,10 +1,10 @@
-"""All of PyTorch's OpInfo through `backend="ipex"`: every op, sample, dtype and form, each compared with eager.
+"""Runs all of PyTorch's OpInfo with `backend="ipex"` (every op, sample, dtype and form) and compares with eager.
 
     python tests/python/opinfo_sweep.py [--ops REGEX] [--dtypes fp32,bf16] [--forms forward,gradient,inplace,out]
                                         [--samples N] [--jobs N] [--json FILE] [--backend NAME]
 
-A worker process takes an op in one dtype at a time, so a crash or a hang costs one of those and is a failure. FILE has
-one line for each; a run takes up where an earlier one with the same file stopped, --again REGEX repeats those ops.
+A worker process runs one op in one dtype at a time, so that a crash or hang fails only that. FILE gets one line for
+each. A run continues where an earlier one with the same file stopped; --again REGEX repeats matching ops.
 """
 
 import argparse
@@ -26,17 +26,17 @@ import opinfo_exceptions
 FORMS = ("forward", "gradient", "inplace", "out")
 DTYPES = ("fp32", "bf16", "f16", "fp64", "int8", "int64", "bool")
 TIMEOUT = 1200  # seconds for an op in one dtype
-TASKS_A_WORKER = 150  # then a fresh process: compiled code is kept as long as a process lives
+TASKS_PER_WORKER = 150  # then the process is replaced, because compiled code is never freed
 
 
 # ---- in a worker ----
 
 
 def work(backend, forms, samples):
-    """Reads "op dtype" lines, answers each with a line of JSON."""
+    """Reads "op dtype" lines, and prints a line of JSON for each."""
     warnings.simplefilter("ignore")
     replies = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)  # what ops print is no answer
+    os.dup2(2, 1)  # redirect what ops print to standard error
     import opinfo_cases
     import opinfo_check
     import torch
@@ -44,10 +44,10 @@ def work(backend, forms, samples):
 
     torch._functorch.config.enable_autograd_cache = False
     torch.set_num_threads(1)
-    # OpInfo seeds before every sample: what that queues up for other devices takes a stack trace each time.
+    # OpInfo sets the seed before every sample, which would record a stack trace for other devices each time.
     torch.cuda.manual_seed_all = torch.xpu.manual_seed_all = lambda seed: None
     infos = opinfo_cases.infos_by_name()
-    gc.freeze()  # PyTorch's modules stay: the collector need not look at them time and again
+    gc.freeze()  # exclude PyTorch's objects from garbage collection
     for line in sys.stdin:
         name, dtype = line.split()
         start = time.perf_counter()
@@ -74,8 +74,8 @@ class Worker:
         self.done = 0
 
     def run(self, name, dtype):
-        """The record of an op in one dtype; what happened to the process where it gave none."""
-        if self.process is None or self.done >= TASKS_A_WORKER:
+        """The record of an op in one dtype, or the process's failure if there is none."""
+        if self.process is None or self.done >= TASKS_PER_WORKER:
             self.stop()
             self.process = subprocess.Popen(
                 self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
@@ -105,7 +105,7 @@ class Worker:
 
 
 def run(options):
-    """Sweeps; returns the records of all that was asked, from this run or an earlier one."""
+    """Runs the sweep. Returns the records of all requested ops, from this run or an earlier one."""
     tasks = [
         (name, dtype) for name, dtypes in supported(options.ops).items() for dtype in options.dtypes if dtype in dtypes
     ]
@@ -142,7 +142,7 @@ def run(options):
 
 
 def supported(pattern):
-    """Op -> the dtypes its OpInfo claims on a CPU."""
+    """Op -> the dtypes that its OpInfo lists for CPU."""
     import opinfo_cases
 
     return {
@@ -163,7 +163,7 @@ def read_records(path):
 
 
 def judge(records):
-    """(failures that are not listed exceptions, listed exceptions that pass), as lines."""
+    """(failures that are not listed as exceptions, listed exceptions that pass), as lines."""
     failures, met, run = [], set(), set()
     for record in records:
         for form, tally in record["forms"].items():
@@ -179,7 +179,7 @@ def judge(records):
 
 
 def counts(records):
-    """(dtype, form) -> Counter of what became of the cases."""
+    """(dtype, form) -> Counter of outcomes."""
     table = defaultdict(Counter)
     for record in records:
         for form, tally in record["forms"].items():
@@ -211,7 +211,7 @@ def report(records, show=40):
 
 
 def accuracy(records):
-    """fp32, forward: the error of ours and of eager's against fp64, by norm over all cases, beyond one rounding."""
+    """For fp32 forward: our error and eager's against fp64, in the 2-norm over all cases, beyond one rounding."""
     lines = []
     for record in records:
         ours, eager, scale = record["forms"].get("forward", {}).get("errors", (0, 0, 0))

@@ -1,8 +1,9 @@
-"""Grows random programs of hundreds of steps: pointwise ops, views, reductions, joins, lookups, products, mutation.
+"""Generates random programs of hundreds of steps: pointwise ops, views, reductions, concatenation, indexing, products,
+in-place ops.
 
-Generation keeps only steps whose result can be compared: eager accepts them, values stay moderate, and an op that jumps
-(a comparison, floor, a cast to integers) is applied only to values that are exact by construction, because one
-last-place difference before a jump is a different answer after it.
+Only steps whose results can be compared are kept: eager accepts them, and values stay moderate. Discontinuous ops (a
+comparison, floor, a cast to integers) are applied only to values that are exact by construction, because a difference
+of one ulp before them becomes a large one after them.
 """
 
 import functools
@@ -43,7 +44,7 @@ JUMPS = {
     "nextafter", "frexp", "isposinf", "isneginf", "clamp_max", "div", "hardtanh_backward", "threshold_backward",
     "pow of a negative number",
 }  # fmt: skip
-# Same bits for same bits whatever the instruction set: no rounding at all, so exact values stay exact through them.
+# Ops without rounding, so that exact values stay exact on every instruction set.
 EXACT = JUMPS - {"div", "remainder", "fmod", "frac"} | {
     "neg", "abs", "relu", "maximum", "minimum", "where", "clone", "clamp", "hardtanh", "bitwise_and", "bitwise_or",
     "bitwise_xor", "bitwise_not",
@@ -52,20 +53,21 @@ VIEWS = ("permute", "unsqueeze", "expand", "slice", "reshape", "flip", "select",
 EXTENTS = (2, 3, 5, 8, 16, 17, 33, 70)
 CONSTANTS = (0, 1, 2, 0.5, -1, 3)
 DRAWS = ("rand_like", "randn_like", "randint_like", "dropout", "rand", "bernoulli", "uniform_")
-OTHER_EXTENTS = (2, 3, 7, 16, 31, 64, 65, 130)  # of a dynamic program's later runs
+OTHER_EXTENTS = (2, 3, 7, 16, 31, 64, 65, 130)  # sizes for later runs of a dynamic program
 
 
 def layout(x):
-    """What a caller can ask of a tensor without reading it."""
+    """The layout of a tensor as a caller can see it."""
     strides = [stride for size, stride in zip(x.shape, x.stride(), strict=True) if size > 1]
     return x.dtype, x.shape, strides if x.numel() > 0 else []
 
 
 def random_program(seed, more_bindings=0):
-    """The program of this seed: a third of them dynamic, some for smaller instruction sets, a few interpreted, a few
-    with values of any magnitude, a few with ops that run in ATen and draw random numbers.
+    """The program for this seed. A third of all programs are dynamic, some use smaller instruction sets, and a few are
+    interpreted, have values of any magnitude, or have ops that run in ATen and draw random numbers.
 
-    `more_bindings` adds inputs (and, if dynamic, sizes) to run it with; the program stays the same.
+    `more_bindings`: the number of additional inputs (and sizes, if dynamic) to run it with. It does not change the
+    program.
     """
     rng = random.Random(seed)
     steps = rng.choice((6, 12, 24, 50, 100, 200))
@@ -78,22 +80,22 @@ def random_program(seed, more_bindings=0):
 
 
 class Generator:
-    """Grows one program. `values` are eager results, `wide` the same in fp64, `fakes` what PyTorch's shape functions
-    make of them; `exact` says which of them no rounding has touched."""
+    """Generates one program. `values`: eager results; `wide`: the same in fp64; `fakes`: the results of PyTorch's shape
+    functions; `exact`: which values are not affected by rounding."""
 
     def __init__(self, seed, dynamic=False, engine=None, more_bindings=0, extreme=False, outside=False):
         self.random = random.Random(seed)
         self.torch_random = torch.Generator().manual_seed(seed)
-        # Bindings beyond the usual draw from generators of their own: the program does not depend on their number.
+        # Additional bindings use their own random generators, so that the program does not depend on their number.
         more_random, self.more_torch_random = random.Random(seed + 1), torch.Generator().manual_seed(seed + 1)
         self.dynamic = dynamic
         self.engine = engine or Engine()
         self.extreme, self.outside = extreme, outside
-        self.most_elements = 200_000
+        self.max_elements = 200_000
         self.bindings, self.steps = [[]], []
         self.values, self.wide, self.fakes, self.exact = [], [], [], []
         self.fake_mode = FakeTensorMode(shape_env=ShapeEnv() if dynamic else None)
-        if dynamic:  # different ones: equal sizes are one symbol
+        if dynamic:  # different sizes, because equal ones would be one symbol
             first = self.random.sample(EXTENTS, 3)
             others = [[self.random.choice(OTHER_EXTENTS) for _ in first] for _ in range(3)]
             more = [[more_random.choice(OTHER_EXTENTS) for _ in first] for _ in range(more_bindings)]
@@ -104,7 +106,7 @@ class Generator:
         self.bindings = [[] for _ in self.extents]
 
     def program(self, steps):
-        self.most_elements = max(4_000, 400_000 // steps)
+        self.max_elements = max(4_000, 400_000 // steps)
         for _ in range(self.random.randint(1, 4 if steps < 50 else 8)):
             self.add_input()
         moves = [self.pointwise] * 12 + [self.view] * 6 + [self.reduction] * 4 + [self.in_place] * 2
@@ -112,7 +114,7 @@ class Generator:
         moves += [self.count, self.divide, self.constant]
         moves += [self.outside_op, self.draw] * 4 if self.outside else []
         torch.manual_seed(SEED)
-        logging.disable(logging.ERROR)  # what shape functions refuse
+        logging.disable(logging.ERROR)  # shape functions log what they refuse
         for _ in range(20 * steps):
             if len(self.steps) < steps:
                 self.random.choice(moves)()
@@ -160,19 +162,19 @@ class Generator:
     # ---- steps ----
 
     def pick(self, accept=lambda value: True):
-        """A value's number, recent ones more often."""
+        """The number of a random value, preferably a recent one."""
         fitting = [i for i, value in enumerate(self.values) if accept(value)]
         if not fitting:
             return None
         return self.random.choice(fitting[-4:] if self.random.random() < 0.6 else fitting)
 
     def extent(self, index, dim, over=1, plus=0):
-        """A size as an argument: written as such in a dynamic program, a number in a static one."""
+        """A size as an argument: an Extent in a dynamic program, a number in a static one."""
         extent = Extent(index, dim, over, plus)
         return extent if self.dynamic else extent.value(self.values[index])
 
     def add(self, target, *args, name=None, **kwargs):
-        """Appends the step if eager accepts it and its result can be compared; returns its number, else None."""
+        """Appends the step if eager accepts it and its result can be compared. Returns its number, or None."""
         step = Step(target, args, kwargs)
         read = operands(step)
         exact = all(self.exact[i] for i in read)
@@ -184,17 +186,17 @@ class Generator:
         try:
             value = step.call(self.values)
             wide = step.call_in_fp64(self.wide, value)
-            accepted = value.numel() <= self.most_elements and value.dim() <= 5
+            accepted = value.numel() <= self.max_elements and value.dim() <= 5
             accepted = accepted and comparable(value, wide, self.extreme)
             accepted = accepted and (value.is_floating_point() or exact)
-            if accepted:  # PyTorch's own shape functions must agree with eager: a compiler has only them
+            if accepted:  # PyTorch's shape functions must agree with eager, because a compiler depends on them
                 with self.fake_mode:
                     fake = step.call(self.fakes)
                 accepted = layout(fake) == layout(value)
-            # Of halves, eager rounds between the division and the floor; a compiler need not.
+            # For fp16 and bf16, eager rounds between the division and the floor, but a compiler need not.
             rounds_inside = name == "floor_divide" or kwargs.get("rounding_mode") is not None
             accepted = accepted and not (rounds_inside and value.dtype in (torch.bfloat16, torch.float16))
-        except Exception:  # eager refuses these operands: another step will do
+        except Exception:  # eager refuses these operands: try another step
             accepted = False
         if not accepted:
             for storage, before in zip(memory, saved, strict=True):
@@ -255,8 +257,8 @@ class Generator:
             self.add(op, *call.args, name=name, **call.kwargs)
 
     def is_view_of_expanded(self, index):
-        """PyTorch's own functional form of a write to such a view is base + (new - base), which keeps a NaN; and it
-        refuses to write to an input that repeats elements."""
+        """Whether writes are not possible: PyTorch functionalizes a write to such a view to base + (new - base), which
+        keeps NaN, and refuses to write to an input with overlapping elements."""
         first = len(self.bindings[0])
         while index >= first:
             step = self.steps[index - first]
@@ -288,7 +290,7 @@ class Generator:
         elif kind == "reshape":
             kept = range(dim if x.numel() else 0)
             self.add(aten.reshape.default, ref, [*(self.extent(index, d) for d in kept), -1])
-        elif kind == "split":  # the last dimension of another value, taken apart
+        elif kind == "split":  # the last dimension of another value, split
             other = self.pick(lambda v: v.dim() > 0)
             if other is not None:
                 self.add(aten.reshape.default, ref, [-1, self.extent(other, self.values[other].dim() - 1)])
@@ -325,7 +327,7 @@ class Generator:
             self.add(aten.cumsum.default, ref, dim, name=kind)
         elif (
             kind == "prod" and x.shape[dim] <= 8 and not self.dynamic
-        ):  # of more, the order decides whether inf meets 0
+        ):  # with more factors, the order decides whether inf is multiplied by 0
             self.add(aten.prod.dim_int, ref, dim, keep, name=kind)
         elif kind == "var":
             self.add(aten.var.correction, ref, [dim], correction=self.random.choice((0, 1)), keepdim=keep, name=kind)
@@ -335,7 +337,7 @@ class Generator:
             self.add(aten.sum.dim_IntList if kind == "sum" else aten.mean.dim, ref, [dim], keep, name=kind)
 
     def composite(self):
-        """What models are made of: several reductions and pointwise ops over one row."""
+        """Ops as in models: several reductions and pointwise ops over one row."""
         index = self.pick(lambda v: v.dim() > 0 and v.is_floating_point())
         if index is None:
             return
@@ -368,11 +370,11 @@ class Generator:
         narrows = dtype == torch.bfloat16 or not dtype.is_floating_point
         if narrows and not self.exact[index] and not dtype.is_floating_point:
             return
-        # A value that a fused kernel may keep wider than its dtype says is not exact from here on.
+        # A fused kernel may keep this value in a wider type, so it is no longer exact.
         self.add(aten._to_copy.default, Ref(index), dtype=dtype, name="round_to" if narrows else None)
 
     def count(self):
-        """Places that only count, cast to a type that may not hold them all: along one dimension, beside others."""
+        """An index that is a range, cast to a type that may not hold all of it, beside other indices."""
         index = self.pick(lambda v: v.dim() >= 2 and v.numel() > 0)
         if index is None:
             return
@@ -380,7 +382,7 @@ class Generator:
         many = self.extent(index, 0) if self.random.random() < 0.5 else self.random.choice((130, 258, 300))
         places = self.add(aten.arange.default, many)
         narrow = self.random.choice((torch.uint8, torch.int8, torch.bfloat16))
-        # uint8 and int8 wrap, bf16 rounds to even: the same numbers everywhere, however large.
+        # uint8 and int8 wrap around, and bf16 rounds to even, in the same way everywhere.
         for dtype in (narrow, torch.int64):
             places = None if places is None else self.add(aten._to_copy.default, Ref(places), dtype=dtype)
         if places is None:
@@ -388,7 +390,7 @@ class Generator:
         if self.values[places].shape[0] != size or self.random.random() < 0.5:
             places = self.add(aten.remainder.Scalar, Ref(places), self.extent(index, 0), name="remainder")
         other = self.pick(lambda v: v.dtype == torch.int64 and v.dim() == 1 and v.numel() > 0)
-        if self.dynamic:  # of two symbols nobody would know that they must be equal
+        if self.dynamic:  # there would be no guard that two symbols are equal
             other = places
         if places is None or other is None:
             return
@@ -397,7 +399,7 @@ class Generator:
             self.add(aten.index.Tensor, Ref(index), [Ref(places), Ref(other)])
 
     def divide(self):
-        """Integers by integers that have no zero now; for other inputs they may."""
+        """A division of integers without zeros in the divisor. With other inputs there may be zeros."""
         divisor = self.pick(lambda v: v.dtype == torch.int64 and bool((v != 0).all()))
         index = self.pick(lambda v: v.dtype == torch.int64)
         if divisor is None or index is None:
@@ -407,13 +409,13 @@ class Generator:
         self.add(op.Tensor if kind != "floor_divide" else op.default, Ref(index), Ref(divisor), name=kind)
 
     def constant(self):
-        """One number for all elements: a compiler may keep it without memory for each."""
+        """A constant tensor, which a compiler may store as one element."""
         index = self.pick()
         sizes = [self.extent(index, d) for d in range(self.values[index].dim())]
         self.add(aten.full.default, sizes, self.random.choice(CONSTANTS), dtype=self.random.choice(FLOATS))
 
     def outside_op(self):
-        """Ops of ATen's own, of which one operand is often a constant."""
+        """Ops that run in ATen, often with a constant operand."""
         constants = [i for i, value in enumerate(self.values) if value.is_floating_point() and self.is_constant(i)]
         x = self.pick(lambda v: v.dtype == torch.float32)
         other = self.pick(lambda v: v.dtype == torch.float32)
@@ -438,7 +440,7 @@ class Generator:
         return index >= first and self.steps[index - first].target is aten.full.default
 
     def draw(self):
-        """Random numbers, of which the compiled program must draw the same in the same order."""
+        """Random numbers. The compiled program must draw the same numbers in the same order."""
         index = self.pick(lambda v: v.is_floating_point())
         if index is None:
             return
@@ -467,7 +469,7 @@ class Generator:
         self.add(aten.cat.default, [Ref(index), Ref(other)], self.random.randrange(x.dim()))
 
     def lookup(self):
-        """Elements by computed places: of rows, of each element, added up or written there."""
+        """Indexing by computed values: gathers of rows or elements, scatters that add or set."""
         index = self.pick(lambda v: v.dim() > 0 and v.numel() > 0)
         if index is None:
             return
@@ -488,7 +490,7 @@ class Generator:
             source = self.pick(lambda v: v.dim() == rank and v.dtype == x.dtype)
             self.add(aten.scatter_add.default, ref, dim, Ref(rows), Ref(source), name="scatter_add")
         else:
-            # PyTorch's shape function asks for no guard here: of symbols nobody would know that they must be equal.
+            # PyTorch's shape function adds no guard here, so symbols would not be known to be equal.
             source = self.pick(lambda v: v.dtype == x.dtype and (v.numel() == 1 or not self.dynamic))
             one_by_chance = self.dynamic and source is not None and has_symbols(self.fakes[source])
             if source is not None and not one_by_chance:
@@ -501,7 +503,7 @@ def has_symbols(fake):
 
 @functools.cache
 def pointwise_ops():
-    """The op matrix's, each under one name."""
+    """The pointwise ops of the op matrix, each under one name."""
     return [op for op in op_cases.pointwise_overloads() if not op_cases.is_alias(op)]
 
 

@@ -1,4 +1,4 @@
-"""Makes a failing program small: fewer outputs and steps, as long as it fails."""
+"""Minimises a failing program: removes outputs and steps as long as it still fails."""
 
 from dataclasses import replace
 
@@ -6,7 +6,7 @@ from random_programs import fresh, reads
 
 
 def minimised(program, failing):
-    """Drops whatever the failure does not need: other outputs, then each step, replaced by an input with its value."""
+    """Removes outputs, and replaces steps by inputs with their values, as long as the failure remains."""
     position = 0
     while position < len(program.outputs) and len(program.outputs) > 1:
         fewer = program.outputs[:position] + program.outputs[position + 1 :]
@@ -31,7 +31,7 @@ def first_of(program):
 
 
 def dropped(program, position):
-    """The program without a step that changes a value in place: its result is what it was given."""
+    """The program without an in-place step, whose result becomes its operand."""
     step, number = program.steps[position], first_of(program) + position
     if not step.mutates:
         return None
@@ -44,13 +44,13 @@ def dropped(program, position):
 
 
 def renumbered(program, position, number_of):
-    """The program without step `position`, its values under new numbers."""
+    """The program without step `position`, with its values renumbered."""
     steps = [s.renumbered(number_of) for k, s in enumerate(program.steps) if k != position]
     return replace(program, steps=steps, outputs=[number_of(i) for i in program.outputs])
 
 
 def frozen(program, position):
-    """The program with step `position` turned into an input that holds its eager value."""
+    """The program with step `position` replaced by an input with its eager value."""
     first, number = first_of(program), first_of(program) + position
     if number in program.outputs:
         return None
@@ -69,7 +69,7 @@ def frozen(program, position):
 
 
 def without_dead_steps(program):
-    """Without steps that neither an output nor a change in place needs."""
+    """The program without steps that no output and no in-place step needs."""
     first = first_of(program)
     live = set(program.outputs)
     for k in range(len(program.steps) - 1, -1, -1):

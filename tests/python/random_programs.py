@@ -1,10 +1,10 @@
-"""Tensor programs as data: run eagerly, in fp64 and compiled, over one or several sets of sizes, and compared.
+"""Tensor programs as data. They run eagerly, in fp64 and compiled, for one or several sets of sizes, and are compared.
 
 A program is a list of steps over earlier values; steps may change values in place. A dynamic program has sizes as
-arguments of its steps (`Extent`) and inputs for several bindings of its sizes: it is compiled once, for the first of
-them, and runs with all that the guards of that compilation admit.
+arguments of its steps (`Extent`), and inputs for several bindings of its sizes. It is compiled once, for the first
+binding, and runs with all bindings that the guards of that compilation admit.
 
-What counts as equal is not guessed: the program also runs in fp64, and eager's own distance from that sets the scale.
+Tolerances are not guessed: the program also runs in fp64, and eager's distance from that sets the scale.
 """
 
 import functools
@@ -32,14 +32,14 @@ from torch.fx.node import map_aggregate
 
 @dataclass(frozen=True)
 class Ref:
-    """A value of the program by number: inputs first, then the steps' results."""
+    """A reference to a value of the program by its number: inputs first, then the steps' results."""
 
     index: int
 
 
 @dataclass(frozen=True)
 class Extent:
-    """An integer known when the program runs: (size of dimension `dim` of value `of`) // over + plus."""
+    """An integer computed when the program runs: (size of dimension `dim` of value `of`) // over + plus."""
 
     of: int
     dim: int
@@ -55,7 +55,7 @@ class Step:
     target: Any
     args: tuple
     kwargs: dict
-    rounds: bool = True  # may two right implementations differ in the last place of this result?
+    rounds: bool = True  # whether two correct implementations may differ in the last place
 
     @property
     def mutates(self):
@@ -63,16 +63,16 @@ class Step:
 
     @property
     def draws(self):
-        """Whether the result comes from the generator of random numbers."""
+        """Whether the step draws random numbers."""
         return torch.Tag.nondeterministic_seeded in self.target.tags
 
     @property
     def base_name(self):
-        """The op's name, whether it writes in place or not."""
+        """The op's name, without the underscore of in-place ops."""
         return self.target._schema.name.removeprefix("aten::").removesuffix("_")
 
     def arguments(self, value_of, extent_of):
-        """(args, kwargs) with each Ref and Extent replaced."""
+        """(args, kwargs) with each Ref and Extent replaced by its value."""
 
         def resolve(argument):
             if isinstance(argument, Ref):
@@ -86,7 +86,7 @@ class Step:
         return self.target(*args, **kwargs)
 
     def call_in_fp64(self, values, result):
-        """On values in fp64, where eager's `result` is given: numbers that were drawn are those."""
+        """Runs the step on fp64 values. Random numbers are taken from eager's `result`."""
         if not self.draws:
             return self.in_fp64().call(values)
         drawn = fresh(result, widened(result.dtype))
@@ -118,10 +118,10 @@ def operands(step):
 
 @dataclass(frozen=True)
 class Engine:
-    """How a program is compiled: for which instruction set, run by how many threads or by the interpreter."""
+    """How a program is compiled and run: instruction set, number of threads, or the interpreter."""
 
-    target: str = ""  # the CPU's best
-    threads: int = 0  # 0: as they are
+    target: str = ""  # "": the best of the CPU
+    threads: int = 0  # 0: the current setting
     interpreter: bool = False
 
     def __str__(self):
@@ -131,7 +131,7 @@ class Engine:
 
 @dataclass(frozen=True)
 class Program:
-    bindings: list[list[torch.Tensor]]  # the inputs, once for each set of sizes
+    bindings: list[list[torch.Tensor]]  # the inputs for each set of sizes
     steps: list[Step]
     outputs: list[int]
     dynamic: bool = False
@@ -140,7 +140,7 @@ class Program:
     outside: bool = False  # some of its ops run in ATen
 
     def observed(self, values):
-        """What a caller sees after a run: the outputs, and inputs that may have been changed."""
+        """The values that a caller sees after a run: the outputs, and inputs that may have changed."""
         seen = [values[i] for i in self.outputs]
         return seen + values[: len(self.bindings[0])] if any(s.mutates for s in self.steps) else seen
 
@@ -154,13 +154,13 @@ class Program:
         return self.observed(self.run(self.bindings[binding]))
 
     def references(self, binding, shakes=1, checked=False):
-        """(eager, fp64, shaken...), each as a caller sees it; None where eager refuses a binding or values grow too
-        far.
+        """(eager, fp64, perturbed...), each as seen by a caller. None if eager refuses a binding or values become too
+        large; eager's error if it divides integers by zero.
 
-        Shaken is fp64 with each result that was rounded moved by as much, up or down at random and then the other way
-        (two for each of `shakes`): what the program makes of differences that no two right implementations are free of.
-        The cosine of 1e3 keeps four digits. Where eager divides integers by zero: its error. The generator has checked
-        the first binding; `checked` does so again.
+        "Perturbed" is fp64 where each rounded result is changed by one rounding error, up or down at random, and then in
+        the other direction (two runs for each of `shakes`). It shows how the program amplifies differences that any two
+        correct implementations have: the cosine of 1e3 keeps four digits. The generator has checked the first binding;
+        `checked` checks it again.
         """
         checked = checked or binding > 0 or any(s.draws for s in self.steps)
         torch.manual_seed(SEED)
@@ -174,7 +174,7 @@ class Program:
                 eager.append(step.call(eager))
             except (RuntimeError, IndexError) as error:
                 return error if DIVISION_BY_ZERO in str(error) else None
-            if eager[-1].numel() > MOST_ELEMENTS:  # products of long rows: dozens of them, in fp64
+            if eager[-1].numel() > MAX_ELEMENTS:  # matrix products take long in fp64
                 return None
             for values in (wide, *shaken):
                 values.append(step.call_in_fp64(values, eager[-1]))
@@ -219,7 +219,7 @@ class Program:
         return torch.fx.GraphModule({}, graph)
 
     def scaled(self, factor):
-        """The program with every float that is an argument of a step times `factor`."""
+        """The program with all float arguments of steps multiplied by `factor`."""
         steps = [
             replace(s, **dict(zip(("args", "kwargs"), scaled_floats((s.args, s.kwargs), factor), strict=True)))
             for s in self.steps
@@ -227,7 +227,7 @@ class Program:
         return replace(self, steps=steps)
 
     def source(self):
-        """Python that computes the outputs from `factor`, of `scaled`, and the inputs."""
+        """Python source that computes the outputs from `factor` (see `scaled`) and the inputs."""
         first = len(self.bindings[0])
         lines = [f"def program({', '.join(['factor', *(f'v{i}' for i in range(first))])}):"]
         lines += [f"    v{i} = {call_of(step, 'factor')}" for i, step in enumerate(self.steps, first)]
@@ -238,7 +238,7 @@ class Program:
         return target | ({"IPEX_STRICT": "0"} if self.outside else {})
 
     def compiled(self):
-        """(run, covers): what was compiled for the first binding, and whether it serves given inputs too."""
+        """(run, covers): the code compiled for the first binding, and a test whether it accepts given inputs."""
         with mock.patch.dict(os.environ, self.knobs()), by_interpreter() if self.engine.interpreter else nullcontext():
             if not self.dynamic:
                 return compile_graph(self.graph(), self.bindings[0]), lambda inputs: True
@@ -255,7 +255,7 @@ class Program:
 
 
 def compile_dynamic(module, inputs):
-    """(run, covers): compiled with every size of the inputs a symbol, as Dynamo would with dynamic=True."""
+    """(run, covers): the code compiled with symbolic input sizes, as by Dynamo with dynamic=True."""
     shapes = ShapeEnv()
     mode = FakeTensorMode(shape_env=shapes)
     fakes = [as_symbols(mode, fresh(tensor), i) for i, tensor in enumerate(inputs)]
@@ -263,7 +263,8 @@ def compile_dynamic(module, inputs):
         run = lookup_backend(BACKEND)(module, fakes)
 
     def admits(size, given):
-        """Dynamo has guards of its own for symbols that became numbers while the graph was traced."""
+        """Whether the guards accept the inputs. This includes symbols that were specialized while the graph was
+        traced."""
         known = size if isinstance(size, int) else shapes.replace(size.node.expr)
         return not (isinstance(known, int) or known.is_number) or known == given
 
@@ -272,14 +273,14 @@ def compile_dynamic(module, inputs):
         given = [size for other in others for size in other.shape]
         try:
             return all(map(admits, sizes, given)) and shapes.evaluate_guards_for_args(fakes, others)
-        except ZeroDivisionError:  # a guard that divides by a size which is 0 now
+        except ZeroDivisionError:  # a guard divides by a size that is 0
             return False
 
     return run, covers
 
 
 def as_symbols(mode, tensor, position):
-    """The tensor as argument `position` of a graph to trace, every size of it a symbol."""
+    """The tensor with symbolic sizes, as argument `position` of a graph to trace."""
     sizes = StatelessSymbolicContext(dynamic_sizes=[DimDynamic.DYNAMIC] * tensor.dim())
     return mode.from_tensor(tensor, source=ConstantSource(f"arg{position}"), symbolic_context=sizes)
 
@@ -288,7 +289,7 @@ def as_symbols(mode, tensor, position):
 
 
 def fresh(tensor, dtype=None):
-    """A copy with the strides of the tensor, repeated dimensions too."""
+    """A copy with the strides of the tensor, including broadcast dimensions."""
     first = tuple(slice(0, 1) if stride == 0 else slice(None) for stride in tensor.stride())
     stored = tensor[first]
     copy = torch.empty_strided(stored.shape, stored.stride(), dtype=dtype or tensor.dtype).copy_(stored)
@@ -296,7 +297,7 @@ def fresh(tensor, dtype=None):
 
 
 def as_given(tensor):
-    """A copy of the same kind: a negated view, or zeros without memory, where the tensor is one."""
+    """A copy of the same kind, such as a negated view or zeros without memory."""
     if tensor._is_zerotensor():
         return torch._efficientzerotensor(tensor.shape, dtype=tensor.dtype)
     return torch._neg_view(fresh(torch._neg_view(tensor))) if tensor.is_neg() else fresh(tensor)
@@ -319,7 +320,7 @@ def overlaps_itself(tensor):
 
 
 def has_few_bits(tensor):
-    """Small multiples of 1/256: arithmetic on them rounded nothing, unless to bf16."""
+    """Whether all elements are small multiples of 1/256, on which arithmetic does not round, except to bf16."""
     scaled = tensor.double().nan_to_num(0, 0, 0) * 256
     return torch.equal(scaled, scaled.round())
 
@@ -329,7 +330,7 @@ def same_values(narrow, wide):
 
 
 def describe(tensor):
-    """An expression that makes the tensor: whole where it is small, by shape and strides elsewhere."""
+    """A Python expression for the tensor: with its values if it is small, else by shape and strides."""
     kind = "  # zeros without memory" if tensor._is_zerotensor() else "  # a negated view" if tensor.is_neg() else ""
     if tensor.numel() <= 16 and tensor.is_contiguous():
         return f"torch.tensor({fresh(tensor).tolist()}, dtype={tensor.dtype}){kind}"
@@ -347,7 +348,7 @@ def scaled_floats(arguments, factor):
 
 
 def show(value, factor=""):
-    """As Python; floats times what `factor` says, if anything."""
+    """The value as Python source; floats are multiplied by `factor` if it is given."""
     if isinstance(value, Ref):
         return f"v{value.index}"
     if isinstance(value, Extent):
@@ -373,13 +374,13 @@ def all_targets():
 COMPARED = (torch.float32, torch.bfloat16, torch.int64, torch.int32, torch.int8, torch.uint8, torch.bool)
 DIVISION_BY_ZERO = "ZeroDivisionError"
 LARGEST = 1e4
-CANCELS = {"logaddexp", "logaddexp2"}  # a sum inside of them may leave nothing but its rounding
-SEED = 7  # of the numbers that a program draws, the same for each run of it
-MOST_ELEMENTS = 1 << 23
+CANCELS = {"logaddexp", "logaddexp2"}  # their inner sum may cancel to rounding error
+SEED = 7  # seed of the program's random numbers in every run
+MAX_ELEMENTS = 1 << 23
 
 
 def comparable(value, wide, extreme=False):
-    """Moderate values (any, if `extreme`), and special values (if any) where fp64 has them too."""
+    """Whether values are moderate (or `extreme`), with special values only where fp64 has them too."""
     if type(value) is not torch.Tensor or value.dtype not in COMPARED or value.shape != wide.shape:
         return False
     if not value.is_floating_point():
@@ -397,12 +398,12 @@ class Mismatch:
 
     @property
     def kind(self):
-        """Its message without the numbers: a smaller program with another kind of failure shows something else."""
+        """The message without numbers. A minimised program must fail with the same kind."""
         return re.match(r"[\d\s]*(\w+)", self.message)[1]
 
 
 def mismatch(program, count=lambda nodes: None):
-    """None, or the first Mismatch. `count` is told of each run that was compared, by its number of steps."""
+    """None, or the first Mismatch. `count` is called with the number of steps of each compared run."""
     threads = torch.get_num_threads()
     torch.set_num_threads(program.engine.threads or threads)
     binding = 0
@@ -427,13 +428,13 @@ def mismatch(program, count=lambda nodes: None):
                 ours += arguments
             least = 1e-40 if program.extreme else 1e-2
             found = first_difference(ours, *references, least=least)
-            if found is not None:  # one shake says little of what many roundings do
+            if found is not None:  # use more perturbations before reporting a failure
                 found = first_difference(ours, *program.references(binding, shakes=16), least=least)
             if found is not None:
                 return Mismatch(binding, *found)
             count(len(program.steps))
     except Exception as error:
-        if "does not support symbolic shapes" in str(error):  # PyTorch's own shape function, while it traces
+        if "does not support symbolic shapes" in str(error):  # an error of PyTorch's shape function in tracing
             return None
         if "known only at a call" in str(error) and not program.outside:  # the op is left to ATen: compare that
             return mismatch(replace(program, outside=True), count)
@@ -444,8 +445,8 @@ def mismatch(program, count=lambda nodes: None):
 
 
 def mismatch_of_numbers(program, count=lambda nodes: None):
-    """None, or the Mismatch of a static program as a Python function with a number among its arguments, which changes
-    from call to call, while AOTAutograd's cache is on: what Dynamo makes of such numbers, and what the cache keeps."""
+    """None, or the Mismatch of a static program that runs as a Python function with a float argument. The float changes
+    between calls while AOTAutograd's cache is on. This tests how Dynamo and the cache treat such numbers."""
     torch._dynamo.reset()
     names = {"torch": torch, "inf": math.inf, "nan": math.nan}
     exec(program.source(), names)
@@ -479,13 +480,13 @@ def raises_the_same(error, run, arguments):
 
 
 def specials(tensor):
-    """0 for a number, 1 for NaN, 2 and 3 for the infinities."""
+    """Classifies elements: 0 for a number, 1 for NaN, 2 and 3 for the infinities."""
     return tensor.isnan() + 2 * tensor.isposinf() + 3 * tensor.isneginf()
 
 
 def first_difference(ours, eager, wide, *all_shaken, least=1e-2):
-    """None, or (position, message) of the first one that is not what eager gives, where magnitudes below `least` count
-    as that."""
+    """None, or (position, message) of the first output that differs from eager. Magnitudes below `least` count as
+    `least`."""
     for position, (a, b, w, *shaken) in enumerate(zip(ours, eager, wide, *all_shaken, strict=True)):
         if (a.dtype, a.shape) != (b.dtype, b.shape):
             return position, f"{a.dtype}{tuple(a.shape)}, eager has {b.dtype}{tuple(b.shape)}"
@@ -493,7 +494,7 @@ def first_difference(ours, eager, wide, *all_shaken, least=1e-2):
             if not torch.equal(a, b):
                 return position, f"{int((a != b).sum())} of {b.numel()} elements differ"
             continue
-        # At a pole or the edge of a domain the last bit decides between numbers, infinities and NaN.
+        # At poles and edges of domains, the last bit decides between numbers, infinities and NaN.
         steady = functools.reduce(operator.and_, (specials(b) == specials(t) for t in (w, *shaken)))
         if b.numel() == 0 or not steady.any():
             continue

@@ -1,10 +1,10 @@
-"""How often each model is compiled while its batch size changes: backend="eager", aot_eager and ipex beside each other.
+"""Compares how often backend="eager", aot_eager and ipex compile each model while its batch size changes.
 
     python tests/python/recompiles.py --only bert
 
-Each model runs with batch sizes 3, 5, 4, 7, 2 (automatic: the second makes Dynamo's graph dynamic; dynamic: the first
-one). What eager compiles, Dynamo's guards demand; what aot_eager compiles beyond that, AOTAutograd's tracing. Fails if
-ipex compiles more than aot_eager.
+Each model runs with batch sizes 3, 5, 4, 7, 2. In mode "automatic", Dynamo makes the graph dynamic at the second size,
+in mode "dynamic" at the first. Compilations with eager are required by Dynamo's guards, and additional ones with
+aot_eager by AOTAutograd's tracing. Fails if ipex compiles more often than aot_eager.
 """
 
 import argparse
@@ -19,7 +19,7 @@ MODES = {"automatic": None, "dynamic": True}
 
 
 def compiled_graphs(name, backend, dynamic):
-    """Graphs that Dynamo handed to the backend over all batch sizes."""
+    """The number of graphs that Dynamo passed to the backend over all batch sizes."""
     torch._dynamo.reset()
     torch._dynamo.utils.counters.clear()
     model, inputs = test_models.build(name)
@@ -31,7 +31,7 @@ def compiled_graphs(name, backend, dynamic):
 
 
 def counted(name, dynamic):
-    """By backend; None where one of PyTorch's own fails (aot_eager does on a model whose views do not fit)."""
+    """Backend -> number of graphs, or None if one of PyTorch's own backends fails (aot_eager does on some views)."""
     counts = {}
     for backend in BACKENDS:
         try:

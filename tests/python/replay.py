@@ -1,12 +1,12 @@
-"""What the compiler makes of a fixed list of models, as text: two commits can be compared.
+"""Writes all intermediate texts of a fixed list of models, so that two commits can be compared.
 
-    python tests/python/replay.py                   this tree's texts, into build/replay/tree
-    python tests/python/replay.py --against COMMIT  and what differs from those of a commit, which is built for it
+    python tests/python/replay.py                   writes the texts of this tree to build/replay/tree
+    python tests/python/replay.py --against COMMIT  also builds a commit, and shows the differences
 
-Every graph of every model goes all the way for three ISAs by cross-compilation, whatever the machine is. The texts are
-the graph as imported and after all passes, its steps, and each kernel as lowered, as scheduled and as optimised LLVM
-IR; beside them the graph and the kernels of this machine's own compilation. `digests.json` has a digest of each text,
-`texts.zip` the texts. The idea is tinygrad's process replay.
+Every graph of every model is compiled for three ISAs by cross-compilation, on any machine. The texts are the imported
+graph, the graph after all passes, its steps, and each kernel as lowered, as scheduled and as optimised LLVM IR, and
+also the graph and kernels of a compilation for this machine. `digests.json` has a digest of each text, and `texts.zip`
+has the texts. The idea is from tinygrad's process replay.
 """
 
 import argparse
@@ -31,8 +31,8 @@ SHOWN_NAMES, SHOWN_LINES = 60, 80
 
 
 def write_texts(folder, pattern):
-    """Compiles the models whose name has `pattern` in it; digests.json and texts.zip of them in `folder`."""
-    os.environ["IPEX_CACHE"] = "off"  # what is compiled is compiled now
+    """Compiles the models whose name contains `pattern`, and writes digests.json and texts.zip to `folder`."""
+    os.environ["IPEX_CACHE"] = "off"  # compile everything
     from replay_models import RUNS
 
     digests = {}
@@ -50,7 +50,7 @@ def write_texts(folder, pattern):
 
 
 def texts_of(run):
-    """(path, text) of every stage of every graph of a model; the path says which."""
+    """(path, text) for every stage of every graph of a model."""
     import intel_extension_for_pytorch as ipex
     import torch
 
@@ -80,7 +80,7 @@ def texts_of(run):
 
 
 def build_commit(commit):
-    """Builds a commit in a worktree of its own; returns the worktree and the folder of its package."""
+    """Builds a commit in a separate worktree; returns the worktree and the folder of its package."""
     worktree = OUTPUT / "commits" / commit
     if not worktree.exists():
         subprocess.run(["git", "worktree", "prune"], cwd=ROOT, check=True)
@@ -94,7 +94,7 @@ def build_commit(commit):
 
 
 def write_texts_of_commit(commit, pattern):
-    """The folder of the commit's texts."""
+    """Writes the texts of a commit and returns their folder."""
     worktree, package = build_commit(commit)
     script = worktree / "tests" / "python" / "replay.py"
     if not script.exists():
@@ -111,7 +111,7 @@ def write_texts_of_commit(commit, pattern):
 
 
 def compare(before, after):
-    """Prints what changed between two folders of texts; returns whether anything did."""
+    """Prints the differences between two folders of texts; returns whether there are any."""
     old, new = (json.loads((folder / "digests.json").read_text()) for folder in (before, after))
     changed = [path for path in new if path in old and new[path] != old[path]]
     added, gone = [path for path in new if path not in old], [path for path in old if path not in new]

@@ -1,4 +1,4 @@
-"""The models of replay.py: real widths, so that kernels are those of real models, and few layers."""
+"""The models of replay.py, with few layers but real widths, so that kernels are those of real models."""
 
 import sys
 from functools import partial
@@ -57,7 +57,7 @@ def vit():
 
 
 def resnet50():
-    """Bottleneck blocks of every width of ResNet-50, at least one with and one without a change of size."""
+    """Bottleneck blocks of every width of ResNet-50, with and without a change of size."""
     config = hf.ResNetConfig(depths=[2, 2, 2, 2], num_labels=10)
     return Case(hf.ResNetForImageClassification(config), _images(96))
 
@@ -76,7 +76,7 @@ def swin():
 
 
 def infer(make, dtype, compiled):
-    """One call of the model, with weights and inputs in `dtype`."""
+    """Runs one call of the model, with weights and inputs in `dtype`."""
     torch.manual_seed(0)
     case = make()
     cast = torch.utils._pytree.tree_map_only(
@@ -87,14 +87,14 @@ def infer(make, dtype, compiled):
 
 
 def train(make, compiled):
-    """One forward and backward pass."""
+    """Runs one forward and backward pass."""
     torch.manual_seed(0)
     case = make()
     loss_of(case.call(compiled(case.model.train()))).backward()
 
 
 MODELS = (bert, gpt2, gpt2_decode, llama, llama_decode, vit, resnet50, unet, dlrm, swin)
-# By name: a function of `compiled`, which compiles a module.
+# Name -> a function of `compiled`, which compiles a module.
 RUNS = {
     f"{make.__name__}-{mode}": run
     for make in MODELS

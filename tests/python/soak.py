@@ -1,10 +1,10 @@
-"""A soak: models, shapes and threads at random for as long as you like, every answer compared with eager's.
+"""A soak test: runs random models and shapes on several threads for a given time, and compares all results with eager.
 
     python tests/python/soak.py --minutes 30
 
-Everything is compiled and its answers are computed eagerly before the clock starts. Then threads draw cases: inference
-with models that all of them share, training steps with a model of the thread's own. It fails on a wrong answer, on an
-exception, and when resident memory grows after the first fifth of the time.
+Before the clock starts, everything is compiled and eager results are computed. Then threads run random cases: inference
+with shared models, and training steps with a model per thread. It fails on a wrong result, on an exception, and if
+resident memory grows after the first fifth of the time.
 """
 
 import argparse
@@ -26,10 +26,10 @@ from torch.utils import _pytree as pytree
 from zoo_handwritten import MODELS
 from zoo_transformers import FAMILIES
 
-ALLOWED_GROWTH = 32 << 20  # bytes after the warm-up; a leak of 1 KB a call is far more
+ALLOWED_GROWTH = 32 << 20  # bytes after the warm-up; a leak of 1 KB per call would be far more
 MODELS_USED = ("mlp", "cnn", "dlrm", "gated_cell", "mlp_mixer", "transformer_encoder", "conv1d_stack", "bert", "llama")
 BATCHES = (1, 2, 3, 5, 8)
-STEPS = 3  # of training before the model is put back
+STEPS = 3  # training steps before the model is reset
 
 
 @dataclass
@@ -39,7 +39,7 @@ class Report:
     resident: list[tuple[float, int]] = field(default_factory=list)  # seconds, bytes
 
     def growth(self, seconds):
-        """Bytes from the end of the warm-up to the end, each the least of a stretch: memory in flight aside."""
+        """Growth in bytes from the end of the warm-up to the end, between minima over a while."""
         warm = [size for at, size in self.resident if 0.2 * seconds <= at < 0.4 * seconds]
         late = [size for at, size in self.resident if at >= 0.8 * seconds]
         return min(late) - min(warm) if warm and late else 0
@@ -66,7 +66,7 @@ def compare(ours, expected, scale=20.0):
 
 
 class Inference:
-    """A model that all threads call, at several batch sizes; every answer is known."""
+    """A model that all threads call, at several batch sizes with known results."""
 
     def __init__(self, name, model, inputs, backend, dtype=None):
         self.name = name if dtype is None else f"{name} {dtype}"
@@ -75,7 +75,7 @@ class Inference:
         self.run = torch.compile(self.model, backend=backend, dynamic=True)
         self.inputs = [resized(inputs, batch) for batch in BATCHES]
         compiled = [tensors_of(self.answer(self.run, given)) for given in self.inputs]
-        # Roundings to bf16 differ from eager's; they do not differ from call to call.
+        # Rounding to bf16 differs from eager's, but not between calls.
         eager = [tensors_of(self.answer(self.model, given)) for given in self.inputs] if dtype is None else compiled
         self.expected = eager
 
@@ -90,7 +90,7 @@ class Inference:
 
 
 class Training:
-    """A model of one thread's: some compiled steps from the same start reach the same weights as eager's."""
+    """A model of one thread: compiled steps from the same start give the same weights as eager's."""
 
     def __init__(self, name, model, inputs, backend):
         self.name = f"{name} training"
@@ -124,12 +124,12 @@ def build(name):
 
 
 def many_graphs():
-    """Models share the code that Dynamo counts graphs by; its settings are a thread's own."""
+    """Raises Dynamo's limit of graphs per code object, since models share code. The setting is per thread."""
     torch._dynamo.config.recompile_limit = 64
 
 
 def soak(seconds, threads=4, seed=0, backend="ipex", names=MODELS_USED, log=print):
-    """Runs and reports; the caller judges."""
+    """Runs the soak and returns a report."""
     many_graphs()
     shared = [Inference(name, *build(name), backend) for name in names]
     shared += [Inference(name, *build(name), backend, torch.bfloat16) for name in names[:2]]

@@ -1,7 +1,7 @@
-"""Hand-written models for what the `transformers` zoo lacks.
+"""Hand-written models with features that the `transformers` zoo lacks.
 
-Batch norm with dropout, skip connections across resolutions, transposed and 1-d and 3-d convolution, embedding bags, a
-recurrent cell, mixing over tokens, torch.nn's own transformer.
+Batch norm with dropout, skip connections across resolutions, transposed, 1-d and 3-d convolutions, embedding bags, a
+recurrent cell, token mixing, and torch.nn's transformer.
 """
 
 import torch
@@ -61,7 +61,7 @@ class Dlrm(nn.Module):
 
 
 class GatedCell(nn.Module):
-    """An LSTM unrolled by hand: nn.LSTM itself is one opaque ATen op."""
+    """An LSTM unrolled by hand. (nn.LSTM is a single ATen op.)"""
 
     def __init__(self, inputs=12, width=16):
         super().__init__()
@@ -90,7 +90,7 @@ class MixerBlock(nn.Module):
 
 
 class Conv1dStack(nn.Module):
-    """Causal dilated 1-d convolutions, gated, with weight sharing between two uses of one layer."""
+    """Gated causal dilated 1-d convolutions, with one layer used twice."""
 
     def __init__(self, width=16):
         super().__init__()

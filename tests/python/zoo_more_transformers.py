@@ -1,5 +1,5 @@
-"""More families of `transformers`, for the nightly run: encoders, decoders with other positions, norms and mixers,
-vision backbones, detection, audio, several modalities, time series. Tiny configurations, random weights."""
+"""More families of `transformers` for the nightly run, with tiny configurations and random weights: encoders, decoders
+with other positions, norms and mixers, vision backbones, detection, audio, multimodal models, time series."""
 
 import torch
 import transformers as hf

@@ -1,4 +1,4 @@
-"""Whole models of `transformers` with tiny configurations and random weights: one line of facts per family."""
+"""Whole models of `transformers` with tiny configurations and random weights, one table row per family."""
 
 import torch
 import transformers as hf
@@ -11,7 +11,7 @@ def tokens(length=LENGTH):
 
 
 def text_inputs():
-    """A padded batch: the second row is three tokens shorter."""
+    """A padded batch, where the second row is three tokens shorter."""
     mask = torch.ones(BATCH, LENGTH, dtype=torch.int64)
     mask[1, -3:] = 0
     return {"input_ids": tokens(), "attention_mask": mask}
@@ -25,7 +25,7 @@ def image_inputs(size=32, batch=BATCH):
     return {"pixel_values": torch.randn(batch, 3, size, size)}
 
 
-# Names that the families' configurations give to the same few sizes.
+# The names of the same few sizes in the configurations of the families.
 ENCODER = dict(vocab_size=VOCAB, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64,
                max_position_embeddings=40)  # fmt: skip
 DECODER = dict(**ENCODER, num_key_value_heads=2, use_cache=False)
@@ -139,7 +139,7 @@ def resnet():
 
 def mobilenet_v2():
     config = hf.MobileNetV2Config(image_size=64, depth_multiplier=0.35, num_labels=32)
-    # With two images, fifty batch norms over 2x2 pixels make gradients that eager itself has to 2 digits only.
+    # With two images, the fifty batch norms over 2x2 pixels leave eager's gradients with only 2 correct digits.
     return hf.MobileNetV2ForImageClassification(config), image_inputs(64, batch=8)
 
 
