@@ -126,7 +126,7 @@ Plan build(const ConvDesc& desc, const std::optional<Packed>& packed, const Reso
     return plan;
   }
   if (resolved.operands[kX].numel() == 0 || w.numel() == 0)
-    throw Unsupported(what + ": all sums are empty; lower the op otherwise");
+    throw Unsupported(what + ": all sums are empty; lower the op in another way");
   const Problem p = make_problem(desc, w, resolved);
   const dnnl::memory::desc given =
       packed ? packed->format : describe(library_weights(w, desc.groups, desc.transposed), what);
@@ -190,10 +190,10 @@ std::optional<Packing> find_packing(const ConvDesc& desc, const Resolved& likely
 }  // namespace
 
 LibrarySteps make_conv(const ConvDesc& given, int packed_buffer) {
-  ConvDesc desc = over_images(given, {&ConvDesc::x, &ConvDesc::w, &ConvDesc::dst});
+  ConvDesc desc = as_2d_convolution(given, {&ConvDesc::x, &ConvDesc::w, &ConvDesc::dst});
   if (given.stride.size() == 1)
     for (PostOp& op : desc.post)
-      if (op.operand) give_rows(*op.operand);
+      if (op.operand) add_row_dim(*op.operand);
   std::vector<TensorSpec> operands = {desc.dst, desc.x, desc.w};
   if (desc.bias) operands.push_back(*desc.bias);
   for (const PostOp& op : desc.post)

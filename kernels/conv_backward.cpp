@@ -124,7 +124,7 @@ Plan build(const ConvBackwardDesc& desc, const Resolved& resolved) {
 
 std::unique_ptr<Step> make_conv_backward(const ConvBackwardDesc& given) {
   using Desc = ConvBackwardDesc;
-  const Desc desc = over_images(given, {&Desc::grad, &Desc::x, &Desc::w, &Desc::dst});
+  const Desc desc = as_2d_convolution(given, {&Desc::grad, &Desc::x, &Desc::w, &Desc::dst});
   const std::vector<TensorSpec> operands = {desc.dst, desc.grad, desc.weights ? desc.x : desc.w};
   auto step = std::make_unique<PlannedStep>(
       step_name(desc), operands, [=](const Resolved& resolved) { return build(desc, resolved); },

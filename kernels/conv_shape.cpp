@@ -5,7 +5,7 @@
 
 namespace ipex::kernels {
 
-void give_rows(TensorSpec& spec) {
+void add_row_dim(TensorSpec& spec) {
   if (spec.sizes.size() < 2) return;
   spec.sizes.insert(spec.sizes.end() - 1, 1);
   spec.strides.insert(spec.strides.end() - 1, 1);
@@ -58,7 +58,7 @@ Quality conv_quality(const dnnl::primitive_desc_base& desc) {
 
 std::string refusal(const std::string& what, const TensorView& x, const TensorView& w, const TensorView& y) {
   return what + ": input " + text(x) + ", weight " + text(w) + ", result " + text(y) +
-         ": oneDNN has no implementation better than its reference one; lower the op otherwise";
+         ": oneDNN has no implementation better than its reference one; lower the op in another way";
 }
 
 int64_t conv_flops(const TensorView& y, const TensorView& x, const TensorView& w, bool transposed) {

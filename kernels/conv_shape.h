@@ -30,15 +30,15 @@ ConvGeometry geometry(const Desc& desc) {
 // Converts a 1-d convolution to a 2-d one over images with one row, for which oneDNN has more
 // implementations. A depthwise convolution of 512 channels of length 256 with kernel size 4 takes 0.06 ms
 // instead of 1.1 ms. `tensors`: members of the description.
-void give_rows(TensorSpec& spec);
+void add_row_dim(TensorSpec& spec);
 template <class Desc>
-Desc over_images(Desc desc, std::initializer_list<TensorSpec Desc::*> tensors) {
+Desc as_2d_convolution(Desc desc, std::initializer_list<TensorSpec Desc::*> tensors) {
   if (desc.stride.size() != 1) return desc;
   desc.stride.insert(desc.stride.begin(), 1);
   desc.dilation.insert(desc.dilation.begin(), 1);
   desc.padding.insert(desc.padding.begin(), 0);
   if (!desc.output_padding.empty()) desc.output_padding.insert(desc.output_padding.begin(), 0);
-  for (TensorSpec Desc::* tensor : tensors) give_rows(desc.*tensor);
+  for (TensorSpec Desc::* tensor : tensors) add_row_dim(desc.*tensor);
   return desc;
 }
 

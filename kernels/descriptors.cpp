@@ -22,7 +22,7 @@ dnnl::memory::data_type data_type(Dtype dtype, const std::string& what) {
       return dnnl::memory::data_type::f16;
     default:
       throw Unsupported(what + ": oneDNN steps compute in f32, bf16 and f16, not " +
-                        std::string(name(dtype)) + "; lower the op otherwise");
+                        std::string(name(dtype)) + "; lower the op in another way");
   }
 }
 
@@ -141,7 +141,7 @@ dnnl::memory::desc describe(const TensorView& view, const std::string& what) {
     return dnnl::memory::desc(view.sizes, type, view.strides);
   } catch (const dnnl::error&) {
     throw Unsupported(what + ": oneDNN cannot describe the strides of " + text(view) +
-                      "; make the operand contiguous or lower the op otherwise");
+                      "; make the operand contiguous or lower the op in another way");
   }
 }
 

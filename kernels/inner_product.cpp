@@ -18,12 +18,12 @@ using Tag = dnnl::memory::format_tag;
 
 }  // namespace
 
-bool inner_product_pays(int64_t rows, int64_t depth) {
+bool inner_product_is_faster(int64_t rows, int64_t depth) {
   if (depth > (rows < kRowsInPieces ? kMaxDepthOfFewRows : kMaxDepth)) return false;
   return 2 <= rows && rows <= (depth <= kDeep ? kMaxRows : kMaxRowsOfDeep);
 }
 
-bool inner_product_may_pay(int64_t depth) { return depth <= kMaxDepthOfFewRows; }
+bool inner_product_may_be_faster(int64_t depth) { return depth <= kMaxDepthOfFewRows; }
 
 std::optional<dnnl::memory::desc> inner_product_format(int64_t depth, int64_t columns) {
   const dnnl::memory::desc a(Dims{kRowsToPackFor, depth}, Type::f32, Tag::ab);

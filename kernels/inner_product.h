@@ -20,9 +20,9 @@
 namespace ipex::kernels {
 
 // Whether it is faster than gemm for this number of rows and this K, with at most twice its error.
-bool inner_product_pays(int64_t rows, int64_t depth);
+bool inner_product_is_faster(int64_t rows, int64_t depth);
 // The same for an unknown number of rows.
-bool inner_product_may_pay(int64_t depth);
+bool inner_product_may_be_faster(int64_t depth);
 
 // The format of packed weights [k, n]; nullopt if the library has no kernel that reads blocks.
 std::optional<dnnl::memory::desc> inner_product_format(int64_t depth, int64_t columns);

@@ -44,7 +44,7 @@ enum class Planning {
 bool runs_on(Isa isa, Dtype dtype);
 
 // With this many rows or more in f32, a packed copy of the weights is not worth its memory.
-inline constexpr int64_t kManyRows = 128;
+inline constexpr int64_t kMinUnpackedRows = 128;
 
 struct MatMulDesc {
   TensorSpec a, b, dst;            // [.., M, K], [.., K, N], [.., M, N]; any strides

@@ -129,7 +129,7 @@ Plan build(const LstmDesc& desc, const std::optional<Formats>& packed, const Res
   if (!chosen) chosen = choose_formats(desc, resolved, weights);
   if (!chosen)
     throw Unsupported(std::string(kName) + ": oneDNN has no LSTM for " + text(resolved.operands[kX]) +
-                      " on this CPU; lower the op otherwise");
+                      " on this CPU; lower the op in another way");
 
   Plan::Arguments arguments;
   const auto read = [&](int argument, int slot, const dnnl::memory::desc& used) {

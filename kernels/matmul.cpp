@@ -292,7 +292,7 @@ Attempt best_attempt(const Product& p, const Weights& weights, int bias_operand,
   const Quality needed = must_succeed ? Quality::kReference : Quality::kGemm;
   if (!best || best->quality < needed)
     throw Unsupported(std::string(kName) + " " + text(p.a) + " x " + text(p.b) + " -> " + text(p.dst) + ": " +
-                      why + "; lower the op otherwise");
+                      why + "; lower the op in another way");
   return std::move(*best);
 }
 
@@ -321,7 +321,7 @@ struct Packing {
 
 // An inner product needs a bias for all columns, and dense operands.
 std::optional<Attempt> as_inner_product(const Product& p, Weights weights) {
-  if (p.rank() != 2 || !inner_product_pays(p.dst.sizes[0], p.a.sizes[1])) return std::nullopt;
+  if (p.rank() != 2 || !inner_product_is_faster(p.dst.sizes[0], p.a.sizes[1])) return std::nullopt;
   if (p.bias && is_row(*p.bias) && p.bias->sizes[1] != p.dst.sizes[1]) return std::nullopt;
   weights.use = Weights::Use::kInnerProduct;
   Attempt attempt = best_attempt(p, weights, kBias, true);
@@ -394,15 +394,16 @@ std::optional<Packing> find_packing(const MatMulDesc& desc, const std::vector<Te
   try {
     const auto [p, transposed] = prepare(desc, packing.b, resolved, true);
     const bool all_f32 = p.a.dtype == Dtype::kF32 && p.dst.dtype == Dtype::kF32;
-    if (all_f32 && desc.dst.is_static() && p.rank() == 2 && p.dst.sizes[0] >= kManyRows) return std::nullopt;
+    if (all_f32 && desc.dst.is_static() && p.rank() == 2 && p.dst.sizes[0] >= kMinUnpackedRows)
+      return std::nullopt;
     const bool one_matrix = p.rank() == 2 || (desc.a.is_static() && desc.dst.is_static());
     if (transposed || !one_matrix) return std::nullopt;
     const Attempt chosen = best_attempt(p, Weights{.choose = true}, kBias, false);
     packing.given = chosen.b_given;
     packing.packed = chosen.b_used;
-    const bool for_these_rows = desc.dst.is_static() || inner_product_may_pay(p.a.sizes[1]);
+    const bool for_these_rows = desc.dst.is_static() || inner_product_may_be_faster(p.a.sizes[1]);
     if (chosen.quality == Quality::kGemm && all_f32 && p.rank() == 2 && for_these_rows &&
-        inner_product_pays(p.dst.sizes[0], p.a.sizes[1])) {
+        inner_product_is_faster(p.dst.sizes[0], p.a.sizes[1])) {
       const auto format = inner_product_format(p.a.sizes[1], p.dst.sizes[1]);
       packing.for_inner_product = format.has_value();
       if (format) packing.packed = *format;

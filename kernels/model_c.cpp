@@ -83,8 +83,9 @@ std::vector<ipex_model::Info> describe(const std::vector<ipex::TensorInfo>& tens
   return all;
 }
 
-ipex_status tell(const std::vector<ipex::TensorInfo>& tensors, const std::vector<ipex_model::Info>& sizes,
-                 int32_t index, ipex_tensor_info* info) {
+ipex_status describe_tensor(const std::vector<ipex::TensorInfo>& tensors,
+                            const std::vector<ipex_model::Info>& sizes, int32_t index,
+                            ipex_tensor_info* info) {
   return guarded([&] {
     require(info && index >= 0 && static_cast<size_t>(index) < tensors.size(), "no such tensor");
     *info = {tensors[index].name.c_str(), static_cast<ipex_dtype>(tensors[index].dtype),
@@ -124,10 +125,10 @@ int32_t ipex_model_output_count(const ipex_model* model) {
 }
 
 ipex_status ipex_model_input(const ipex_model* model, int32_t index, ipex_tensor_info* info) {
-  return tell(model->model.inputs(), model->inputs, index, info);
+  return describe_tensor(model->model.inputs(), model->inputs, index, info);
 }
 ipex_status ipex_model_output(const ipex_model* model, int32_t index, ipex_tensor_info* info) {
-  return tell(model->model.outputs(), model->outputs, index, info);
+  return describe_tensor(model->model.outputs(), model->outputs, index, info);
 }
 
 int32_t ipex_model_state_count(const ipex_model* model) { return static_cast<int32_t>(model->state.size()); }

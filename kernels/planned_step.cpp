@@ -73,7 +73,7 @@ PlannedStep::PlannedStep(std::string name, std::vector<TensorSpec> operands, Bui
       why = error.what();
     }
   }
-  throw Unsupported(info.name + ": no plan for any likely size (" + why + "); lower the op otherwise");
+  throw Unsupported(info.name + ": no plan for any likely size (" + why + "); lower the op in another way");
 }
 
 PlannedStep::~PlannedStep() = default;

@@ -59,8 +59,8 @@ class SortStep final : public Step {
     Results results(context, desc_);
     if (rows == 0 || results.count == 0) return;
     if (n == 0) return fill_empty(results, x, rows);
-    const bool few = desc_.kind == SortKind::kTop && x.strides[desc_.axis] == 1 &&
-                     SortRow<Entry>::takes_heap(n, results.count);
+    const bool use_heap = desc_.kind == SortKind::kTop && x.strides[desc_.axis] == 1 &&
+                          SortRow<Entry>::uses_heap(n, results.count);
     const bool needs_scratch = desc_.kind == SortKind::kAll && desc_.ordered;
     const size_t bytes = static_cast<size_t>(n) * sizeof(Entry) * (needs_scratch ? 2 : 1);
     const int64_t threads = std::min<int64_t>(num_threads(), rows);
@@ -71,7 +71,7 @@ class SortStep final : public Step {
         const char* source = row_begin(x, x, desc_.axis, row);
         const Entry* ordered = with_keys(x.dtype, [&](auto key) {
           using Key = decltype(key);
-          if (few) return first_few<Key>(source, n, results.count, entries);
+          if (use_heap) return top_by_heap<Key>(source, n, results.count, entries);
           gather<Key>(source, x.strides[desc_.axis], n, entries);
           return order(x.dtype, entries, n, k, results.count);
         });
@@ -124,7 +124,7 @@ class SortStep final : public Step {
   // SortRow::top with a heap, for a contiguous row. Few elements enter the heap, so blocks of elements are
   // compared at once and skipped, without making entries.
   template <class Key, class Entry>
-  const Entry* first_few(const char* source, int64_t n, int64_t k, Entry* entries) const {
+  const Entry* top_by_heap(const char* source, int64_t n, int64_t k, Entry* entries) const {
     using Row = SortRow<Entry>;
     using Bits = typename Key::Bits;
     constexpr int64_t kBlock = 16;

@@ -50,12 +50,12 @@ struct SortRow {
 
   static void sort(Entry* row, int64_t n) { std::sort(row, row + n, key_less); }
 
-  static bool takes_heap(int64_t n, int64_t k) { return k <= n / kHeapRatio; }
+  static bool uses_heap(int64_t n, int64_t k) { return k <= n / kHeapRatio; }
 
   // Moves the first k to the front, in order if `sorted`.
   static void top(Entry* row, int64_t n, int64_t k, bool sorted) {
     if (k == 0) return;
-    if (takes_heap(n, k)) return std::partial_sort(row, row + k, row + n, key_less);
+    if (uses_heap(n, k)) return std::partial_sort(row, row + k, row + n, key_less);
     std::nth_element(row, row + k - 1, row + n, key_less);
     if (sorted) std::sort(row, row + k - 1, key_less);
   }

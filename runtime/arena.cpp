@@ -123,7 +123,7 @@ void* CachingAllocator::allocate(size_t bytes) {
   void* block = impl_->take(header);
   if (!block) {
     // Before a new block, free cached ones that would exceed the limit.
-    const size_t over = header.size_class == kPages ? PageHeap::whole(header.bytes) - header.bytes : 0;
+    const size_t over = header.size_class == kPages ? PageHeap::mapped_bytes(header.bytes) - header.bytes : 0;
     impl_->shrink(impl_->room(live + over));
     block = impl_->make(header);
   }
@@ -148,7 +148,7 @@ void CachingAllocator::deallocate(void* pointer) noexcept {
   std::lock_guard lock(impl_->mutex);
   impl_->live -= header.bytes;
   if (header.size_class == kPages) {
-    impl_->pages.give_back(block, header.bytes);
+    impl_->pages.release(block, header.bytes);
   } else {
     impl_->cached_small += header.bytes;
     impl_->free[header.size_class].push_back(block);

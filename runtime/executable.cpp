@@ -70,12 +70,12 @@ Executable::Executable(Parts parts) : parts_(std::move(parts)), state_(std::make
   for (const Lifetime& life : parts_.lifetimes)
     if (parts_.buffers[life.buffer].kind == BufferKind::kProvided && !state_->hoisting->keeps(life.buffer))
       state_->release[life.last_step].push_back(life.buffer);
-  find_first_and_last();
+  find_first_and_last_uses();
 }
 
 Executable::~Executable() = default;
 
-void Executable::find_first_and_last() {
+void Executable::find_first_and_last_uses() {
   constexpr int kNever = -1;
   std::vector<int> first(parts_.buffers.size(), kNever), last(parts_.buffers.size(), kNever);
   for (size_t i = 0; i < parts_.steps.size(); ++i) {
@@ -137,7 +137,7 @@ std::unique_ptr<Executable::Frame> Executable::take_frame() const {
   return frame;
 }
 
-void Executable::give_back(std::unique_ptr<Frame> frame) const {
+void Executable::return_frame(std::unique_ptr<Frame> frame) const {
   for (auto& owner : frame->context.owners_) owner.reset();
   std::lock_guard lock(state_->mutex);
   state_->frames.push_back(std::move(frame));
@@ -177,7 +177,7 @@ void Executable::prepare(std::span<void* const> inputs, std::span<const InputVer
   frame->context.versions_ = versions;
   bind(*frame, inputs, {}, nullptr);
   state_->hoisting->bind(frame->context, [&](int step) { run_step(*frame, step); });
-  give_back(std::move(frame));
+  return_frame(std::move(frame));
 }
 
 const std::vector<int>& Executable::hoisted_buffers() const { return state_->hoisting->buffers(); }
@@ -256,7 +256,7 @@ void Executable::run_steps(std::span<void* const> inputs, std::span<void* const>
     for (; ended < ends.size() && blocks[ends[ended]].last_step == i; ++ended)
       frame->blocks[ends[ended]].reset();
   }
-  give_back(std::move(frame));
+  return_frame(std::move(frame));
 }
 
 }  // namespace ipex

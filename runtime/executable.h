@@ -225,9 +225,9 @@ class Executable {
   struct State;
   struct Frame;
   std::unique_ptr<Frame> take_frame() const;
-  void give_back(std::unique_ptr<Frame> frame) const;
+  void return_frame(std::unique_ptr<Frame> frame) const;
   // Finds, for each step, the outputs that it uses first and the inputs that it uses last.
-  void find_first_and_last();
+  void find_first_and_last_uses();
   // Outputs come from `outputs`, or from `memory` if that is empty.
   void run_steps(std::span<void* const> inputs, std::span<void* const> outputs, RunMemory* memory,
                  std::span<const int64_t> symbols, std::span<const InputVersion> versions,

@@ -215,7 +215,7 @@ Hoisting::Hoisting(const Executable::Parts& parts) : parts_(parts) {
       for (int buffer : step.reads) read[buffer] = true;
       continue;
     }
-    makers_.push_back({static_cast<int>(i), intern(step.recipe)});
+    hoisted_steps_.push_back({static_cast<int>(i), intern(step.recipe)});
     for (int buffer : step.writes) made[buffer] = true;
     for (int buffer : step.reads) {
       const BufferInfo& info = parts.buffers[buffer];
@@ -232,8 +232,8 @@ Hoisting::Hoisting(const Executable::Parts& parts) : parts_(parts) {
 Hoisting::~Hoisting() { Registry::instance().remove(this); }
 
 bool Hoisting::keeps(int buffer) const {
-  return std::any_of(makers_.begin(), makers_.end(), [&](const Maker& maker) {
-    const std::vector<int>& writes = parts_.steps[maker.step]->writes;
+  return std::any_of(hoisted_steps_.begin(), hoisted_steps_.end(), [&](const HoistedStep& hoisted) {
+    const std::vector<int>& writes = parts_.steps[hoisted.step]->writes;
     return std::find(writes.begin(), writes.end(), buffer) != writes.end();
   });
 }
@@ -317,9 +317,9 @@ std::shared_ptr<const void> Hoisting::bind(RunContext& context, const std::funct
 // Keys by buffer. A key is empty if an operand is not trackable.
 std::vector<Hoisting::Key> Hoisting::keys(Call& call) const {
   std::vector<Key> keys(parts_.buffers.size());
-  for (const Maker& maker : makers_) {
-    const Step& step = *parts_.steps[maker.step];
-    Key key = {maker.recipe->id};
+  for (const HoistedStep& hoisted : hoisted_steps_) {
+    const Step& step = *parts_.steps[hoisted.step];
+    Key key = {hoisted.recipe->id};
     bool known = true;
     for (int buffer : step.reads) {
       const BufferInfo& info = parts_.buffers[buffer];
@@ -368,8 +368,8 @@ std::shared_ptr<const Hoisting::Set> Hoisting::compute(RunContext& context,
 
   // Backwards: a value that is found needs neither its step nor the operands of that step.
   std::vector<int> due;
-  for (auto maker = makers_.rbegin(); maker != makers_.rend(); ++maker) {
-    const Step& step = *parts_.steps[maker->step];
+  for (auto hoisted = hoisted_steps_.rbegin(); hoisted != hoisted_steps_.rend(); ++hoisted) {
+    const Step& step = *parts_.steps[hoisted->step];
     bool missing = false;
     for (int buffer : step.writes) {
       if (!needed[buffer]) continue;
@@ -377,7 +377,7 @@ std::shared_ptr<const Hoisting::Set> Hoisting::compute(RunContext& context,
       missing = missing || !found[buffer];
     }
     if (!missing) continue;
-    due.push_back(maker->step);
+    due.push_back(hoisted->step);
     for (int buffer : step.reads) needed[buffer] = true;
   }
   std::reverse(due.begin(), due.end());

@@ -55,7 +55,7 @@ class Hoisting {
   class Call;
   class Registry;
   struct Recipe;
-  struct Maker {  // a hoisted step
+  struct HoistedStep {
     int step;
     std::shared_ptr<const Recipe> recipe;
   };
@@ -71,7 +71,7 @@ class Hoisting {
   std::vector<Key> keys(Call& call) const;
 
   const Executable::Parts& parts_;
-  std::vector<Maker> makers_;                     // in execution order
+  std::vector<HoistedStep> hoisted_steps_;        // in execution order
   std::vector<int> kept_;                         // buffers that later steps read
   std::vector<int> inputs_;                       // positions of the static inputs that hoisted steps read
   std::mutex mutex_;                              // guards sets_ and last_

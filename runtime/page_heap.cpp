@@ -18,7 +18,7 @@ void* PageHeap::take(size_t bytes) {
 }
 
 void* PageHeap::map(size_t bytes) {
-  const size_t size = whole(bytes);
+  const size_t size = mapped_bytes(bytes);
   void* mapped = mmap(nullptr, size + kHugePage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (mapped == MAP_FAILED) return nullptr;
   // Use the last aligned position. As mappings grow downwards, the block then borders on the previous one.
@@ -29,11 +29,11 @@ void* PageHeap::map(size_t bytes) {
   if (block > first) munmap(first, static_cast<size_t>(block - first));
   // Request huge pages for the part that fills them. If that fails, small pages are used.
   madvise(block, bytes / kHugePage * kHugePage, MADV_HUGEPAGE);
-  if (size > bytes) give_back(block + bytes, size - bytes);
+  if (size > bytes) release(block + bytes, size - bytes);
   return block;
 }
 
-void PageHeap::give_back(void* block, size_t bytes) {
+void PageHeap::release(void* block, size_t bytes) {
   char* begin = static_cast<char*>(block);
   const auto after = ranges_.find(begin + bytes);
   if (after != ranges_.end()) {

@@ -18,11 +18,11 @@ class PageHeap {
   // A block from the smallest free range that is large enough; nullptr if there is none.
   void* take(size_t bytes);
   // The number of bytes that map() requests from the system.
-  static size_t whole(size_t bytes) { return (bytes + kHugePage - 1) / kHugePage * kHugePage; }
+  static size_t mapped_bytes(size_t bytes) { return (bytes + kHugePage - 1) / kHugePage * kHugePage; }
   // A new block from the system. The rest of its last huge page becomes a free range. nullptr on failure.
   void* map(size_t bytes);
   // Frees a block from take() or map(), as a whole, and merges it with adjacent free ranges.
-  void give_back(void* block, size_t bytes);
+  void release(void* block, size_t bytes);
   // Returns so many free bytes to the system, from the largest ranges.
   void unmap(size_t bytes);
   size_t free_bytes() const { return free_bytes_; }

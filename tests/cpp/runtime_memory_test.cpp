@@ -87,18 +87,18 @@ TEST(Pages, NeighboursJoin) {
   ASSERT_NE(whole, nullptr);
   EXPECT_EQ(reinterpret_cast<uintptr_t>(whole) % PageHeap::kHugePage, 0u);
   EXPECT_EQ(heap.take(kPage), whole + 7 * kPage) << "what is over of a huge page";
-  heap.give_back(whole + 4 * kPage, 4 * kPage);
-  heap.give_back(whole, 2 * kPage);
+  heap.release(whole + 4 * kPage, 4 * kPage);
+  heap.release(whole, 2 * kPage);
   EXPECT_EQ(heap.take(5 * kPage), nullptr);
   EXPECT_EQ(heap.take(kPage), whole) << "the smallest range that fits";
-  heap.give_back(whole, kPage);
-  heap.give_back(whole + 2 * kPage, 2 * kPage);
+  heap.release(whole, kPage);
+  heap.release(whole + 2 * kPage, 2 * kPage);
   EXPECT_EQ(heap.free_bytes(), 8 * kPage);
   EXPECT_EQ(heap.take(8 * kPage), whole);
-  heap.give_back(whole, 8 * kPage);
+  heap.release(whole, 8 * kPage);
   heap.unmap(3 * kPage);
   EXPECT_EQ(heap.take(5 * kPage), whole);
-  heap.give_back(whole, 5 * kPage);
+  heap.release(whole, 5 * kPage);
   heap.unmap(5 * kPage);
   EXPECT_EQ(heap.free_bytes(), 0u);
 }
@@ -109,11 +109,11 @@ TEST(Pages, MappingsJoin) {
   PageHeap heap;
   char *a = static_cast<char*>(heap.map(kBytes)), *b = static_cast<char*>(heap.map(kBytes));
   ASSERT_TRUE(a && b);
-  heap.give_back(a, kBytes);
-  heap.give_back(b, kBytes);
+  heap.release(a, kBytes);
+  heap.release(b, kBytes);
   if (a + kBytes != b && b + kBytes != a) GTEST_SKIP() << "the system put them apart";
   EXPECT_EQ(heap.take(2 * kBytes), std::min(a, b));
-  heap.give_back(std::min(a, b), 2 * kBytes);
+  heap.release(std::min(a, b), 2 * kBytes);
   heap.unmap(2 * kBytes);
 }
 

@@ -157,10 +157,10 @@ class Program:
         """(eager, fp64, perturbed...), each as seen by a caller. None if eager refuses a binding or values become too
         large; eager's error if it divides integers by zero.
 
-        "Perturbed" is fp64 where each rounded result is changed by one rounding error, up or down at random, and then in
-        the other direction (two runs for each of `shakes`). It shows how the program amplifies differences that any two
-        correct implementations have: the cosine of 1e3 keeps four digits. The generator has checked the first binding;
-        `checked` checks it again.
+        "Perturbed" is fp64 where each rounded result is changed by one rounding error, up or down at random, and then
+        in the other direction (two runs for each of `shakes`). It shows how the program amplifies differences that any
+        two correct implementations have: the cosine of 1e3 keeps four digits. The generator has checked the first
+        binding; `checked` checks it again.
         """
         checked = checked or binding > 0 or any(s.draws for s in self.steps)
         torch.manual_seed(SEED)
