@@ -66,7 +66,7 @@ def pytest_collection_modifyitems(config, items):
             if marker.args[0] in CPU_FLAGS:
                 item.add_marker(pytest.mark.skip(reason=f"this CPU has {marker.args[0]}"))
         one_in = item.get_closest_marker("one_in")
-        # By name: which ones does not depend on what else is collected, and no dtype or layout is left out whole.
+        # Select by name, independent of which other tests are collected, so that every dtype and layout is covered.
         if one_in and zlib.crc32(item.name.encode()) % one_in.args[0]:
             item.add_marker(pytest.mark.nightly)
     if BACKEND == "ipex":

@@ -36,7 +36,7 @@ def tensors(sizes, dtype, heads_of_keys=None):
 
 def options(kind, sizes, dtype):
     batch, _, queries, keys, _ = sizes
-    if kind == "per key":  # what a padded batch gives: booleans, some keys of every row hidden
+    if kind == "per key":  # as for a padded batch: booleans that exclude some keys of every row
         return {"attn_mask": torch.arange(keys) < keys - torch.arange(batch)[:, None, None, None] - 1}
     if kind == "full":
         return {"attn_mask": torch.randn(queries, keys, dtype=dtype)}

@@ -67,7 +67,7 @@ def test_collections_skip_older_objects_while_compiling(compiled, strict, monkey
     x = torch.randn(5, 6)
     compiled(lambda v: v.sin() + 1)(x)
     assert seen[0] > 10_000 and gc.get_freeze_count() == 0
-    gc.freeze()  # as servers do before they fork: what they froze stays so
+    gc.freeze()  # as servers do before they fork; the objects must stay frozen
     try:
         kept = gc.get_freeze_count()
         compiled(lambda v: v.cos() + 1)(x)

@@ -62,10 +62,10 @@ def one_of_two(x, y):
         (computed, True),
         (same_argument_twice, True),
         (of_an_input, False),
-        (of_a_result, None),  # a view that autograd makes again, but in inference mode
+        (of_a_result, None),  # a view that autograd recreates, except in inference mode
         (changing_an_input, False),
         (drawing, False),
-        (of_complex_numbers, False),  # in segments: the part that is compiled is not the graph
+        (of_complex_numbers, False),  # the graph is cut, so the compiled part is not the whole graph
         (one_of_two, False),
     ],
 )

@@ -51,7 +51,7 @@ RANDOM = {
     "log_normal": lambda t: torch.empty_like(t).log_normal_(),
     "cauchy": lambda t: torch.empty_like(t).cauchy_(),
     "dropout": lambda t: torch.nn.functional.dropout(torch.ones_like(t), 0.5),
-    # What these draw depends on the values.
+    # The draws of these ops depend on values.
     "bernoulli": lambda t: torch.bernoulli(t.float().sigmoid()),
     "normal": lambda t: torch.normal(0.0, t.float().sigmoid()),
     "poisson": lambda t: torch.poisson(t.float().sigmoid()),
@@ -88,7 +88,7 @@ def test_random_numbers_follow_eagers_memory(name, compiled, strict):
         x = x.to(memory_format=layout)
         ours, eagers = run_twice(run, x), run_twice(function, x)
         for kind, a, b in zip([*RANDOM, "state"] * 2, ours, eagers, strict=False):
-            if (name, kind) == ("normalised", "bernoulli"):  # from here on rounding decides how much is drawn
+            if (name, kind) == ("normalised", "bernoulli"):  # rounding decides how many numbers are drawn
                 break
             assert a.dtype == b.dtype and torch.equal(a, b) or kind in ("bernoulli", "normal", "poisson"), kind
             if a.is_floating_point():
@@ -119,7 +119,7 @@ MEMORY = {
 
 
 @pytest.mark.one_in(2)
-@pytest.mark.needs_ipex  # other tracing forgets how what is written lies
+@pytest.mark.needs_ipex  # other backends' tracing ignores the layout of the written tensor
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("name", IN_PLACE)
 def test_random_numbers_in_place(name, dynamic, compiled, strict):
@@ -143,7 +143,7 @@ def test_random_numbers_in_place(name, dynamic, compiled, strict):
             torch.testing.assert_close(ours, eager)
 
 
-@pytest.mark.needs_ipex  # other tracing leaves such draws out
+@pytest.mark.needs_ipex  # other backends' tracing omits such draws
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("training", [False, True])
 def test_a_draw_that_nobody_reads_counts(training, dynamic, compiled, strict):
@@ -175,7 +175,7 @@ class DrawsInBackward(torch.autograd.Function):
         return gradient * torch.rand(3) + torch.rand_like(gradient) * torch.dropout(x, 0.5, True)
 
 
-@pytest.mark.needs_ipex  # other tracing leaves out what nobody reads
+@pytest.mark.needs_ipex  # other backends' tracing omits unused draws
 @pytest.mark.parametrize("recompute", [True, False])
 def test_each_pass_draws_its_own_numbers(recompute, compiled, strict):
     """The backward pass draws in each of its runs, also numbers that do not depend on gradients, and unused ones."""
@@ -195,7 +195,7 @@ def test_each_pass_draws_its_own_numbers(recompute, compiled, strict):
     torch.testing.assert_close(results(compiled(function, options={"recompute": recompute})), results(function))
 
 
-@pytest.mark.needs_ipex  # other tracing leaves out what nobody reads
+@pytest.mark.needs_ipex  # other backends' tracing omits unused draws
 @pytest.mark.parametrize("reentrant", [True, False])
 def test_unread_draws_in_a_checkpoint(reentrant, compiled, strict):
     def body(x):
@@ -216,7 +216,7 @@ def test_unread_draws_in_a_checkpoint(reentrant, compiled, strict):
     torch.testing.assert_close(results(compiled(function)), results(function))
 
 
-@pytest.mark.needs_ipex  # other tracing draws
+@pytest.mark.needs_ipex  # other backends' tracing draws random numbers
 def test_dropout_of_everything_draws_nothing(compiled, strict):
     def function(x):
         return torch.dropout(x, 1.0, True), torch.rand(2)
@@ -232,7 +232,7 @@ def test_dropout_of_nothing(p, compiled, strict):
     assert run(x).shape == (0, 4) and torch.autograd.grad(run(x).sum(), x)[0].shape == (0, 4)
 
 
-@pytest.mark.needs_ipex  # PyTorch's partitioner takes two equal calls for one
+@pytest.mark.needs_ipex  # PyTorch's partitioner merges two equal calls
 @pytest.mark.parametrize("name", [*RANDOM, *IN_PLACE])
 def test_training_draws_each_time(name, compiled, strict):
     """Two equal calls draw different numbers."""

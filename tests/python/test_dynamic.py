@@ -135,7 +135,7 @@ def test_views_of_a_changed_input(grad):
         with torch.no_grad():
             ours[0].zero_()
             eager[0].zero_()
-        torch.testing.assert_close(ours[2], eager[2])  # one memory
+        torch.testing.assert_close(ours[2], eager[2])  # shared memory
 
 
 def test_automatic_dynamic():
@@ -354,7 +354,7 @@ def test_generate(cache, dtype):
             assert tokens.tolist() == reference.tolist()
             continue
         with torch.no_grad():
-            logits = model(tokens).logits[:, -11:-1].float()  # what each new token was chosen by
+            logits = model(tokens).logits[:, -11:-1].float()  # the logits that determined each new token
         best, chosen = logits.amax(-1), logits.gather(2, tokens[:, -10:, None])[..., 0]
         assert (best - chosen <= 4 * torch.finfo(dtype).eps * best.abs()).all()
     assert ours == eager

@@ -47,7 +47,7 @@ def test_a_result_that_is_no_tensor(missing, compiled):
     def run(x):
         results = absent(x.sin(), missing)
         kept = [r for i, r in enumerate(results) if i != missing]
-        scratch = [(x * k).cos().sum(0) for k in range(4)]  # memory that a freed result would be taken for
+        scratch = [(x * k).cos().sum(0) for k in range(4)]  # temporaries that would reuse the memory of a freed result
         return kept[0] + 1, kept[1].exp(), *scratch
 
     def expected(x):

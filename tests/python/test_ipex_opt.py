@@ -1,4 +1,4 @@
-"""ipex-opt from the shell: passes by name, the pipeline, lowering, emission and the run against the interpreter."""
+"""The command ipex-opt: passes by name, the pipeline, lowering, emission, and comparison with the interpreter."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""How the package is laid out: no file imports itself by way of others, and one folder alone knows PyTorch's private
-names."""
+"""The layout of the package: there are no import circles, and only one folder uses private names of PyTorch."""
 
 import ast
 import re
@@ -22,7 +21,7 @@ def package_of(module):
 
 
 def imported_by(module):
-    """The package's modules that a file imports, anywhere in it."""
+    """The modules of the package that a file imports, also inside functions."""
     for node in ast.walk(ast.parse(FILES[module].read_text())):
         if not isinstance(node, ast.ImportFrom) or node.level == 0:
             continue
@@ -30,7 +29,7 @@ def imported_by(module):
         base = base[: len(base) - node.level + 1] + (node.module.split(".") if node.module else [])
         for alias in node.names:
             found = [*base, alias.name] if ".".join([*base, alias.name]) in FILES else base
-            # Importing a module imports the packages that it lies in; those of the file itself are there already.
+            # Importing a module also imports its parent packages, except those that contain the importing file.
             parts = range(1, len(found) + 1)
             yield from (name for n in parts if not is_within(module, name := ".".join(found[:n])))
 

@@ -1,4 +1,4 @@
-"""What only shows over many calls or many threads: memory that grows, state that is shared, thread counts baked in."""
+"""Errors that show only over many calls or threads: memory growth, shared state, fixed thread counts."""
 
 import functools
 import gc
@@ -27,7 +27,7 @@ def resident():
 
 
 def growth_over(calls, step):
-    """Bytes of resident memory that `calls` calls add, after a tenth as many to reach the steady state."""
+    """Growth of resident memory in bytes over `calls` calls, after a warm-up of a tenth as many."""
     for _ in range(calls // 10):
         step()
     before = resident()
@@ -54,7 +54,7 @@ def test_training_memory_is_flat(compiled):
     assert growth_over(CALLS // 4, step) < ALLOWED_GROWTH
 
 
-LIVE_BYTES = []  # noted by each call of the operator below
+LIVE_BYTES = []  # recorded by each call of the operator below
 
 
 @torch.library.custom_op("ipex_leaks::note", mutates_args=())
@@ -69,7 +69,7 @@ torch.library.register_autograd("ipex_leaks::note", lambda ctx, grad: note(grad)
 
 @pytest.mark.needs_ipex
 def test_backward_frees_activations_on_its_way(compiled):
-    """What the forward pass saved goes layer by layer, and gradients come the same way."""
+    """Saved values are freed layer by layer, while gradients are allocated layer by layer."""
     width, rows, layers = 64, 4096, 10
     weights = [torch.randn(width, width, requires_grad=True) for _ in range(layers)]
 
@@ -96,8 +96,8 @@ def test_backward_frees_activations_on_its_way(compiled):
 
 
 def test_saved_values_are_what_forward_read(compiled):
-    """Inputs and outputs changed between the passes: autograd refuses what it would refuse, and nothing is used that
-    was changed behind its back."""
+    """Inputs and outputs are changed between the passes. Autograd refuses this as in eager, and values that are changed
+    without its knowledge are not used."""
 
     def function(x, w):
         y = x.view(-1, 4).clone() @ w
@@ -129,12 +129,12 @@ def test_packed_weights_are_shared_and_freed_with_the_weight(compiled):
         assert live() < packed + layer.weight.nbytes // 2, "the second batch size packed the weights again"
         del layer, run
         gc.collect()
-        compiled(torch.sin)(torch.randn(3))  # whatever is compiled or recomputed next
+        compiled(torch.sin)(torch.randn(3))  # the next compilation or recomputation frees them
     assert live() < packed - 512 * 512 * 2
 
 
 def test_mutated_weights_do_not_pile_up(compiled):
-    """Each update makes new packed weights; the old ones must go."""
+    """Each update creates new packed weights, and the old ones must be freed."""
     layer = torch.nn.Linear(64, 64)
     run, x = compiled(layer), torch.randn(4, 64)
 
@@ -158,7 +158,7 @@ def test_errors_do_not_leak(compiled):
 
 
 def test_compiled_models_are_freed(compiled):
-    """A dropped model takes its kernels, packed weights and arena with it (a megabyte of weights each time)."""
+    """A deleted model frees its kernels, packed weights and arena (a megabyte of weights each time)."""
     alive = []
 
     def step():
@@ -175,7 +175,7 @@ def test_compiled_models_are_freed(compiled):
 
 
 def in_threads(workers):
-    """Runs the callables at once and raises what any of them raised."""
+    """Runs the callables at the same time, and raises an exception if one of them does."""
     errors, start = [], threading.Barrier(len(workers))
 
     def guarded(work):
@@ -201,7 +201,7 @@ def call_many(run, inputs, expected, times=40):
 
 
 def test_several_models_in_threads(compiled):
-    """Each thread compiles and runs a model of its own."""
+    """Each thread compiles and runs its own model."""
     workers = []
     for name in ("mlp", "cnn", "mlp_mixer", "dlrm"):
         model, inputs = MODELS[name]()
@@ -213,7 +213,7 @@ def test_several_models_in_threads(compiled):
 
 
 def test_one_model_in_threads(compiled):
-    """One executable, called from four threads with different inputs: nothing of a call is shared."""
+    """Four threads call one executable with different inputs: calls share no state."""
     model, (x,) = MODELS["mlp"]()
     model.eval()
     run = compiled(model)
@@ -227,7 +227,7 @@ def test_one_model_in_threads(compiled):
 
 
 def test_an_eager_graph_in_threads(compiled):
-    """A graph that runs op by op keeps no values from one call to another that is under way."""
+    """Concurrent calls of a graph that runs eagerly share no values."""
     function = lambda x: x[0:3].as_strided((4,), (1,), 0).sin().cumsum(0) * 2  # noqa: E731
     run, x = compiled(function), torch.randn(8)
     run(x)
@@ -235,7 +235,7 @@ def test_an_eager_graph_in_threads(compiled):
 
 
 def test_one_model_in_threads_with_repacking(compiled):
-    """Calls in flight while another thread replaces the weights see the old or the new ones, never a mixture."""
+    """Calls during which another thread replaces the weights see either the old or the new ones, never a mixture."""
     layer = torch.nn.Linear(96, 96, bias=False)
     x = torch.eye(96)
     old, new = torch.zeros(96, 96), torch.ones(96, 96)
@@ -262,7 +262,7 @@ def test_one_model_in_threads_with_repacking(compiled):
 
 
 def test_set_num_threads_is_read_at_each_call(compiled):
-    """Compiled under one count, run under others: the same values, and no more threads than asked for."""
+    """Compiled with one thread count and run with others: the same values, and at most the requested threads."""
     before = torch.get_num_threads()
     x = torch.randn(512, 1031)
     run = compiled(lambda x: (x.exp().sum(1), (x * 2 + 1).sigmoid(), x.softmax(-1)))
@@ -279,7 +279,7 @@ def test_set_num_threads_is_read_at_each_call(compiled):
 
 @pytest.mark.needs_ipex
 def test_one_thread_uses_one_thread(compiled):
-    """CPU time does not exceed wall time by more than noise when one thread is asked for."""
+    """With one thread, CPU time does not exceed wall time by more than noise."""
     before = torch.get_num_threads()
     x = torch.randn(2048, 2048)
     run = compiled(lambda x: (x.exp() + x.sin()).tanh().sum(1))
@@ -297,7 +297,7 @@ def test_one_thread_uses_one_thread(compiled):
 
 
 def test_gil_is_released(compiled):
-    """Another Python thread makes progress while one long compiled call runs."""
+    """Another Python thread makes progress during a long compiled call."""
     x = torch.randn(4_000_000)
     run = compiled(lambda x: torch.special.ndtri(torch.sigmoid(x)).exp().tanh().sum())
     run(x)
@@ -319,7 +319,7 @@ def test_gil_is_released(compiled):
 
 @pytest.mark.nightly
 def test_soak():
-    """Half an hour of models, shapes and threads: no wrong answer, no growth (soak.py)."""
+    """Half an hour of random models, shapes and threads: no wrong result, no memory growth (soak.py)."""
     command = [sys.executable, str(Path(__file__).parent / "soak.py"), "--minutes", "30", "--backend", BACKEND]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stdout + result.stderr[-2000:]

@@ -1,5 +1,5 @@
-"""Every loss and normalisation of torch.nn, native (strict): values and gradients in fp32 against eager, and in bf16
-against an fp64 reference, where our error by norm is at most 1.1 times eager's."""
+"""All losses and normalisations of torch.nn in strict mode: values and gradients. fp32 is compared with eager. In bf16,
+our error against fp64 (2-norm) must be at most 1.1 times eager's."""
 
 import pytest
 import torch
@@ -32,7 +32,7 @@ def signs(*shape):
 
 
 class Fixed:
-    """An argument that the loss has no gradient for."""
+    """Wraps an argument without a gradient."""
 
     def __init__(self, draw):
         self.draw = draw
@@ -53,7 +53,7 @@ def reductions(label, function, inputs, **options):
 
 
 def weighted(function):
-    """With the class weights as an operand of the arguments' dtype."""
+    """A loss with class weights in the dtype of the arguments."""
     return lambda x, *rest, **options: function(x, *rest, weight=WEIGHT.to(x.dtype), **options)
 
 
@@ -90,7 +90,7 @@ LOSSES = [
     *reductions("multilabel_soft_margin", F.multilabel_soft_margin_loss, (scores(*ROW), chances(*ROW))),
 ]  # fmt: skip
 
-# Module and shape of its argument.
+# The module, and the shape of its argument.
 NORMS = {
     "batch_norm_1d": (lambda: nn.BatchNorm1d(13), (6, 13)),
     "batch_norm_1d_length": (lambda: nn.BatchNorm1d(13, momentum=None), (6, 13, 17)),
@@ -120,7 +120,7 @@ def cast(value, dtype):
 
 
 def results_and_gradients(function, inputs, dtype, parameters=()):
-    """[result, gradients...] of the result times fixed numbers, for what requires them."""
+    """[result, gradients...], for gradients of the result times fixed numbers."""
     inputs = [cast(v, dtype).detach().clone().requires_grad_(v.requires_grad) for v in inputs]
     result = function(*inputs)
     weights = torch.linspace(0.5, 1.5, result.numel()).reshape(result.shape).to(result.dtype)
@@ -137,8 +137,8 @@ def draw(makers, dtype):
 
 
 def assert_bf16_error(cases):
-    """cases: (ours, eager, exact), each a list of tensors. One rounding more or less decides over a single number, so
-    the error is taken over all draws, each tensor in units of its own norm."""
+    """cases: (ours, eager, exact), each a list of tensors. For a single number, one rounding more or less is decisive.
+    So the error is computed over all draws, with each tensor in units of its norm."""
     ours, eager = 0.0, 0.0
     for tensors in zip(*(zip(*case, strict=True) for case in cases), strict=True):
         for a, b, _ in tensors:
@@ -191,7 +191,7 @@ MARGINS = {
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("name", MARGINS)
 def test_margins(name, dtype, dynamic, compiled, strict):
-    """Labels up to the first -1; margins that are met exactly, infinities and NaN, in rows and alone."""
+    """Labels up to the first -1; margins that are met exactly; infinities and NaN; batches and single samples."""
     function, target = MARGINS[name][0], torch.tensor(MARGINS[name][1])
     target = target.squeeze(1) if target.shape[1] == 1 else target
     random = torch.randn(3, 5, dtype=dtype)
@@ -215,7 +215,7 @@ def test_margins(name, dtype, dynamic, compiled, strict):
 
 
 def norm_run(name, training, dtype, x, wrap):
-    """[result, gradients..., running statistics...] of one step."""
+    """[result, gradients..., running statistics...] after one step."""
     make, _ = NORMS[name]
     torch.manual_seed(1)
     module = make().train(training)
@@ -267,7 +267,7 @@ WIDE_PARAMETERS = {
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("name", WIDE_PARAMETERS)
 def test_halves_with_wide_parameters(name, dtype, recompute, compiled, strict):
-    """The statistics stay in fp32: far from zero, gradients are as good as eager's."""
+    """The statistics stay in fp32, so that gradients for inputs far from zero are as accurate as eager's."""
     function = WIDE_PARAMETERS[name]
     x, incoming = (torch.randn(8, 12, 12, 12) * 0.5 + 10).to(dtype), torch.randn(8, 12, 12, 12)
     weight, bias = torch.rand(12) + 0.5, torch.rand(12)
@@ -288,7 +288,7 @@ def test_halves_with_wide_parameters(name, dtype, recompute, compiled, strict):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("length", [2, 24, 768])
 def test_norms_of_one_value(length, dtype, compiled, strict):
-    """What has no variance is its own mean, without the rounding of a sum, which 1/sqrt(eps) would multiply by 316."""
+    """Without variance, the mean must be exact: a rounding error of a sum would be multiplied by 1/sqrt(eps) = 316."""
     values = torch.tensor([-194.85, 1e3 / 3, 7e-3, 1e6 / 7, 0.1]).to(dtype)
     rows = values[:, None].expand(-1, length).contiguous()
     images = values[:, None, None].expand(4, -1, 12, 16).contiguous()
@@ -302,7 +302,7 @@ def test_norms_of_one_value(length, dtype, compiled, strict):
 
 @pytest.mark.needs_ipex
 def test_cross_entropy_scatters_nothing():
-    """Its gradient is asked for element by element: two kernels each way, none of which fills a tensor with zeros."""
+    """The gradient is computed by element: there are two kernels per pass, and none fills a tensor with zeros."""
     import intel_extension_for_pytorch as ipex
 
     x, target = torch.randn(64, 300, requires_grad=True), torch.randint(0, 300, (64,))
@@ -313,7 +313,7 @@ def test_cross_entropy_scatters_nothing():
 
 @pytest.mark.parametrize("name", ["batch_norm_1d_length", "batch_norm_2d", "layer_norm_2d"])
 def test_norm_of_changing_sizes(name, compiled, strict):
-    """Counts of elements are computed at each call."""
+    """Symbolic numbers of elements are computed at each call."""
     module = NORMS[name][0]()
     state = {key: value.clone() for key, value in module.state_dict().items()}
     optimised = compiled(module, dynamic=True)
@@ -334,7 +334,7 @@ def test_norm_of_changing_sizes(name, compiled, strict):
 @pytest.mark.parametrize("make", [lambda: nn.BatchNorm2d(8), lambda: nn.LayerNorm((8, 9, 7))], ids=["batch", "layer"])
 @pytest.mark.parametrize("training", [True, False], ids=["training", "inference"])
 def test_norms_are_traced_whole(make, training):
-    """Taken apart in tracing, the norms of a ResNet-50 cost seconds."""
+    """Norms must not be decomposed in tracing, which takes seconds for a ResNet-50."""
     import intel_extension_for_pytorch as ipex
 
     module, x = make().train(training), torch.randn(4, 8, 9, 7, requires_grad=training)

@@ -1,5 +1,6 @@
-"""Products of many rows, which a kernel multiplies where it is faster than the library: against fp64, whichever
-way the weights lie, with rows, columns and terms that fill no tile, panel or run, and with what follows fused."""
+"""Products with many rows, which a kernel computes where it is faster than the library. They are compared with fp64,
+for all layouts of the weights, for rows, columns and K that do not fill a tile, panel or block, and with fused
+epilogues."""
 
 import pytest
 import torch
@@ -40,7 +41,7 @@ def test_products(size, by_column, dtype):
 
 
 def test_views_that_are_no_pairs():
-    """Rows an odd number of elements apart, or beginning at an odd one, and an operand that is read again."""
+    """Rows with an odd stride or offset, and an operand that is read again."""
     base = torch.randn(128, 131).bfloat16()
     w = torch.randn(64, 128).bfloat16()
     square = torch.randn(128, 128).bfloat16()

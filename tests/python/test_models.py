@@ -1,7 +1,7 @@
-"""Whole models against eager: inference and training, fp32 in its own tolerance and bf16 by norm against fp64.
+"""Compares whole models with eager: inference and training, fp32 within its tolerance, bf16 by its error against fp64.
 
-A compiled call must leave everything the user owns as it was: after inference every parameter and buffer is compared
-bit for bit, and so is a second eager run.
+A compiled call must not change anything that the user owns. After inference, all parameters and buffers, and a second
+eager run, are compared bit for bit.
 """
 
 import copy
@@ -27,18 +27,18 @@ from zoo_more_transformers import FAMILIES as MORE
 from zoo_transformers import FAMILIES
 
 ALL = {**MODELS, **FAMILIES, **MORE}
-# The reference of low precision is fp64, but where a model's own code holds it to fp32: masks that overflow.
+# The reference for low precision is fp64, except for models whose code requires fp32 (their masks would overflow).
 REFERENCE_DTYPES = {"canine": torch.float32, "longformer": torch.float32}
-DRAWS = 12  # inputs whose outputs are judged together: the error of a few logits is mostly luck
+DRAWS = 12  # number of inputs whose errors are combined, because the error of a few logits is mostly luck
 TRAINING_DRAWS = 6
 MORE_TRAINING_DRAWS = {"audio_spectrogram": 24, "levit": 40}
-# A change of 1e-3 in the input moves these gradients by a tenth, in fp64 too: the error of one batch is luck and the
-# largest of a few is all of their norm, so that the geometric mean is judged.
+# A change of 1e-3 in the input changes these gradients by a tenth, in fp64 too. The error of one batch is luck, and the
+# largest error would dominate a norm, so the geometric mean is used.
 ILL_CONDITIONED = {"levit"}
 # Eager's fp32 gradients are 3.5e-3 from fp64 (batch norms of few values), ours 9e-6.
 EAGER_IS_FAR = {"mobilenet_v2"}
 
-# Variations of an architecture that another model of the list exercises, and what else a mode leaves to the night.
+# Models for the nightly run: variations of architectures that another model covers, and others by mode.
 VARIATIONS = {"roberta", "electra", "deit", "mistral", "qwen2", "phi", "beit", "mpnet"}
 HEAVY = {"gpt_neox", "gemma", "clip", "segformer", "whisper", "mobilenet_v2", "distilbert", "opt"}
 NIGHTLY = {
@@ -60,7 +60,8 @@ def models(mode):
 
 @pytest.fixture(autouse=True)
 def plain_attention():
-    """Eager nn.TransformerEncoder has a fused inference path with result dtypes of its own; Dynamo never takes it."""
+    """Turns off the fused inference path of nn.TransformerEncoder, whose result dtypes differ, and that Dynamo never
+    uses."""
     torch.backends.mha.set_fastpath_enabled(False)
     yield
     torch.backends.mha.set_fastpath_enabled(True)
@@ -68,7 +69,7 @@ def plain_attention():
 
 @pytest.fixture(autouse=True)
 def nothing_runs_eagerly(request, record_property):
-    """A graph that fell back would pass every comparison here; and the op counts of each test go to the summary."""
+    """Fails if a graph runs eagerly, which no comparison would show. Adds the op counts of each test to the summary."""
     if BACKEND != "ipex":
         yield
         return
@@ -99,7 +100,7 @@ def build(name, *, training=False, dropout=False, seed=0):
 
 
 def silence_dropout(model):
-    """Rates live in modules, in plain attributes of attention layers and in configurations; all go to zero."""
+    """Sets all dropout rates to zero: in modules, in attributes of attention layers and in configurations."""
     for module in model.modules():
         for key, value in vars(module).items():
             if isinstance(value, float) and ("drop" in key or (key == "p" and "Dropout" in type(module).__name__)):
@@ -111,7 +112,7 @@ def silence_dropout(model):
 
 
 def call(model, inputs):
-    torch.manual_seed(7)  # some models draw which patches they look at
+    torch.manual_seed(7)  # some models select patches at random
     return model(**inputs) if isinstance(inputs, dict) else model(*inputs)
 
 
@@ -144,7 +145,8 @@ def bits(tensor):
 
 
 def loss_of(outputs):
-    """A scalar that reaches every output: a fixed random projection. (A mean square of normalised rows is constant.)"""
+    """A scalar that depends on every output: a fixed random projection. (A mean square of normalised rows is
+    constant.)"""
     generator = torch.Generator().manual_seed(1)
     total = 0.0
     for t in tensors_of(outputs):
@@ -155,7 +157,7 @@ def loss_of(outputs):
 
 
 def train_step(run, model, inputs):
-    """One forward and backward; (loss, gradients of every parameter that the loss reaches)."""
+    """Runs forward and backward; returns the loss, and the gradients of all parameters that it depends on."""
     model.zero_grad(set_to_none=True)
     torch.manual_seed(7)
     loss = loss_of(call(run, inputs))
@@ -184,7 +186,7 @@ def test_inference_fp32(name, compiled):
 def test_inference_bf16(name, compiled):
     model = build(name)[0]
     low_model = copy_in(model, torch.bfloat16)
-    # The reference starts from the same rounded weights: what is measured is arithmetic.
+    # The reference uses the same rounded weights, so that only the error of the arithmetic is measured.
     exact = reference_dtype(name)
     exact_model = copy_in(low_model, exact)
     before = state_of(low_model)
@@ -202,7 +204,7 @@ def test_inference_bf16(name, compiled):
 
 
 def reached_by_eager(ours, eager):
-    """Our gradients, by name, as eager has them: AOTAutograd gives zeros beside, where the loss does not reach."""
+    """Our gradients by name, without the zeros that AOTAutograd returns for parameters that do not affect the loss."""
     assert not [key for key in ours.keys() - eager.keys() if ours[key].any()]
     return {key: ours[key] for key in eager}
 
@@ -213,7 +215,7 @@ def assert_same_structure(ours, eager):
 
 
 def resized(inputs, batch):
-    """The same kind of inputs with another batch size: rows repeated or dropped."""
+    """Inputs with another batch size, by repeating or dropping rows."""
 
     def of_batch(value):
         if not isinstance(value, torch.Tensor) or value.dim() == 0:
@@ -225,7 +227,7 @@ def resized(inputs, batch):
 
 @models("dynamic")
 def test_inference_dynamic(name, compiled):
-    """A second batch size makes one dynamic graph; no size compiles anything that backend="eager" does not."""
+    """A second batch size causes one dynamic graph. No size compiles more than backend="eager" does."""
     model, inputs = build(name)
     torch._dynamo.reset()
 
@@ -246,7 +248,7 @@ def test_inference_dynamic(name, compiled):
 @pytest.mark.one_in(2)
 @models("training_fp32")
 def test_training_fp32(name, compiled):
-    """Dropout on: masks come from the same generator state, so they are eager's bit for bit."""
+    """With dropout: masks come from the same generator state, so they equal eager's bit for bit."""
     model, inputs = build(name, training=True, dropout=True)
     twin = copy.deepcopy(model)
     eager_loss, eager = train_step(model, model, inputs)
@@ -267,7 +269,7 @@ def test_training_fp32(name, compiled):
 @pytest.mark.one_in(2)
 @models("training_bf16")
 def test_training_bf16(name, compiled):
-    """Autocast over fp32 parameters, the way bf16 training is done; all gradients of several batches as one vector."""
+    """bf16 training by autocast with fp32 parameters. All gradients of several batches are compared as one vector."""
     model, _ = build(name, training=True)
     exact = reference_dtype(name)
     twin, exact_model = copy.deepcopy(model), copy_in(model, exact)
@@ -346,7 +348,7 @@ def test_channels_last_strides(compiled):
 
 
 def test_weight_update_is_seen(compiled):
-    """Hoisted and prepacked values follow an in-place update, a load_state_dict and a .data swap."""
+    """Hoisted and packed values follow an in-place update, load_state_dict and a replacement of .data."""
     model, inputs = build("mlp")
     run = compiled(model)
     with torch.no_grad():
@@ -361,7 +363,7 @@ def test_weight_update_is_seen(compiled):
 
 
 def test_training_loop_follows_eager(compiled):
-    """Twenty SGD steps with momentum, batch norm and dropout: the same loss curve, the same running statistics."""
+    """Twenty SGD steps with momentum, batch norm and dropout give the same losses and running statistics."""
     model, (x,) = build("cnn", training=True, dropout=True)
     twin = copy.deepcopy(model)
     target = torch.randint(0, 10, (x.shape[0],))

@@ -1,6 +1,7 @@
-"""Is fp32 as near to the truth as eager, at extremes too, integer division exact, and the same code the same bits?
+"""Numerics: fp32 is as accurate as eager (against fp64), also for extreme values; integer division is exact; results
+are reproducible.
 
-The truth is fp64. Cases that cost little run for every instruction set that this CPU has.
+Fast cases run for every instruction set that this CPU supports.
 """
 
 import copy
@@ -29,8 +30,8 @@ def target(request, monkeypatch):
 MODELS = ("bert", "llama", "t5", "resnet", "vit", "unet", "dlrm", "cnn")
 
 
-# Measured 2.1 times eager's: all of it from the last layer, ten logits that are sums of 128 products each, which oneDNN
-# adds up one after the other.
+# Measured 2.1 times eager's error, all from the last layer: ten logits that are sums of 128 products each, which oneDNN
+# adds in one chain.
 ORDER_OF_SUMS = pytest.mark.xfail(reason="oneDNN sums 128 products in one accumulator", strict=False)
 
 
@@ -42,8 +43,8 @@ ORDER_OF_SUMS = pytest.mark.xfail(reason="oneDNN sums 128 products in one accumu
     ],
 )
 def test_models_are_as_near_to_fp64_as_eager(name, compiled):
-    """Over all outputs of several inputs together: at most twice eager's own error, or the rounding of the result. The
-    error of the ten logits of one input is mostly luck."""
+    """The error over all outputs of several inputs is at most twice eager's, or the rounding error of the result. (The
+    error of the ten logits of one input is mostly luck.)"""
     model = test_models.build(name)[0]
     dtype = test_models.reference_dtype(name)
     exact, run = test_models.copy_in(model, dtype), compiled(model)
@@ -127,9 +128,10 @@ def kinds_of(t):
 
 @pytest.mark.parametrize("name", [*EXTREMES, *POOLS])
 def test_extremes(name, compiled, target):
-    """The same NaN, infinities and values as eager; where a sum of 1e30 is only rounding, by fp64."""
+    """The same NaN, infinities and values as eager. Sums that cancel to the rounding error of 1e30 are compared with
+    fp64."""
     function, x = (EXTREMES[name], ROWS) if name in EXTREMES else (POOLS[name], IMAGES)
-    # Several rows of each, and a length that is no multiple of the vectors'.
+    # Several rows of each kind, with a length that is not a multiple of a vector.
     wide = torch.cat([x] * 3) if name in EXTREMES else torch.cat([x, x.flip(-1)], 1)
     if "LABELS" in function.__code__.co_names:
         wide = x
@@ -138,7 +140,7 @@ def test_extremes(name, compiled, target):
     for a, b, truth in zip(*parts, strict=True):
         assert a.dtype == b.dtype
         kinds = [kinds_of(t) for t in (a, b, truth.to(b))]
-        # Where eager's own arithmetic overflows and the truth does not, the truth will do.
+        # Where eager overflows but the exact result does not, the exact result is accepted.
         wrong = (kinds[0] != kinds[1]) & (kinds[0] != kinds[2])
         assert not wrong.any(), f"{a[wrong]} at {wrong.nonzero().tolist()}, eager {b[wrong]}, fp64 {truth[wrong]}"
         finite = (kinds[0] == 0) & (kinds[1] == 0)
@@ -159,7 +161,7 @@ DIVISIONS = {
 
 
 def test_large_doubles_as_bytes(compiled, target, strict):
-    """The low bits of an i64, on every CPU: c10/util/TypeCast.h."""
+    """The low bits of an int64, on every CPU (see c10/util/TypeCast.h)."""
     x = torch.tensor([4294967301.0, 2147483653.0, -4294967293.0, -3.0, 300.5] * 5, dtype=torch.float64)
     assert torch.equal(compiled(lambda x: x.to(torch.uint8))(x), x.to(torch.uint8))
 
@@ -167,7 +169,7 @@ def test_large_doubles_as_bytes(compiled, target, strict):
 @pytest.mark.parametrize("dtype", (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64))
 @pytest.mark.parametrize("name", DIVISIONS)
 def test_integer_division(name, dtype, compiled, target, strict):
-    """Every pair of telling values, by a tensor and by numbers that become shifts and multiplications."""
+    """All pairs of special values, for tensor divisors and for constants, which become shifts and multiplications."""
     info = torch.iinfo(dtype)
     values = [v for v in (0, 1, -1, 2, -2, 3, -3, 7, -7, 8, -8, 10, 63, 64, 100, -100, 127, info.max, info.max - 1)
               if info.min <= v <= info.max]  # fmt: skip
@@ -207,7 +209,7 @@ LONG = {
 @pytest.mark.parametrize("dynamic", (False, True))
 @pytest.mark.parametrize("name", LONG)
 def test_long_reductions(name, dynamic, compiled, strict):
-    """2^24 elements to 1e-6 of the truth: a running fp32 sum would be off by percents."""
+    """A sum of 2^24 elements, accurate to 1e-6. A running fp32 sum would have an error of several percent."""
     function, shape = LONG[name]
     x = torch.rand(shape, generator=torch.Generator().manual_seed(0))
     ours, truth = compiled(function, dynamic=dynamic)(x), function(x.double())
@@ -231,10 +233,10 @@ ALIKE = {
 @pytest.mark.parametrize("dynamic", (False, True))
 @pytest.mark.parametrize("name", ALIKE)
 def test_sums_of_equal_numbers(name, dynamic, compiled, strict):
-    """Every addition to a running sum of 0.693 rounds the same way: a chain of 2,048 of them is off by 9e-6.
+    """Every addition of 0.693 to a running sum rounds in the same direction: a chain of 2,048 has an error of 9e-6.
 
-    Of sizes known only when it runs a sum is cut once, and may be a chain of as many parts as that leaves. Where
-    rows are summed in memory, a chain has up to 256 terms.
+    A sum of symbolic size is split once, so its chains may be as long as the parts. Where rows are summed in memory, a
+    chain has up to 256 elements.
     """
     function, shape = ALIKE[name]
     x = torch.full(shape, 0.693)
@@ -259,7 +261,7 @@ SCALES = [(0.0, 10.0**e) for e in (0, -38, -30, -20, -10, 10, 18, 20, 30, 37)] +
 @pytest.mark.parametrize("dynamic", (False, True))
 @pytest.mark.parametrize("name", VARIANCES)
 def test_variances_of_any_size_and_place(name, dynamic, compiled, target, strict):
-    """Where squares overflow or are 0 in fp32, and far from zero: as eager, which accumulates in fp64."""
+    """As in eager, which accumulates in fp64: where squares overflow or underflow in fp32, and far from zero."""
     function, run = VARIANCES[name], compiled(VARIANCES[name], dynamic=dynamic)
     draw = torch.randn(5, 6, 7, 37, generator=torch.Generator().manual_seed(0)).clamp(-3, 3)
     outlier, constant = draw.clone(), torch.full_like(draw, 0.3)
@@ -272,14 +274,14 @@ def test_variances_of_any_size_and_place(name, dynamic, compiled, target, strict
             for ours, eager, exact in zip(run(part), function(part), function(part.double()), strict=True):
                 size = exact.abs().max() if exact.abs().max() > 0 else 1.0
                 off, own = ((t.double() - exact).norm() / size for t in (ours, eager))
-                places = 5 if name == "by hand" else 1  # which has means in fp32
+                places = 5 if name == "by hand" else 1  # its means are in fp32
                 least = places * EPS / 2 * exact.numel() ** 0.5
                 assert off <= max(least, (places + 1) / 2 * own), f"{off:.1e}, eager {own:.1e}, at {part.flatten()[:2]}"
 
 
 @pytest.mark.parametrize("scale", (1e37, 1e-37))
 def test_deviations_of_bf16(scale, compiled, strict):
-    """Of fp32's range, and as eager in fp64."""
+    """bf16 has the range of fp32, and eager accumulates in fp64."""
 
     def function(x):
         return x.std(), x.std(0), x.std(1), x / x.std(1, keepdim=True)
@@ -303,7 +305,7 @@ def test_gradients_of_deviations(scale, compiled, target, strict):
 
 @torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True)
 def test_deviation_of_what_may_be_nothing(compiled, strict):
-    """A number of elements that data decide: there may be no first one."""
+    """The number of elements depends on data, and may be zero."""
 
     def function(x):
         chosen = x[x > 0]
@@ -327,7 +329,7 @@ STATISTICS = {
 
 @pytest.mark.parametrize("name", STATISTICS)
 def test_norms_far_from_zero(name, compiled, target, strict):
-    """Eager computes these in fp32: at most twice its error."""
+    """Eager computes these in fp32. Our error is at most twice eager's."""
     function, run = STATISTICS[name], compiled(STATISTICS[name])
     draw = torch.randn(8, 16, 12, 12, generator=torch.Generator().manual_seed(0))
     for place, scale in ((0, 1), (1e3, 1), (1e5, 1), (1e6, 1), (0, 1e15), (0, 1e-20)):
@@ -342,8 +344,8 @@ def test_norms_far_from_zero(name, compiled, target, strict):
 @pytest.mark.parametrize("dynamic", (False, True))
 @pytest.mark.parametrize("shape", ((8, 16, 12, 12), (4, 8, 6, 6), (2, 16, 180, 190)), ids=str)
 def test_norms_of_large_numbers(shape, dynamic, compiled, target, strict):
-    """Whose sums overflow: means are near those in fp64, and NaN and infinities are where eager has them, if not where
-    the truth has."""
+    """Inputs whose sums overflow: means are close to fp64, and NaN and infinities are the same as in eager or in
+    fp64."""
 
     def function(x):
         groups = torch.native_group_norm(x, None, None, *x.shape[:2], x.shape[2] * x.shape[3], 4, 1e-5)
@@ -383,7 +385,7 @@ def many_steps(x, w, index):
 
 @pytest.mark.parametrize("threads", (1, 2))
 def test_the_same_bits_each_time(threads, compiled, target):
-    """Forward and backward, twenty times: no result depends on which thread was first."""
+    """Forward and backward, twenty times: results do not depend on the order of threads."""
     generator = torch.Generator().manual_seed(0)
     x, w = (torch.randn(*shape, generator=generator).requires_grad_() for shape in ((700, 130), (130, 257)))
     index = torch.randint(0, 50, (700,), generator=generator)
@@ -402,7 +404,7 @@ def test_the_same_bits_each_time(threads, compiled, target):
 
 @pytest.mark.parametrize(("dtype", "limit"), [(torch.float32, 2), (torch.bfloat16, 1.1)])
 def test_batch_norms_after_convolutions(dtype, limit, compiled, target, strict):
-    """With the statistics of a trained model: factors that go into the weights may not be rounded with them."""
+    """With the statistics of a trained model: factors that are folded into weights must not be rounded with them."""
     torch.manual_seed(7)
     layers = []
     for _ in range(8):
@@ -420,7 +422,7 @@ def test_batch_norms_after_convolutions(dtype, limit, compiled, target, strict):
 
 
 class Transposed(torch.nn.Module):
-    """Weights of a product as [inputs, outputs]; `outputs` sums crowd the first cache."""
+    """Weights of a product as [inputs, outputs]. The sums for all outputs do not fit well in the L1 cache."""
 
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__()
@@ -431,7 +433,7 @@ class Transposed(torch.nn.Module):
         return torch.addmm(self.bias, x, self.weight)
 
 
-COLUMNS = {  # of channels_last tensors: narrow rows, long ones, and rows whose sums crowd the first cache
+COLUMNS = {  # channels_last tensors: narrow rows, long rows, and rows whose sums do not fit well in the L1 cache
     "variance": lambda x: torch.var_mean(x, (0, 1, 2)),
     "variance and sum": lambda x: (*torch.var_mean(x, (0, 1, 2)), x.sum((0, 1, 2))),
     "sums of two": lambda x: (x.clamp(min=0).sum((0, 1, 2)), (x * x.sin()).sum((0, 1, 2))),
@@ -443,7 +445,7 @@ COLUMNS = {  # of channels_last tensors: narrow rows, long ones, and rows whose 
 @pytest.mark.parametrize(("height", "channels"), [(128, 64), (32, 328), (4, 4100)])
 @pytest.mark.parametrize("name", COLUMNS)
 def test_reductions_down_columns(name, height, channels, dtype, compiled, target, strict):
-    """Sums in fp32: two roundings' worth is allowed."""
+    """Sums in fp32, within two rounding errors."""
     torch.manual_seed(3)
     x = (torch.randn(2, height, 64, channels) + torch.randn(channels)).to(dtype)
     eager, ours, exact = COLUMNS[name](x), compiled(COLUMNS[name])(x), COLUMNS[name](x.double())
@@ -461,7 +463,7 @@ MERGED = {  # short rows of 784 and of 500 elements, whose statistics are merged
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("name", MERGED)
 def test_variances_of_merged_rows(name, dtype, compiled, target, strict):
-    """Beside fp64, within what the sums of test_reductions_down_columns are allowed."""
+    """Compared with fp64, with the tolerance of test_reductions_down_columns."""
     torch.manual_seed(3)
     fn, shape = MERGED[name]
     x = (torch.randn(shape) + 1).to(dtype)
@@ -480,7 +482,7 @@ def variance_of_all(x):
 
 @pytest.mark.parametrize("function", [constant_channels, variance_of_all], ids=lambda f: f.__name__)
 def test_a_mean_is_of_what_is_stored(function, compiled, target, strict):
-    """Numbers that the bf16 values next to them are not: nothing of the difference may be left of equal ones."""
+    """fp32 numbers that are not bf16 values: after rounding, the difference of equal values must be exactly zero."""
     x = torch.randn(8, 16, 1, 1).expand(8, 16, 8, 8).bfloat16()
     if function is variance_of_all:
         x = torch.full_like(x, 0.3)
@@ -517,7 +519,7 @@ HALVES = {
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("name", HALVES)
 def test_numbers_beside_halves(name, dtype, dynamic, compiled, strict):
-    """Rounded to the halves' type where eager rounds them, to the bit."""
+    """Numbers are rounded to fp16 or bf16 where eager rounds them, bit for bit."""
     x = torch.tensor([0.1, -3.0, 256.0, 2048.0, 0.3, -1.0] * 43, dtype=dtype)
     ours, eager = compiled(HALVES[name], dynamic=dynamic)(x), HALVES[name](x)
     for a, b in zip(ours, eager, strict=True) if isinstance(eager, tuple) else [(ours, eager)]:
@@ -527,7 +529,7 @@ def test_numbers_beside_halves(name, dtype, dynamic, compiled, strict):
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("of", [torch.float32, torch.float64], ids=str)
 def test_halves_times_one_number(dtype, of, compiled, strict):
-    """A factor or divisor without dimensions is not rounded, a first operand or a summand is."""
+    """A 0-d factor or divisor is not rounded, but a first operand or a summand is."""
 
     def function(x, s):
         floor = torch.div(x, s, rounding_mode="floor")
@@ -541,7 +543,7 @@ def test_halves_times_one_number(dtype, of, compiled, strict):
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("product", PRODUCTS)
 def test_half_products_are_native(product, dtype, compiled, target, strict):
-    """On every target, also where the library has none in the dtype."""
+    """On every target, also if the library has no implementation for the dtype."""
     layer, shape = PRODUCTS[product]
     layer = copy.deepcopy(layer).to(dtype)
     inputs = [torch.randn(shape).to(dtype) for _ in range(2 if product == "bilinear" else 1)]
@@ -554,7 +556,7 @@ def test_half_products_are_native(product, dtype, compiled, target, strict):
 @pytest.mark.parametrize("dtype", (torch.bfloat16, torch.float16), ids=str)
 @pytest.mark.parametrize("dynamic", (False, True))
 def test_halves_are_rounded_before_they_are_integers(dtype, dynamic, compiled, strict):
-    """A kernel keeps halves in fp32 between its operations: places computed in them are eager's all the same."""
+    """Kernels keep fp16 and bf16 values in fp32 between operations, but indices computed from them are eager's."""
 
     def run(x, y):
         places = (torch.arange(x.shape[0], dtype=dtype) * 1.5).reshape(2, -1)
@@ -567,7 +569,7 @@ def test_halves_are_rounded_before_they_are_integers(dtype, dynamic, compiled, s
 
 @pytest.mark.parametrize("dtype", (torch.float16, torch.bfloat16, torch.float32, torch.float64), ids=str)
 def test_roots_by_power(dtype, compiled, strict):
-    """Of f16 ATen has powers where it has square roots of other types."""
+    """For f16, ATen uses pow where it uses sqrt for other types."""
 
     def run(x):
         return x**0.5, x**-0.5

@@ -22,7 +22,7 @@ def model(seed=0):
 @pytest.fixture
 def artifact(tmp_path):
     """(path, input, result without packed weights)"""
-    x = torch.randn(16, 512)  # more rows are multiplied by weights as they are where the CPU has no AVX-512
+    x = torch.randn(16, 512)  # with more rows, weights are not packed on CPUs without AVX-512
     loaded = compile_and_load(tmp_path, export(model(), x))
     return tmp_path / "model.ipex", x, loaded(x)
 
@@ -64,7 +64,7 @@ def test_values_of_another_artifact_are_passed_over(artifact, caplog):
 
 
 def test_weights_of_their_own(tmp_path):
-    x = torch.randn(16, 512)  # more rows are multiplied by weights as they are where the CPU has no AVX-512
+    x = torch.randn(16, 512)  # with more rows, weights are not packed on CPUs without AVX-512
     path = tmp_path / "model.ipex"
     ipex.aot.compile(export(model(), x), path, weights="extern")
     expected = ipex.aot.load(path)(x)
@@ -96,7 +96,7 @@ def test_a_model_without_weights(tmp_path):
 
 @pytest.mark.needs_cpu("avx512f")
 def test_values_for_another_target_are_passed_over(tmp_path):
-    x = torch.randn(16, 512)  # more rows are multiplied by weights as they are where the CPU has no AVX-512
+    x = torch.randn(16, 512)  # with more rows, weights are not packed on CPUs without AVX-512
     path = tmp_path / "model.ipex"
     ipex.aot.compile(export(model(), x), path, isa=("avx2", _C.target()))
     ipex.aot.pack(path)

@@ -198,7 +198,7 @@ def test_grid_sample_beside_infinities(rank, mode, padding, corners, compiled, s
             leaves = [x.clone().requires_grad_(), grid.clone().requires_grad_()]
             y = function(*leaves)
             results += [y.detach(), *torch.autograd.grad(y, leaves, gradient)]
-        return results[:-1]  # eager multiplies its terms of the grid's gradient by an infinity one by one
+        return results[:-1]  # eager's gradient of the grid multiplies each term by an infinity
 
     for ours, eager in zip(both(compiled(function)), both(function), strict=True):
         torch.testing.assert_close(ours, eager, rtol=1e-4, atol=1e-4, equal_nan=True)

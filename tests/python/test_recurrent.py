@@ -38,7 +38,7 @@ def test_inference(compiled, strict, cell, layout):
         assert_close_to_eager(compiled(module)(x), module(x))
 
 
-@pytest.mark.needs_ipex  # other tracing leaves it out
+@pytest.mark.needs_ipex  # other backends' tracing omits it
 @pytest.mark.parametrize("layers", [{"num_layers": 3}, {"num_layers": 2, "batch_first": True, "bidirectional": True}])
 @pytest.mark.parametrize("cell", CELLS)
 @pytest.mark.parametrize("gradients", [False, True])
@@ -58,7 +58,7 @@ def test_dropout_between_layers(compiled, strict, cell, layers, gradients, dropo
     assert not torch.equal(results(module.eval())[0], results(module.train())[0])
 
 
-@pytest.mark.needs_ipex  # other tracing takes oneDNN's layer, which keeps nothing for gradients
+@pytest.mark.needs_ipex  # other backends trace oneDNN's layer, which saves nothing for gradients
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_lstm_training_with_an_input_without_gradients(compiled, strict, layout):
     module, x = layer("lstm", layout)

@@ -290,7 +290,7 @@ def test_norms_of_two_types(name, compiled):
         check_refused(compiled, NORMS[name], ROWS.to(x), torch.ones(4, dtype=w))
     if name == "layer_norm's bias":
         return
-    x, w = ROWS.bfloat16(), torch.rand(4)  # which eager takes
+    x, w = ROWS.bfloat16(), torch.rand(4)  # eager accepts this
     torch.testing.assert_close(compiled(NORMS[name])(x, w), NORMS[name](x, w))
 
 
@@ -316,7 +316,7 @@ def test_operands_of_two_types(name, compiled):
         check_refused(compiled, MIXED[name], torch.rand(5, 4).to(x), torch.rand(5, 4).to(w))
 
 
-LOSSES = {  # by x's type, whatever that of the other
+LOSSES = {  # whose result has the type of x, whatever the type of the other operand
     "huber": lambda x, w: F.huber_loss(x, w),
     "soft margin": lambda x, w: F.soft_margin_loss(x, w, reduction="none"),
     "weighted": lambda x, w: F.binary_cross_entropy(x, x * x, w),
@@ -334,7 +334,7 @@ def test_losses_of_two_types(name, compiled):
         check_refused(compiled, LOSSES[name], torch.arange(4), torch.rand(4))
 
 
-STATISTICS = {  # which have the type of the parameters
+STATISTICS = {  # norms whose statistics have the type of the parameters
     "layer": lambda x, w: torch.native_layer_norm(x, (4,), w, w, 1e-5),
     "group": lambda x, w: torch.native_group_norm(x, w, w, 5, 4, 1, 2, 1e-5),
     "batch": lambda x, w: torch.ops.aten._native_batch_norm_legit.no_stats(x, w, w, True, 0.1, 1e-5),
@@ -360,7 +360,7 @@ def test_labels_of_other_types(compiled):
 
 # ---- no elements ----
 
-EXTREMES = {  # the shape functions of the others refuse already
+EXTREMES = {  # reductions without a neutral element whose shape functions do not refuse this
     "max": lambda x: x.max(),
     "min": lambda x: x.min() + 1,
     "max of columns": lambda x: x.max(0).values,
@@ -373,7 +373,7 @@ def test_batch_norm_of_nothing(compiled):
         return torch.native_batch_norm(x, None, None, None, None, True, 0.0, 1.0)
 
     check_refused(compiled, native, torch.empty(0, 3, 4))
-    x, w = torch.empty(0, 3, 4), torch.ones(3)  # of which eager's other one makes nothing
+    x, w = torch.empty(0, 3, 4), torch.ones(3)  # eager's other batch norm op accepts this
     assert compiled(F.batch_norm)(x, w * 0, w, w, w, True).shape == x.shape
 
 

@@ -190,7 +190,7 @@ def test_scans_of_many_rows(compiled, strict, monkeypatch, rows, dtype):
     check(compiled, lambda t: t.flip(1).cummax(1), x)
     if dtype.is_floating_point:
         check(compiled, lambda t: t.logcumsumexp(1), x)
-    if dtype is torch.float32:  # what is fused into a scan is not rounded to bf16 before it
+    if dtype is torch.float32:  # values that are fused into a scan are not rounded to bf16
         check(compiled, lambda t: (t * t[:, :1]).cumsum(1) + 1, x)
         check(compiled, lambda t: t.sigmoid().mul(1.5).cumprod(1), x)
         check(compiled, lambda t: t.softmax(1).cumsum(1) < 0.9, x)

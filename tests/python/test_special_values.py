@@ -194,7 +194,7 @@ DIFFERENTIATED = {
 
 
 @pytest.mark.one_in(2)
-@pytest.mark.needs_ipex  # other tracing takes hardshrink and softshrink apart before they are differentiated
+@pytest.mark.needs_ipex  # other backends decompose hardshrink and softshrink before differentiation
 @pytest.mark.parametrize("target", all_targets())
 @pytest.mark.parametrize("dtype", (torch.float32, torch.float64, torch.bfloat16, torch.float16), ids=str)
 def test_gradients_of_activations(dtype, target, compiled, strict, monkeypatch):

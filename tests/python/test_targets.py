@@ -21,7 +21,7 @@ CASES = "epilogues or infinity or gelu or cumsum or 197 or few"
     ),
 )
 def test_smaller_target(target):
-    held = {"avx2": "AVX2", "avx512": "AVX512_CORE"}[target]  # oneDNN, as on a CPU without the rest
+    held = {"avx2": "AVX2", "avx512": "AVX512_CORE"}[target]  # limits oneDNN to this instruction set
     environment = {**os.environ, "IPEX_TARGET": target, "ONEDNN_MAX_CPU_ISA": held}
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-k", CASES]
     done = subprocess.run(

@@ -172,7 +172,7 @@ def test_forward_mode(compiled):
             return forward_ad.unpack_dual(function(forward_ad.make_dual(values(), torch.ones(3))))
 
     optimized = compiled(program)
-    optimized(values())  # what was compiled before takes no tangents
+    optimized(values())  # code that was compiled before does not accept tangents
     result, expected = derivative(optimized), derivative(program)
     torch.testing.assert_close(result.primal, expected.primal)
     torch.testing.assert_close(result.tangent, expected.tangent)
