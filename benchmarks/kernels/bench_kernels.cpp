@@ -1,7 +1,7 @@
 // bench_kernels [options of Google Benchmark] [FILE...]: benchmarks compiled kernels without PyTorch.
-// Without files, it runs every row of the op tables in every shape. Files are Graph or Loop IR texts, for example
-// from `ipexc bench-kernels --graphs` or explain(). --benchmark_filter selects benchmarks. --limits measures this
-// machine first, and shows each kernel's share of its limits.
+// Without files, it runs every row of the op tables in every shape. Files are Graph or Loop IR texts, for
+// example from `ipexc bench-kernels --graphs` or explain(). --benchmark_filter selects benchmarks. --limits
+// measures this machine first, and shows each kernel's share of its limits.
 #include <benchmark/benchmark.h>
 
 #include <CLI/CLI.hpp>

@@ -1,4 +1,4 @@
-// perf_event_open(2); containers often forbid it, and then the counters are left out.
+// Hardware counters by perf_event_open(2). Containers often forbid it; then there are no counters.
 #include "benchmarks/kernels/hardware_counters.h"
 
 #include <linux/perf_event.h>
@@ -11,7 +11,7 @@
 namespace ipex::bench {
 namespace {
 
-// Threads that are started later inherit the counter, so the team has to be started after it.
+// Threads that start later inherit the counter, so it must be created before the OpenMP team.
 int open_counter(uint64_t event) {
   perf_event_attr attributes = {};
   attributes.type = PERF_TYPE_HARDWARE;

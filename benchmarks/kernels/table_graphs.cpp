@@ -1,4 +1,4 @@
-// A row of the tables is one line of graph text here, so a new row is measured with no line added.
+// Each row of the op tables becomes one line of graph text, so new rows are measured automatically.
 #include "benchmarks/kernels/table_graphs.h"
 
 #include "backend/ops/tables.h"
@@ -7,7 +7,7 @@
 namespace ipex::bench {
 namespace {
 
-// Rows of 1024 elements: about 16 KiB, 512 KiB and 64 MiB an operand in f32.
+// Rows of 1024 elements: about 16 KiB, 512 KiB and 64 MiB per operand in f32.
 struct WorkingSet {
   const char* name;
   int64_t rows;
@@ -37,7 +37,7 @@ Operands operands(const std::vector<Dtype>& dtypes, int64_t rows, Placement plac
   for (size_t i = 0; i < dtypes.size(); ++i) {
     const std::string x = "%x" + std::to_string(i), separator = i == 0 ? "" : ", ";
     const bool repeated = placement == Placement::kBroadcast;
-    // The first operand repeats along rows, the others along columns.
+    // The first operand is broadcast along rows, the others along columns.
     all.parameters += separator + x + ": " +
                       (repeated ? (i == 0 ? type(dtypes[i], rows, 1) : type(dtypes[i], 1, kColumns))
                                 : type(dtypes[i], rows, kColumns));
@@ -55,7 +55,7 @@ std::string graph(const Operands& in, const std::string& results, const std::str
          results + "\n}\n";
 }
 
-// f32 and bf16 where the body takes floats, else i32, else bool.
+// f32 and bf16 if the op accepts floats, else i32, else bool.
 std::vector<Dtype> dtypes_of(bool floats, bool integers) {
   if (floats) return {Dtype::kF32, Dtype::kBF16};
   return {integers ? Dtype::kI32 : Dtype::kBool};
@@ -94,7 +94,7 @@ std::vector<NamedGraph> table_graphs() {
           const bool index = row.name.starts_with("arg");
           const int64_t columns = keeps_size ? kColumns : 1;
           std::string types = type(index ? Dtype::kI64 : result_of(row.promotion, dtype), rows, columns);
-          // The second of two results is an index, but for var_mean.
+          // The second of two results is an index, except for var_mean.
           if (row.results == 2)
             types += ", " + type(row.name == "var_mean" ? dtype : Dtype::kI64, rows, columns);
           return graph(in, row.results == 2 ? "%y, %z" : "%y",

@@ -1,5 +1,5 @@
-// Operands hold numbers in [0.1, 0.9), where every op of the tables is defined, and integers in 0..3, which
-// index any table.
+// Compiles and runs a workload. Operands have values in [0.1, 0.9), where every op of the tables is defined,
+// and integers in 0..3, which are valid indices.
 #include "benchmarks/kernels/workload.h"
 
 #include <cstdlib>
@@ -33,7 +33,7 @@ void fill(std::byte* memory, Dtype dtype, int64_t elements) {
     std::copy_n(pattern.data(), std::min(bytes - at, static_cast<int64_t>(pattern.size())), memory + at);
 }
 
-// Elements between the first and the last of a tensor, both included, and how many different ones it has.
+// The number of elements in memory from the first to the last of a tensor, and the number of distinct ones.
 struct Extent {
   int64_t span = 1, distinct = 1;
 };

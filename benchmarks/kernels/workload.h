@@ -1,5 +1,5 @@
-// The workload of one benchmark: a Graph text or Loop IR functions, compiled and ready to run on memory of its own,
-// with nothing between the timer and the kernels.
+// The workload of one benchmark: a Graph text or Loop IR functions, compiled and ready to run on memory of
+// its own, with nothing between the timer and the kernels.
 #pragma once
 
 #include <cstddef>
@@ -13,12 +13,12 @@ namespace ipex::bench {
 
 class Workload {
  public:
-  // Symbols take their hints in a graph and kSymbol in functions. Throws what the compiler throws;
-  // Unsupported for a graph with an Extern node.
+  // Symbols have the value of their hints in a graph, and kSymbol in functions. Throws the compiler's errors,
+  // and Unsupported for a graph with an Extern node.
   static Workload compile(const std::string& text);
   void run() const { run_(); }
-  int64_t bytes() const { return bytes_; }  // of inputs and outputs, each once
-  double flops() const { return flops_; }   // as the steps declare them
+  int64_t bytes() const { return bytes_; }  // size of inputs and outputs, each counted once
+  double flops() const { return flops_; }   // as declared by the steps
   int steps() const { return steps_; }
 
   static constexpr int64_t kSymbol = 1024;
