@@ -193,7 +193,7 @@ class Program:
                     signs = torch.randint(0, 2, result.shape, generator=generator) * 2 - 1
                 value, way = values[-1], signs if k % 2 == 0 else -signs
                 moved = value * (1 + size * way) + least * way
-                # Zeros get random signs. In every other pair, all get the same sign, as in a product that starts from 0,
+                # Zeros get random signs. In every other pair, all get the same sign, as in a product starting from 0,
                 # and elements that are negligible compared with others become zero, like an exact difference.
                 sign = way if k // 2 % 2 == 0 else torch.full_like(way, 1 - 2 * (k % 2))
                 nothing = 0 if k // 2 % 2 == 0 or value.numel() == 0 else 2.0**-20 * value.abs().nan_to_num(0, 0).max()
