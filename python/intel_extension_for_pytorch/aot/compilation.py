@@ -100,7 +100,7 @@ class Compilation:
         self.seconds: dict[str, float] = {}
         start = time.perf_counter()
         program = _decompose(program, dtype)
-        _refuse_effects(program)
+        _refuse_side_effects(program)
         written = _write_back(program)
         self.seconds["decompose"] = -start + (start := time.perf_counter())
         self._arguments = _Arguments(program, written)
@@ -272,7 +272,7 @@ def _decompose(program: torch.export.ExportedProgram, dtype: torch.dtype | None)
         return program.run_decompositions(ahead_of_time_decompositions())
 
 
-def _refuse_effects(program: torch.export.ExportedProgram) -> None:
+def _refuse_side_effects(program: torch.export.ExportedProgram) -> None:
     for node in program.graph.nodes:
         if node.op == "call_function" and node.target is torch.ops.higher_order.with_effects:
             raise UserError(

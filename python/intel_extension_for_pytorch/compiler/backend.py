@@ -44,17 +44,17 @@ def ipex(
     """
     settings = Options.parse(options, mode)
     if torch_private.differentiates_forward():
-        return _with_tangents(module, settings)
+        return _run_with_tangents(module, settings)
     numbers = torch_private.numbers_passed_as_tensors(module)
     narrow = (torch.float16, torch.bfloat16, torch.float32)
     floats = {i for i in numbers if example_inputs[i].dtype in narrow and not example_inputs[i].shape}
-    if floats and _takes_doubles_alone(example_inputs, numbers):
+    if floats and _all_float64(example_inputs, numbers):
         # Python numbers that arrive as float32 tensors; beside float64 tensors eager computes with them in double.
         example_inputs = [x.double() if i in floats else x for i, x in enumerate(example_inputs)]
     partitioner = partition if settings.recompute else torch_private.default_partition
     cached = warm_start.enabled()
     compiler = partial(torch_private.cacheable_compiler, CompiledCode) if cached else lambda function: function
-    with native.compile_lock, _collections_of_new_objects(), tracing.as_eager():
+    with native.compile_lock, _gc_of_new_objects_only(), tracing.as_eager():
         aot = torch_private.aot_backend(
             fw_compiler=compiler(partial(_compile, kind="forward", options=settings)),
             bw_compiler=compiler(partial(_compile, kind="backward", options=settings)),
@@ -68,12 +68,12 @@ def ipex(
             try:
                 run = aot(module, example_inputs)
                 run = _direct_call(len(example_inputs)) or run
-                return _casting(run, {i: example_inputs[i].dtype for i in floats}) if floats else run
+                return _with_casts(run, {i: example_inputs[i].dtype for i in floats}) if floats else run
             finally:
                 warm_start.direct_codes.clear()  # the caller alone keeps a graph alive
 
 
-def _with_tangents(module: fx.GraphModule, options: Options) -> Callable:
+def _run_with_tangents(module: fx.GraphModule, options: Options) -> Callable:
     """Runs the graph eagerly: forward-mode differentiation needs the operators one by one. Dynamo guards on the
     active level of forward-mode differentiation."""
     why = "inputs may carry tangents of forward-mode differentiation"
@@ -84,13 +84,13 @@ def _with_tangents(module: fx.GraphModule, options: Options) -> Callable:
     return module.forward
 
 
-def _takes_doubles_alone(inputs: Sequence[Any], numbers: set[int]) -> bool:
+def _all_float64(inputs: Sequence[Any], numbers: set[int]) -> bool:
     """Whether all other tensors among the inputs are float64. Then a number in double does not change their type."""
     dtypes = {x.dtype for i, x in enumerate(inputs) if isinstance(x, torch.Tensor) and i not in numbers}
     return dtypes == {torch.float64}
 
 
-def _casting(run: Callable, dtypes: dict[int, torch.dtype]) -> Callable:
+def _with_casts(run: Callable, dtypes: dict[int, torch.dtype]) -> Callable:
     """`run`, with the arguments in `dtypes` cast to the type they were traced in."""
 
     def run_cast(*arguments: Any) -> Any:
@@ -100,7 +100,7 @@ def _casting(run: Callable, dtypes: dict[int, torch.dtype]) -> Callable:
 
 
 @contextlib.contextmanager
-def _collections_of_new_objects() -> Iterator[None]:
+def _gc_of_new_objects_only() -> Iterator[None]:
     """Garbage collections inside the context skip older objects: PyTorch alone has 400,000, and a full collection takes
     0.2 s to find nothing among them. If the program itself has frozen objects, nothing is done."""
     if gc.get_freeze_count() > 0:

@@ -16,7 +16,7 @@ from .. import torch_private
 from .extern import EXPECTED
 from .formulas import FORMULAS
 from .rules import native_names
-from .types_without_kernels import where_aten_has_kernels
+from .types_without_kernels import unless_kernel_is_missing
 
 # Ops that are not in the core table and have no import rule. They become pointwise ops, reductions and views.
 _EXTRA = (
@@ -72,7 +72,7 @@ def _table() -> dict[Any, Callable]:
     kept = native_names() | _WHOLE
     # Formulas come first: a formula may return NotImplemented and leave the op to a rule.
     table = {op: function for op, function in table.items() if not _is_kept(op, kept)} | FORMULAS
-    return {op: where_aten_has_kernels(op, function) for op, function in table.items()}
+    return {op: unless_kernel_is_missing(op, function) for op, function in table.items()}
 
 
 def _is_kept(op: Any, kept: set[str]) -> bool:

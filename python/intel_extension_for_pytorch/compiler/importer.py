@@ -275,7 +275,7 @@ class Importer(GraphWriter):
         for owner in self.module.graph.nodes if several else ():
             value = owner.meta.get("val")
             nodes = several.pop(torch_private.memory_identity(value), []) if isinstance(value, torch.Tensor) else []
-            if nodes and owner.op == "call_function" and isinstance(self.env[owner], Ref) and _begins(value):
+            if nodes and owner.op == "call_function" and isinstance(self.env[owner], Ref) and _starts_storage(value):
                 shared.update(dict.fromkeys(nodes, owner))
         return shared
 
@@ -341,7 +341,7 @@ class Importer(GraphWriter):
         return ("tensor", self.graph.output(value.id, layout), sizes, strides)
 
 
-def _begins(tensor: torch.Tensor) -> bool:
+def _starts_storage(tensor: torch.Tensor) -> bool:
     """Whether the tensor starts at the beginning of its storage."""
     offset = tensor.storage_offset()
     return isinstance(offset, int) and offset == 0

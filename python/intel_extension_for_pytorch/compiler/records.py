@@ -71,7 +71,7 @@ def add(
         "import_ms": import_ms,
         "total_ms": total_ms,
     }
-    _tell(report, compiled)
+    _notify(report, compiled)
 
 
 def add_eager(kind: str, module: fx.GraphModule, why: str) -> None:
@@ -91,10 +91,10 @@ def _add_uncompiled(kind: str, nodes: int, **what: Any) -> None:
         "arena_bytes": 0, "naive_bytes": 0,
         "times": [], "steps": [], "imported": "", "graph": "", "loops": "", "import_ms": 0.0, "total_ms": 0.0,
     } | what  # fmt: skip
-    _tell(report, None)
+    _notify(report, None)
 
 
-def _tell(report: dict[str, Any], graph: Any) -> None:
+def _notify(report: dict[str, Any], graph: Any) -> None:
     for reports, graphs in _listeners:
         reports.append(report)
         graphs.append(graph)

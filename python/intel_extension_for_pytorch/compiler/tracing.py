@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from .. import _C, torch_private  # noqa: F401  (the first defines the ops of our own)
-from .formulas.norms import has_wide_parameters
+from .formulas.norms import has_fp32_parameters
 
 aten, ipex = torch.ops.aten, torch.ops.ipex
 
@@ -57,7 +57,7 @@ def _normal_(
 def _group_norm(usual: Callable, x: torch.Tensor, weight: Any, bias: Any, *settings: Any) -> tuple:
     """Handles fp16 and bf16 inputs with fp32 parameters. The formulas in formulas/ are applied too late for this: the
     statistics have gradients."""
-    if not has_wide_parameters(x, weight, bias):
+    if not has_fp32_parameters(x, weight, bias):
         return usual(x, weight, bias, *settings)
     y, mean, scale = aten.native_group_norm.default(x.float(), weight, bias, *settings)
     return y.to(x.dtype), mean, scale
@@ -88,7 +88,7 @@ def _recurrent_layers(
 def as_eager() -> Iterator[None]:
     """Graphs that are traced inside the context compute what eager does."""
     with contextlib.ExitStack() as stack:
-        stack.enter_context(torch_private.with_unused_draws())
+        stack.enter_context(torch_private.unused_random_ops_kept())
         stack.enter_context(torch_private.decomposed(aten.dropout.default, _dropout))
         stack.enter_context(torch_private.recurrent_layers(_recurrent_layers))
         stack.enter_context(torch_private.functionalized(aten.bernoulli_.float, _bernoulli_))

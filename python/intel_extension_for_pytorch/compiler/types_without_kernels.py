@@ -46,7 +46,7 @@ def lacks_kernel(op: Any, *arguments: Any) -> bool:
     return bool(tensors) and tensors[0].dtype in types
 
 
-def where_aten_has_kernels(op: Any, decomposition: Callable) -> Callable:
+def unless_kernel_is_missing(op: Any, decomposition: Callable) -> Callable:
     """Wraps a decomposition: for types that ATen has no kernel for, the op is not decomposed."""
     if not isinstance(op, torch_private.OpOverload) or op._schema.name.removeprefix("aten::") not in _TYPES:
         return decomposition

@@ -40,12 +40,12 @@ from .autograd_cache import (  # noqa: F401
 )
 from .decompositions import (  # noqa: F401
     core_decompositions,
+    fma_op,
     implicit_decompositions,
     linspace,
     logspace,
     onednn_on,
     registered_decompositions,
-    rounded_once,
     without_dtype_checks,
 )
 from .symbols import (  # noqa: F401
@@ -88,7 +88,7 @@ from .tracing import (  # noqa: F401
     differentiated,
     functionalized,
     recurrent_layers,
-    with_unused_draws,
+    unused_random_ops_kept,
 )
 
 OpOverload = torch._ops.OpOverload

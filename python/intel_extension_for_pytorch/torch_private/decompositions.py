@@ -33,7 +33,7 @@ def implicit_decompositions() -> dict[Any, Callable]:
     return {op: _get_decomp_for_cia(op) for op in _collect_all_valid_cia_ops_for_aten_namespace()}
 
 
-def rounded_once() -> Callable:
+def fma_op() -> Callable:
     """The op fma(x, y, z) = x * y + z with one rounding, which ATen does not have."""
     from torch._inductor import inductor_prims
 

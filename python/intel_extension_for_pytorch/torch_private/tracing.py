@@ -53,7 +53,7 @@ def _python_kernels(op: Any, kernels: dict[Any, Callable]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def with_unused_draws() -> Iterator[None]:
+def unused_random_ops_kept() -> Iterator[None]:
     """Inside the context, random ops stay in a traced graph even if their results are unused, so that the generator
     advances as in eager."""
     from torch._inductor import config

@@ -41,7 +41,7 @@ def _linspace(
     first, last = (
         v.to(dtype).long() if isinstance(v, Tensor) else torch.full((), int(v)).to(dtype).long() for v in (start, end)
     )
-    step, fma = (last - first).double() / (steps - 1), torch_private.rounded_once()
+    step, fma = (last - first).double() / (steps - 1), torch_private.fma_op()
     index = torch.arange(steps, dtype=torch.float64)
     before_middle = fma(index, step, first.double())
     after_middle = fma(index - (steps - 1), step, last.double())
@@ -61,7 +61,7 @@ def _logspace(
     return torch_private.logspace(start, end, steps, base, dtype=dtype, **options)
 
 
-def _drawn_in_order(op: Any) -> None:
+def _on_contiguous_operands(op: Any) -> None:
     """ATen draws these numbers into contiguous memory, whatever the layout of its operands. In tracing the result would
     have the operands' layout."""
 
@@ -77,7 +77,7 @@ for _op in (
     aten.normal.Tensor_Tensor, aten.normal.Tensor_float, aten.normal.float_Tensor, aten.poisson.default,
     aten._standard_gamma.default,
 ):  # fmt: skip
-    _drawn_in_order(_op)
+    _on_contiguous_operands(_op)
 
 
 @formula(aten.eye.m)

@@ -7,13 +7,13 @@ from functools import partial
 
 import torch
 
-from .registry import Tensor, aten, formula, of_one_type
+from .registry import Tensor, aten, formula, same_dtype_only
 
 _MATRIX_ROWS = 25  # above it, ATen computes euclidean distances by a matrix product
 
 
 @formula(aten._cdist_forward.default)
-@partial(of_one_type, accepted=(torch.float32, torch.float64))
+@partial(same_dtype_only, accepted=(torch.float32, torch.float64))
 def _cdist(x: Tensor, y: Tensor, p: float, compute_mode: int | None) -> Tensor:
     """[..., P, M] and [..., R, M] -> [..., P, R]."""
     many = x.shape[-2] > _MATRIX_ROWS or y.shape[-2] > _MATRIX_ROWS

@@ -7,7 +7,7 @@ from typing import Any
 
 from .registry import Tensor, aten, formula
 
-_OF_EACH = (
+_FOREACH_OPS = (
     "abs", "acos", "add", "addcdiv", "addcmul", "asin", "atan", "ceil", "clamp_max", "clamp_min", "cos", "cosh", "div",
     "erf", "erfc", "exp", "expm1", "floor", "frac", "lerp", "lgamma", "log", "log10", "log1p", "log2", "max", "maximum",
     "minimum", "mul", "neg", "norm", "pow", "reciprocal", "round", "rsqrt", "sigmoid", "sign", "sin", "sinh", "sqrt",
@@ -27,7 +27,7 @@ _BASES = {
 _BY_NAME = ("alpha", "value", "dtype")  # arguments that ATen's op on one tensor takes by name only
 
 
-def _of_each(op: Any, base: Callable) -> Callable:
+def _for_each(op: Any, base: Callable) -> Callable:
     arguments = op._schema.arguments
     defaults = {a.name: a.default_value for a in arguments if a.has_default_value()}
     names = [a.name for a in arguments]
@@ -48,11 +48,11 @@ def _of_each(op: Any, base: Callable) -> Callable:
     return decomposed
 
 
-for _name in _OF_EACH:
+for _name in _FOREACH_OPS:
     _packet = getattr(aten, f"_foreach_{_name}")
     for _overload in _packet.overloads():
         _op = getattr(_packet, _overload)
         # Skip overloads with a tensor of numbers, one for each tensor of the list.
         if "out" in _overload or any(a.name == "scalars" and str(a.type) == "Tensor" for a in _op._schema.arguments):
             continue
-        formula(_op)(_of_each(_op, _BASES.get(f"_foreach_{_name}.{_overload}", getattr(aten, _name))))
+        formula(_op)(_for_each(_op, _BASES.get(f"_foreach_{_name}.{_overload}", getattr(aten, _name))))

@@ -14,7 +14,7 @@ aten = torch.ops.aten
 Tensor = torch.Tensor
 
 
-def _is_atens(x: Tensor, target: Tensor) -> bool:
+def _is_left_to_aten(x: Tensor, target: Tensor) -> bool:
     """Whether the op is left to ATen, which raises an error, or returns the mean of no elements."""
     return x.dtype not in (torch.float32, torch.float64) or target.dtype is not torch.int64 or 0 in x.shape
 
@@ -48,7 +48,7 @@ def _violated_by(x: Tensor, target: Tensor, margin: float, weight: Tensor | None
 def _multi_margin_loss(
     x: Tensor, target: Tensor, p: float = 1, margin: float = 1, weight: Tensor | None = None, reduction: int = MEAN
 ) -> Tensor:
-    if _is_atens(x, target):
+    if _is_left_to_aten(x, target):
         return NotImplemented
     x = torch.atleast_2d(x)
     violated, _, of_label = _violated_by(x, target, margin, weight)
@@ -61,7 +61,7 @@ def _multi_margin_loss_backward(
     gradient: Tensor, x: Tensor, target: Tensor, p: float, margin: float, weight: Tensor | None = None,
     reduction: int = MEAN,
 ) -> Tensor:  # fmt: skip
-    if _is_atens(x, target):
+    if _is_left_to_aten(x, target):
         return NotImplemented
     rows = torch.atleast_2d(x)
     violated, is_label, of_label = _violated_by(rows, target, margin, weight)
@@ -91,7 +91,7 @@ def _margins(x: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 @formula(aten.multilabel_margin_loss_forward.default)
 def _multilabel_margin_loss(x: Tensor, target: Tensor, reduction: int) -> tuple[Tensor, Tensor]:
     """The loss, and whether each class is a label, in x's type."""
-    if _is_atens(x, target):
+    if _is_left_to_aten(x, target):
         return NotImplemented
     rows = torch.atleast_2d(x)
     apart, is_violated, is_label = _margins(rows, torch.atleast_2d(target))
@@ -104,7 +104,7 @@ def _multilabel_margin_loss(x: Tensor, target: Tensor, reduction: int) -> tuple[
 def _multilabel_margin_loss_backward(
     gradient: Tensor, x: Tensor, target: Tensor, reduction: int, is_target: Tensor
 ) -> Tensor:
-    if _is_atens(x, target):
+    if _is_left_to_aten(x, target):
         return NotImplemented
     rows = torch.atleast_2d(x)
     _, is_violated, is_label = _margins(rows, torch.atleast_2d(target))

@@ -11,8 +11,8 @@ import torch
 from ... import torch_private
 from ..schema import named_arguments
 from ..types_without_kernels import norm_types_agree
-from .norms import has_wide_parameters
-from .registry import MEAN, NONE, aten, formula, of_one_type
+from .norms import has_fp32_parameters
+from .registry import MEAN, NONE, aten, formula, same_dtype_only
 
 Tensor = torch.Tensor
 
@@ -22,13 +22,13 @@ def _pytorch_decomposition(op: Any) -> Callable:
 
 
 for _op in (aten.linalg_cross.default, aten.mv.default):
-    formula(_op)(of_one_type(_pytorch_decomposition(_op)))
+    formula(_op)(same_dtype_only(_pytorch_decomposition(_op)))
 
 
 # ---- losses ----
 
 
-def _of_first_type(decomposition: Callable) -> Callable:
+def _result_in_first_dtype(decomposition: Callable) -> Callable:
     def decomposed(x: Tensor, *arguments: Any, **by_name: Any) -> Any:
         if not x.dtype.is_floating_point:
             return NotImplemented
@@ -38,7 +38,7 @@ def _of_first_type(decomposition: Callable) -> Callable:
 
 
 for _op in (aten.huber_loss.default, aten.soft_margin_loss.default):
-    formula(_op)(_of_first_type(_pytorch_decomposition(_op)))
+    formula(_op)(_result_in_first_dtype(_pytorch_decomposition(_op)))
 
 
 @formula(aten.binary_cross_entropy.default)
@@ -75,12 +75,12 @@ for _op in (
     formula(_op)(_batch_norm(_op, _pytorch_decomposition(_op)))
 
 
-def _with_wide_statistics(op: Any) -> Callable:
+def _with_fp32_statistics(op: Any) -> Callable:
     """For fp16 or bf16 inputs with fp32 parameters: the op on fp32 inputs, with its result rounded. Eager keeps the
     statistics in fp32, which PyTorch's shape functions would round. Other cases have an import rule."""
 
     def decomposed(x: Tensor, *arguments: Any, **by_name: Any) -> Any:
-        if not has_wide_parameters(x, *arguments, *by_name.values()):
+        if not has_fp32_parameters(x, *arguments, *by_name.values()):
             return NotImplemented
         y, *others = op(x.float(), *arguments, **by_name)
         return y.to(x.dtype), *others
@@ -92,4 +92,4 @@ for _op in (
     aten.native_layer_norm.default, aten._native_batch_norm_legit_functional.default,
     aten._native_batch_norm_legit.no_stats, aten._native_batch_norm_legit_no_training.default,
 ):  # fmt: skip
-    formula(_op)(_with_wide_statistics(_op))
+    formula(_op)(_with_fp32_statistics(_op))

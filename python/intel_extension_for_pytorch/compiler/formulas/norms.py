@@ -43,7 +43,7 @@ def _group_norm(
     return y.to(x.dtype), mean.reshape(batch, groups).to(kept), scale.reshape(batch, groups).to(kept)
 
 
-def has_wide_parameters(x: Tensor, *arguments: Any) -> bool:
+def has_fp32_parameters(x: Tensor, *arguments: Any) -> bool:
     """Whether x is fp16 or bf16 and the other tensors are fp32."""
     parameters = [a.dtype for a in arguments if isinstance(a, Tensor)]
     return bool(parameters) and parameters[0] is not x.dtype and norm_types_agree(x.dtype, parameters)

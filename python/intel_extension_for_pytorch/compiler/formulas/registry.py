@@ -27,7 +27,7 @@ def formula(op: Any) -> Callable[[Callable], Callable]:
     return register
 
 
-def of_one_type(decomposition: Callable, accepted: tuple[torch.dtype, ...] = ()) -> Callable:
+def same_dtype_only(decomposition: Callable, accepted: tuple[torch.dtype, ...] = ()) -> Callable:
     """Restricts a decomposition to operands of one type (from `accepted`, if given). ATen refuses others, but tracing
     does not check that: such an op is not decomposed, so that ATen raises its error."""
 

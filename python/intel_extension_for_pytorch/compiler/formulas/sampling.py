@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import torch
 
-from .registry import formula, of_one_type
+from .registry import formula, same_dtype_only
 
 aten = torch.ops.aten
 Tensor = torch.Tensor
@@ -149,7 +149,7 @@ def _product(factors: Sequence[Tensor]) -> Tensor:
 
 @formula(aten.grid_sampler_2d.default)
 @formula(aten.grid_sampler_3d.default)
-@of_one_type
+@same_dtype_only
 def _grid_sampler(x: Tensor, grid: Tensor, interpolation: int, padding: int, align_corners: bool) -> Tensor:
     sampling = _Sampling(x, grid, interpolation, padding, align_corners)
     total = None

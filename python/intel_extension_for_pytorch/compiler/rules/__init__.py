@@ -41,7 +41,7 @@ def rule_for(target: Any) -> Rule | None:
     if namespace != "aten":
         return None
     found = _aten_rule(target, base)
-    return _of_one_type(found, target, _OF_ONE_TYPE[base]) if found and base in _OF_ONE_TYPE else found
+    return _requires_same_dtype(found, target, _SAME_DTYPE[base]) if found and base in _SAME_DTYPE else found
 
 
 def _aten_rule(target: Any, base: str) -> Rule | None:
@@ -58,7 +58,7 @@ def _aten_rule(target: Any, base: str) -> Rule | None:
 
 
 # Operands that must have the same dtype in ATen. Tracing does not check this.
-_OF_ONE_TYPE = {
+_SAME_DTYPE = {
     "index_add": ("self", "source"), "index_copy": ("self", "source"), "index_reduce": ("self", "source"),
     "put": ("self", "source"), "index_put": ("self", "values"), "_unsafe_index_put": ("self", "values"),
     "heaviside": ("self", "values"), "addmm": ("self", "mat1"), "baddbmm": ("self", "batch1"),
@@ -67,7 +67,7 @@ _OF_ONE_TYPE = {
 }  # fmt: skip
 
 
-def _of_one_type(rule: Rule, target: Any, names: Sequence[str]) -> Rule:
+def _requires_same_dtype(rule: Rule, target: Any, names: Sequence[str]) -> Rule:
     """Wraps a rule: if these operands differ in dtype, the op becomes Extern, and ATen raises the error."""
 
     def import_one_type(im: GraphWriter, node: Any, *args: Any, **kwargs: Any) -> Any:

@@ -85,7 +85,11 @@ def _embedding_bag(
         total = im.emit("segment", "sum", [rows, begins, ends], rows.dtype, (bags, width))
         if mode == _MEAN:
             total = total / im.pointwise("clamp_min", count, 1).to(rows.dtype).expand((bags, width), [0])
-    bag = im.full(0, torch.int64, (0,)) if im.symbols.dims(bag_of.shape) == (0,) else _bag_of_each(im, begins, length)
+    bag = (
+        im.full(0, torch.int64, (0,))
+        if im.symbols.dims(bag_of.shape) == (0,)
+        else _bag_of_each_index(im, begins, length)
+    )
     if mode == _SUM:  # the gradient does not read the sizes, and ATen leaves them zero
         count = im.full(0, torch.int64, (bags,))
     last = found if mode == _MAX else count
@@ -125,7 +129,7 @@ def _embedding_bag_backward(
         filled = im.pointwise("gt", im.slice_dim(bag_sizes, 0, 0, bags), 0).expand((bags, width), [0])
         added = im.where(filled, gradient.to(wide), im.scalar(0, wide))
         return _sum_of_rows(im, shape, im.slice_dim(largest, 0, 0, bags), added, gradient.dtype)
-    bag = _bag_of_each(im, as_index(im, offsets), length)
+    bag = _bag_of_each_index(im, as_index(im, offsets), length)
     at = bag.expand((length, width), [0])
     added = im.gather(gradient, [at], map=[-1, 1]).to(wide)
     if mode == _MEAN:
@@ -147,7 +151,7 @@ def _weights_backward(
 ) -> Ref:  # fmt: skip
     """Each weight's gradient is the dot product of its row and its bag's gradient, [length]. Only for mode sum."""
     (length,), width, wide = indices.shape, gradient.shape[1], opmath(gradient.dtype)
-    index, bag = as_index(im, indices), _bag_of_each(im, as_index(im, offsets), length)
+    index, bag = as_index(im, indices), _bag_of_each_index(im, as_index(im, offsets), length)
     of_bag, of_row = (
         im.gather(source, [row.expand((length, width), [0])], map=[-1, 1], wrap=False).to(wide)
         for source, row in ((gradient, bag), (table, index))
@@ -159,7 +163,7 @@ def _weights_backward(
     return total.to(gradient.dtype)
 
 
-def _bag_of_each(im: GraphWriter, begins: Ref, length: Dim) -> Ref:
+def _bag_of_each_index(im: GraphWriter, begins: Ref, length: Dim) -> Ref:
     """The bag of each index: the last one that begins at or before it. Of bags with equal begins, only the last has
     elements."""
     following = search(im, begins, im.iota((length,), 0), torch.int64, right=True)
@@ -181,12 +185,12 @@ def _checked_offsets(im: GraphWriter, node: Any, offsets: Ref, length: Dim) -> R
         return offsets
 
     first, last = (im.slice_dim(offsets, 0, at, 1) for at in (0, sub(count, 1)))
-    parts = [_only_within(im, im.full(0, torch.int64, (1,)), first, "first_offset")]
+    parts = [_checked_positions(im, im.full(0, torch.int64, (1,)), first, "first_offset")]
     if count == 1:
         return parts[0]
     if count != 2:
         parts.append(im.slice_dim(offsets, 0, 1, sub(count, 2)))
-    parts.append(_only_within(im, im.iota((add(length, 1),), 0), last, "last_offset"))
+    parts.append(_checked_positions(im, im.iota((add(length, 1),), 0), last, "last_offset"))
     return im.emit("cat", "", parts, torch.int64, (count,), axis=0)
 
 
@@ -201,11 +205,11 @@ def _bounds(im: GraphWriter, offsets: Ref, length: Dim, bags: Dim, include_last_
         following = im.slice_dim(offsets, 0, 1, sub(bags, 1))
         ends = im.emit("cat", "", [following, ends], torch.int64, (bags,), axis=0)
     lengths = ends - begins
-    lengths = _only_within(im, im.iota((add(length, 1),), 0), lengths, "bag_length")
+    lengths = _checked_positions(im, im.iota((add(length, 1),), 0), lengths, "bag_length")
     return begins, begins + lengths
 
 
-def _only_within(im: GraphWriter, positions: Ref, index: Ref, error: str) -> Ref:
+def _checked_positions(im: GraphWriter, positions: Ref, index: Ref, error: str) -> Ref:
     """`index`, with a check that each is a valid position in `positions`, which is a range."""
     return im.gather(positions, [index], map=[-1], wrap=False, error=error)
 

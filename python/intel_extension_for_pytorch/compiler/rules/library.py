@@ -39,7 +39,7 @@ def _addmm(im: GraphWriter, node: Any, bias: Ref, a: Ref, b: Ref, *, beta: Any =
     if torch_private.is_known(beta == 1) and torch_private.is_known(alpha == 1):
         return _matmul(im, a, b, bias)
     wide = opmath(a.dtype)
-    product = _scaled(im, _matmul(im, a, b, None, wide), alpha, _is_left_out(im, a, b))
+    product = _scaled(im, _matmul(im, a, b, None, wide), alpha, _skips_product(im, a, b))
     if not torch_private.is_known(beta == 0):
         bias = _scaled(im, bias.to(wide), beta, left_out=True)
         product = product + bias
@@ -66,7 +66,7 @@ def _scaled(im: GraphWriter, value: Ref, factor: Any, left_out: bool | Ref) -> R
 _MIN_LIBRARY_MULTIPLICATIONS = 400
 
 
-def _is_left_out(im: GraphWriter, a: Ref, b: Ref) -> bool | Ref:
+def _skips_product(im: GraphWriter, a: Ref, b: Ref) -> bool | Ref:
     """Whether eager skips the product if alpha is 0. The library does so for f32."""
     if a.dtype is not torch.float32 or len(a.shape) == 2:
         return a.dtype is torch.float32

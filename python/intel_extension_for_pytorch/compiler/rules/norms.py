@@ -152,7 +152,7 @@ def _with_running_statistics(
     return _scaled(y, weight, bias).to(x.dtype)
 
 
-def _by_own_statistics(im: GraphWriter, x: Ref, weight: Ref | None, bias: Ref | None, eps: float) -> list[Ref]:
+def _with_batch_statistics(im: GraphWriter, x: Ref, weight: Ref | None, bias: Ref | None, eps: float) -> list[Ref]:
     """The result normalised by the statistics of x itself, and each channel's mean, 1 / standard deviation and biased
     variance."""
     values, channels = x.to(opmath(x.dtype)), (x.shape[1],)
@@ -177,7 +177,7 @@ def _batch_norm_of_batch(
         raise Unsupported("batch norm without statistics")
     _require_types(x, weight, bias)
     _require_elements(x, training)
-    y, mean, scale, _ = _by_own_statistics(im, x, weight, bias, eps)
+    y, mean, scale, _ = _with_batch_statistics(im, x, weight, bias, eps)
     return [y, *(v.to(t.dtype) for v, t in zip((mean, scale), node.meta["val"][1:], strict=True))]
 
 
@@ -198,7 +198,7 @@ def _batch_norm(
         return [y, nothing, nothing, *kept]
     wide = opmath(x.dtype)
     count = _count(im, [s for d, s in enumerate(x.shape) if d != 1])
-    y, mean, scale, variance = _by_own_statistics(im, x, weight, bias, eps)
+    y, mean, scale, variance = _with_batch_statistics(im, x, weight, bias, eps)
     unbiased = variance * _quotient(im, count, count - 1.0, wide)
 
     def moved(old: Ref, new: Ref, result: torch.Tensor) -> Ref:

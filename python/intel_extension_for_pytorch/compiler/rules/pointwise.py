@@ -135,7 +135,7 @@ def _native_dropout(im: GraphWriter, node: Any, x: Ref, p: Any, train: bool | No
 
 
 @rule("maximum", "minimum", "max.other", "min.other")
-def _extreme_of_two(im: GraphWriter, node: Any, x: Any, y: Any) -> Ref:
+def _max_of_two(im: GraphWriter, node: Any, x: Any, y: Any) -> Ref:
     row = "maximum" if node.target._schema.name[6:].startswith("max") else "minimum"
     return pointwise(im, node, row, x, y)
 
@@ -157,22 +157,22 @@ def _fma(im: GraphWriter, node: Any, x: Any, y: Any, z: Any) -> Ref:
 
 @rule("hardtanh")
 def _hardtanh(im: GraphWriter, node: Any, x: Ref, min_val: Any = -1, max_val: Any = 1) -> Ref:
-    return pointwise(im, node, "hardtanh", x, *_in_type_of(im, x, min_val, max_val, first=torch.int64))
+    return pointwise(im, node, "hardtanh", x, *_converted_like(im, x, min_val, max_val, first=torch.int64))
 
 
 @rule("threshold")
 def _threshold(im: GraphWriter, node: Any, x: Ref, threshold: Any, value: Any) -> Ref:
-    return pointwise(im, node, "threshold", x, *_in_type_of(im, x, threshold, value))
+    return pointwise(im, node, "threshold", x, *_converted_like(im, x, threshold, value))
 
 
 @rule("threshold_backward")
 def _threshold_backward(im: GraphWriter, node: Any, grad: Ref, x: Ref, threshold: Any) -> Ref:
     dtype = node.meta["val"].dtype
     operands = [grad.to(dtype), x.to(dtype)] if dtype.is_floating_point else [grad, x]
-    return pointwise(im, node, "threshold_backward", *operands, *_in_type_of(im, x, threshold))
+    return pointwise(im, node, "threshold_backward", *operands, *_converted_like(im, x, threshold))
 
 
-def _in_type_of(im: GraphWriter, x: Ref, *numbers: Any, first: torch.dtype | None = None) -> list[Any]:
+def _converted_like(im: GraphWriter, x: Ref, *numbers: Any, first: torch.dtype | None = None) -> list[Any]:
     """Numbers converted to the type of x, as eager does before it compares. For integers, they must fit `first`
     (default: x's type)."""
     if x.dtype.is_floating_point:

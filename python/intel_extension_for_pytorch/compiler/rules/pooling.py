@@ -108,7 +108,7 @@ def _avg_pool_backward(
             _window_length(im, grad, x, len(x.shape) - rank + d, k, s, p, count_include_pad)
             for d, (k, s, p) in enumerate(zip(kernel, stride, padding, strict=True))
         ]
-        source = _over_lengths(im, grad, lengths)
+        source = _divided_by_lengths(im, grad, lengths)
     covered = _pool(
         im, source, [(source.dtype, x.shape)], kernel, kind="avg", window="covering", stride=stride, padding=padding,
         divisor=divisor or math.prod(kernel),
@@ -133,7 +133,7 @@ def _window_length(
     return of("sub", end, begin)
 
 
-def _over_lengths(im: GraphWriter, grad: Ref, lengths: list[Ref]) -> Ref:
+def _divided_by_lengths(im: GraphWriter, grad: Ref, lengths: list[Ref]) -> Ref:
     """grad / the product of the lengths, in the type of the arithmetic."""
     wide = opmath(grad.dtype)
     count = lengths[0]
@@ -145,7 +145,7 @@ def _over_lengths(im: GraphWriter, grad: Ref, lengths: list[Ref]) -> Ref:
 # ---- adaptive windows ----
 
 
-def _equal_windows(sizes: tuple[Dim, ...], out: tuple[Dim, ...]) -> list[int] | None:
+def _window_size(sizes: tuple[Dim, ...], out: tuple[Dim, ...]) -> list[int] | None:
     """The common length of the windows along each dim, or None if they differ."""
     if all(isinstance(s, int) and isinstance(o, int) and o > 0 and s % o == 0 for s, o in zip(sizes, out, strict=True)):
         return [s // o for s, o in zip(sizes, out, strict=True)]
@@ -160,7 +160,7 @@ def _adaptive_avg_pool(im: GraphWriter, node: Any, x: Ref, output_size: Any) -> 
     if not all(torch_private.is_known(size > 0) for size in checked):
         raise Unsupported("an average of possibly no elements")
     types = _results(im, node)
-    kernel = _equal_windows(x.shape[-rank:], types[0][1][-rank:])
+    kernel = _window_size(x.shape[-rank:], types[0][1][-rank:])
     if kernel is not None:
         return _pool(im, x, types, kernel, kind="avg")[0]
     return _pool(im, x, types, [1] * rank, kind="avg", window="adaptive")[0]
@@ -172,7 +172,7 @@ def _adaptive_avg_pool_backward(im: GraphWriter, node: Any, grad: Ref, x: Ref) -
     _floating(x)
     rank = _spatial_rank(node)
     lead, sizes, out = x.shape[:-rank], x.shape[-rank:], grad.shape[-rank:]
-    kernel = _equal_windows(sizes, out)
+    kernel = _window_size(sizes, out)
     wide = opmath(grad.dtype)
     if kernel is not None:
         share = grad.to(wide) / im.scalar(math.prod(kernel), wide)
@@ -180,7 +180,7 @@ def _adaptive_avg_pool_backward(im: GraphWriter, node: Any, grad: Ref, x: Ref) -
         dims = [*range(len(lead)), *(len(lead) + 2 * d for d in range(rank))]
         return share.expand(paired, dims).reshape(x.shape).to(grad.dtype)
     lengths = [_adaptive_length(im, grad, x.shape[d], d) for d in range(len(lead), len(x.shape))]
-    shares = _over_lengths(im, grad, lengths)
+    shares = _divided_by_lengths(im, grad, lengths)
     types = [(wide, x.shape)]
     return _pool(im, shares, types, [1] * rank, kind="avg", window="adaptive", divisor=1)[0].to(grad.dtype)
 
@@ -201,7 +201,7 @@ def _adaptive_length(im: GraphWriter, grad: Ref, size: Dim, d: int) -> Ref:
 def _adaptive_max_pool(im: GraphWriter, node: Any, x: Ref, output_size: Any) -> list[Ref]:
     rank = _spatial_rank(node)
     types = _results(im, node)
-    kernel = _equal_windows(x.shape[-rank:], types[0][1][-rank:])
+    kernel = _window_size(x.shape[-rank:], types[0][1][-rank:])
     if kernel is not None:
         return _pool(im, x, types, kernel, kind="max", include_pad=False)
     return _pool(im, x, types, [1] * rank, kind="max", window="adaptive")
@@ -224,7 +224,7 @@ def _max_pool_backward(
     stride = per_dim(stride, rank) or kernel
     windows = math.prod(-(-k // s) for k, s in zip(kernel, stride, strict=True))
     if any(d != 1 for d in per_dim(dilation, rank)) or windows > _MAX_WINDOWS:
-        return _to_positions(im, node, grad, x, indices)
+        return _scatter_to_maxima(im, node, grad, x, indices)
     return _pool(
         im, grad, [(grad.dtype, x.shape)], kernel, kind="avg", window="covering", stride=stride,
         padding=per_dim(padding, rank), divisor=1, index=indices,
@@ -233,10 +233,10 @@ def _max_pool_backward(
 
 @rule("adaptive_max_pool2d_backward", "adaptive_max_pool3d_backward")
 def _adaptive_max_pool_backward(im: GraphWriter, node: Any, grad: Ref, x: Ref, indices: Ref) -> Ref:
-    return _to_positions(im, node, grad, x, indices)
+    return _scatter_to_maxima(im, node, grad, x, indices)
 
 
-def _to_positions(im: GraphWriter, node: Any, grad: Ref, x: Ref, indices: Ref) -> Ref:
+def _scatter_to_maxima(im: GraphWriter, node: Any, grad: Ref, x: Ref, indices: Ref) -> Ref:
     """Adds each gradient at the position of its maximum in the flattened image."""
     rank = _spatial_rank(node)
     lead = x.shape[:-rank]

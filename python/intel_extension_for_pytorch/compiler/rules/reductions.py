@@ -71,7 +71,7 @@ def _reduced_dtype(row: Any, x: Ref, traced: torch.dtype) -> torch.dtype:
 
 
 @rule("max.default", "min.default")
-def _extreme_of_all(im: GraphWriter, node: Any, x: Ref) -> Ref:
+def _max_of_all(im: GraphWriter, node: Any, x: Ref) -> Ref:
     op = node.target._schema.name[6:]
     name = "amax" if op == "max" else "amin"
     hint = "Specify the reduction dim with the 'dim' argument."

@@ -40,7 +40,7 @@ def _sort(
     return results if x.shape else [r.reshape(()) if r.shape == (1,) else r for r in results]
 
 
-def _pick(im: GraphWriter, kind: str, x: Ref, dim: int, keepdim: bool, **k: Dim) -> list[Ref]:
+def _select_one(im: GraphWriter, kind: str, x: Ref, dim: int, keepdim: bool, **k: Dim) -> list[Ref]:
     """One element of each row, and its index."""
     if x.shape and x.shape[dim] == 0:
         raise Unsupported(f"{kind} of no elements")
@@ -80,18 +80,18 @@ def _topk(im: GraphWriter, node: Any, x: Ref, k: Any, dim: int = -1, largest: bo
 
 @rule("kthvalue")
 def _kthvalue(im: GraphWriter, node: Any, x: Ref, k: Any, dim: int = -1, keepdim: bool = False) -> list[Ref]:
-    return _pick(im, "kth", x, dim, keepdim, k=im.symbols.dim(k - 1))
+    return _select_one(im, "kth", x, dim, keepdim, k=im.symbols.dim(k - 1))
 
 
 @rule("median.dim", "nanmedian.dim", "mode")
-def _pick_along(im: GraphWriter, node: Any, x: Ref, dim: int = -1, keepdim: bool = False) -> list[Ref]:
-    return _pick(im, node.target._schema.name[6:], x, dim, keepdim)
+def _select_along(im: GraphWriter, node: Any, x: Ref, dim: int = -1, keepdim: bool = False) -> list[Ref]:
+    return _select_one(im, node.target._schema.name[6:], x, dim, keepdim)
 
 
 @rule("median.default", "nanmedian.default")
 def _median_of_all(im: GraphWriter, node: Any, x: Ref) -> Ref:
     flat = x.reshape((numel(x.shape),))
-    return _pick(im, node.target._schema.name[6:], flat, 0, False)[0]
+    return _select_one(im, node.target._schema.name[6:], flat, 0, False)[0]
 
 
 @rule("searchsorted.Tensor", "searchsorted.Scalar")

@@ -107,10 +107,10 @@ def _start(im: GraphWriter, node: Any, start: Any, dim: int) -> Dim:
     """The start of a slice of the node's first operand, in [0, size]. A negative one counts from the end."""
     if start is None:
         return 0
-    return im.symbols.dim(_place(start, traced_shape(node.args[0])[dim]))
+    return im.symbols.dim(_clamped_bound(start, traced_shape(node.args[0])[dim]))
 
 
-def _place(at: Any, size: Any) -> Any:
+def _clamped_bound(at: Any, size: Any) -> Any:
     """A bound of a slice, as a traced number in [0, size]."""
     if torch_private.is_known(at < 0):
         at = at + size
@@ -123,8 +123,8 @@ def _place(at: Any, size: Any) -> Any:
 
 def _slice_length(size: Any, start: Any, end: Any, step: int) -> Any:
     """The number of elements of a slice of `size`, as a traced size."""
-    first = 0 if start is None else _place(start, size)
-    last = size if end is None else _place(end, size)
+    first = 0 if start is None else _clamped_bound(start, size)
+    last = size if end is None else _clamped_bound(end, size)
     return (torch_private.positive(last - first) + step - 1) // step
 
 
