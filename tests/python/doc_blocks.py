@@ -1,11 +1,11 @@
-"""The code blocks of Markdown pages, and a command that runs them: `python tests/python/doc_blocks.py FOLDER PAGE...`.
+"""Runs the code blocks of Markdown pages: `python tests/python/doc_blocks.py FOLDER PAGE...`.
 
-Each page runs in a process and a folder of its own, `FOLDER/<page>`, which stands for a checkout with a build in it.
-The processes are forks of one that has imported PyTorch: that takes longer than most pages. The blocks of a page run in
-order. Python blocks share one namespace. A block whose first line is a comment with a file's name (`# model.py`,
-`// main.cpp`) is written to that file instead. Shell blocks run in bash, but for calls of `ipexc` and of Python files:
-these run in the page's process, which spares them the import of PyTorch. Blocks of the language `text` are figures and
-output. A block that cannot run in a test has a comment above it: `<!-- not run: installs packages -->`.
+Each page runs in its own process and folder, `FOLDER/<page>`, which stands for a checkout with a build. The processes
+are forked from one that has imported PyTorch, because the import takes longer than most pages. The blocks of a page run
+in order, and Python blocks share one namespace. A block whose first line is a comment with a file name (`# model.py`,
+`// main.cpp`) is written to that file instead. Shell blocks run in bash, except calls of `ipexc` and of Python files,
+which run in the page's process and need no import of PyTorch. Blocks of the language `text` are figures and output. A
+block that cannot run in a test has a comment above it: `<!-- not run: installs packages -->`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The documentation: do its programs run, do its links lead somewhere, do its generated tables hold everything?"""
+"""The documentation: its code blocks run, its links are valid, and its generated tables are complete."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ sys.path.insert(0, str(DOCS))
 
 import generate  # noqa: E402
 
-# What docs/architecture.md says of the generated texts.
+# Parts of the generated texts that docs/architecture.md describes.
 SAID_OF_WALK = {
     "fx.txt": ["aten.gelu"],
     "imported.txt": ["static", "value=1e-06", "expand"],
@@ -38,7 +38,7 @@ def runs_something(page):
 
 
 def tools(page):
-    """What the page uses of the CMake build, which the wheel does not have."""
+    """Files of the CMake build that the page uses, and that the wheel does not contain."""
     return set(re.findall(r"build/release(?:/[\w-]+)?", page.read_text()))
 
 
@@ -51,7 +51,7 @@ def test_every_block_runs_or_says_why_not(page):
 
 @pytest.mark.needs_ipex
 def test_blocks_run(tmp_path):
-    """One test for all pages, which share the import of PyTorch."""
+    """A single test for all pages, so that they share the import of PyTorch."""
     pages = [page for page in PAGES if runs_something(page)]
     missing = {tool for page in pages for tool in tools(page) if not (ROOT / tool).exists()}
     if missing:
@@ -117,7 +117,7 @@ def test_pages_include_what_is_generated(tmp_path):
 
 
 def slugs(path):
-    """The anchors of a page's headings, as GitHub and MyST make them."""
+    """The anchors of a page's headings, as in GitHub and MyST."""
     titles = re.findall(r"^#+ (.+)$", re.sub(r"^```.*?^```", "", path.read_text(), flags=re.M | re.S), re.M)
     return {re.sub(r"[^\w\- ]", "", title.lower()).strip().replace(" ", "-") for title in titles}
 
