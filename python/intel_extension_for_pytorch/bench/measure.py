@@ -1,4 +1,4 @@
-"""Measures cases of the kernel benchmark in eager, Inductor and ipex, interleaved, beside the machine's limits."""
+"""Measures cases of the kernel benchmark in eager, Inductor and ipex, interleaved, and the machine's limits."""
 
 from __future__ import annotations
 

@@ -24,6 +24,7 @@ def load(path: str | Path) -> Run:
 
 
 def save_json(run: Run, path: str | Path) -> None:
+    """Writes all results as JSON, which `load` reads."""
     Path(path).write_text(json.dumps(run.to_dict(), indent=1), encoding="utf-8")
 
 
@@ -37,6 +38,7 @@ def save_graphs(run: Run, folder: str | Path) -> None:
 
 
 def save_csv(run: Run, path: str | Path) -> None:
+    """Writes one line per kernel, with the columns COLUMNS."""
     with open(path, "w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, COLUMNS)
         writer.writeheader()

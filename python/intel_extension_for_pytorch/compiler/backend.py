@@ -49,7 +49,7 @@ def ipex(
     narrow = (torch.float16, torch.bfloat16, torch.float32)
     floats = {i for i in numbers if example_inputs[i].dtype in narrow and not example_inputs[i].shape}
     if floats and _all_float64(example_inputs, numbers):
-        # Python numbers that arrive as float32 tensors; beside float64 tensors eager computes with them in double.
+        # These are Python numbers passed as float32 tensors. With float64 tensors, eager computes with them in double.
         example_inputs = [x.double() if i in floats else x for i, x in enumerate(example_inputs)]
     partitioner = partition if settings.recompute else torch_private.default_partition
     cached = warm_start.enabled()
@@ -70,7 +70,7 @@ def ipex(
                 run = _direct_call(len(example_inputs)) or run
                 return _with_casts(run, {i: example_inputs[i].dtype for i in floats}) if floats else run
             finally:
-                warm_start.direct_codes.clear()  # the caller alone keeps a graph alive
+                warm_start.direct_codes.clear()  # only the caller keeps a graph alive
 
 
 def _run_with_tangents(module: fx.GraphModule, options: Options) -> Callable:

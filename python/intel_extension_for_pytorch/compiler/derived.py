@@ -14,10 +14,10 @@ from .conversions import fits, overflow_error
 
 @dataclass
 class Derived:
-    """An argument computed from sizes of the others at each call: an int, or a 0-d tensor of `dtype`."""
+    """An argument that is computed from sizes of other arguments at each call: an int, or a 0-d tensor of `dtype`."""
 
     expression: Any  # sympy
-    parameters: list[Any]  # its symbols
+    parameters: list[Any]  # the symbols in the expression
     sources: list[tuple]  # where each parameter comes from, as in Imported.symbols
     dtype: torch.dtype | None = None
     fits: torch.dtype | None = None  # only check that the value fits this type, as eager does

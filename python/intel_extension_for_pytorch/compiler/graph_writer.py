@@ -27,7 +27,7 @@ _CONVERTED = {
     "threshold": ((1, 2), False), "addcmul": ((3,), True), "addcdiv": ((3,), True), "leaky_relu": ((1,), True),
     "elu": ((1, 2, 3), True), "softplus": ((1, 2), True), "lerp": ((2,), True),
 }  # fmt: skip
-# Rows whose second operand, if it is a 0-d tensor beside fp16 or bf16 ones, eager does not round to their type first.
+# Rows whose second operand eager does not round to fp16 or bf16 first, if it is a 0-d tensor.
 _UNROUNDED_FACTOR = ("mul", "div", "div_trunc", "div_floor")
 
 

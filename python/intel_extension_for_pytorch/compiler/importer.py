@@ -92,7 +92,7 @@ class Importer(GraphWriter):
         self._source = ""
         self._refused: dict[fx.Node, str] = {}
 
-    # ---- the walk ----
+    # ---- traversal of the FX graph ----
 
     def run(self) -> Imported:
         placeholder = 0

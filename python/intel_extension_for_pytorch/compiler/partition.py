@@ -1,8 +1,8 @@
 """The partitioner: which values a forward pass saves for its backward pass.
 
 It takes PyTorch's minimum cut and removes values that are cheap to recompute. The cut saves every operand of a product
-or convolution of the backward pass, even if the values it is computed from are saved too: GELU's result beside its
-argument, a normalised tensor beside the tensor and its statistics. Recomputing such a value reads memory that is read
+or convolution of the backward pass, even if the values it is computed from are saved too: GELU's result and its
+argument, or a normalised tensor, the tensor and its statistics. Recomputing such a value reads memory that is read
 anyway; saving it occupies memory between the passes (Chen et al., Training Deep Nets with Sublinear Memory Cost, 2016).
 """
 

@@ -42,7 +42,7 @@ def _source_identity() -> str:
 
 
 def cache_tag(options: Options) -> str:
-    """The part of a cache key that is ours, beside the FX graph, its inputs and PyTorch's own settings."""
+    """Our part of a cache key, in addition to the FX graph, its inputs and PyTorch's own settings."""
     knobs = [f"{knob}={_C.knob(knob)}" for knob in _KNOBS]
     return " ".join(["ipex", _source_identity(), _C.target(), repr(options), *knobs])
 

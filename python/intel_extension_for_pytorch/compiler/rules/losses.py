@@ -12,7 +12,7 @@ from ..graph_writer import GraphWriter
 from ..values import Ref, opmath
 from .registry import rule
 
-_NONE, _MEAN = 0, 1  # among ATen's reductions of a loss
+_NONE, _MEAN = 0, 1  # values of ATen's `reduction` argument of losses
 
 
 def _reduced(im: GraphWriter, loss: Ref, reduction: int) -> Ref:

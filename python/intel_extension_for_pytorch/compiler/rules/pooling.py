@@ -46,7 +46,7 @@ def _pool(
 
 
 def _spatial_rank(node: Any) -> int:
-    """3 of "aten::avg_pool3d_backward"."""
+    """The number of spatial dims in the op's name: 3 for "aten::avg_pool3d_backward"."""
     name = node.target._schema.name
     return int(name[name.index("pool") + 4])
 
