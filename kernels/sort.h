@@ -13,8 +13,8 @@ namespace ipex::kernels {
 // The elements of each row of x along `axis` that are returned, as values and positions.
 struct SortDesc {
   SortKind kind = SortKind::kAll;
-  TensorSpec x, values,
-      indices;  // results: shape of x except along the axis; buffer -1: unused. indices: i64
+  TensorSpec x;
+  TensorSpec values, indices;  // of x's shape except along the axis; buffer -1: unused; indices are i64
   int axis = 0;
   bool descending = false;
   bool ordered = true;  // kAll: the sort is stable; kTop: the result is sorted
