@@ -47,7 +47,8 @@ void rethrow(const dnnl::error& error, const std::string& what) {
     case dnnl_out_of_memory:
       throw std::bad_alloc();
     case dnnl_unimplemented:
-      throw Unsupported(what + ": oneDNN has no implementation of it on this CPU; lower the op in another way");
+      throw Unsupported(what +
+                        ": oneDNN has no implementation of it on this CPU; lower the op in another way");
     default:
       throw InternalError(what + ": oneDNN reports status " + std::to_string(error.status) + ", " +
                           error.what());

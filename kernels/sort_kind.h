@@ -1,4 +1,4 @@
-// What graph op Sort and its steps may want of each row of x. NaN is greatest.
+// The kinds of the graph op Sort and of its steps.
 #pragma once
 
 #include <array>
@@ -7,13 +7,14 @@
 
 namespace ipex::kernels {
 
+// The elements of each row that are returned. NaN is the greatest value.
 enum class SortKind : uint8_t {
-  kAll,        // everything
-  kTop,        // the first elements of the order, as many as the result has
-  kKth,        // the element that `k` others come before
-  kMedian,     // the lower of two; NaN if any is NaN, at its first position
-  kNanMedian,  // of what is not NaN
-  kMode,       // the most frequent, the smallest of several
+  kAll,        // all elements, sorted
+  kTop,        // the first elements in sorted order, as many as the result has
+  kKth,        // the element at position `k` in sorted order
+  kMedian,     // the lower one of two medians; the first NaN if there is any
+  kNanMedian,  // the median without NaN
+  kMode,       // the most frequent element, the smallest of several
 };
 inline constexpr std::array<std::string_view, 6> kSortKinds = {"all",    "top",       "kth",
                                                                "median", "nanmedian", "mode"};
