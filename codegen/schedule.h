@@ -14,7 +14,7 @@ namespace ipex::loop {
 
 // Elements so far apart at most are loaded with what lies between, and shuffled; others one by one, at about
 // two cycles each.
-inline constexpr int64_t kInterleaved = 4;
+inline constexpr int64_t kMaxShuffledStride = 4;
 
 // What happens to one loop, named by its variable in the function the schedule was chosen for. The loop over
 // the tiles of `i` is named `i_tile`, and a loop fused from several carries the first one's name with

@@ -26,7 +26,7 @@
 namespace ipex::loop {
 namespace {
 
-constexpr int64_t kStackBytes = 16 << 10;  // most scratch of one function that lives on its stack
+constexpr int64_t kMaxStackBytes = 16 << 10;  // most scratch of one function that lives on its stack
 
 // What an ABI function that Loop IR may Call looks like.
 struct AbiFunction {
@@ -393,8 +393,8 @@ void FunctionEmitter::emit_store(const Store& store) {
 bool FunctionEmitter::fits_stack(const Alloc& alloc) const {
   const auto extent = as_const_int(alloc.extent);
   const int64_t item = itemsize(alloc.dtype);
-  return extent && *extent >= 0 && *extent <= kStackBytes / item &&
-         frame_.stack_bytes + *extent * item <= kStackBytes;
+  return extent && *extent >= 0 && *extent <= kMaxStackBytes / item &&
+         frame_.stack_bytes + *extent * item <= kMaxStackBytes;
 }
 
 llvm::Value* FunctionEmitter::acquire(const Alloc& alloc) {
@@ -501,7 +501,7 @@ llvm::Value* FunctionEmitter::emit_uncached(const ExprNode& e) {
     case ExprKind::kApply:
       return emit_apply(e);
     case ExprKind::kCast:
-      if (joins_bf16(e, target_)) return values_.join_bf16(emit(e.args[0]->args[0]), e.type.lanes);
+      if (joins_bf16(e, target_)) return values_.interleave_bf16(emit(e.args[0]->args[0]), e.type.lanes);
       return values_.cast(emit(e.args[0]), e.args[0]->type, e.type.dtype);
     case ExprKind::kRamp: {
       llvm::Value* stride = values_.splat(emit(e.args[1]), e.type.lanes);
@@ -513,9 +513,9 @@ llvm::Value* FunctionEmitter::emit_uncached(const ExprNode& e) {
     case ExprKind::kReduceLanes:
       return values_.reduce_lanes(e.op, e.args[0]->type, emit(e.args[0]));
     case ExprKind::kShuffle: {
-      if (splits_bf16(e, target_)) return values_.split_bf16(emit(e.args[0]->args[0]), e.type.lanes);
+      if (splits_bf16(e, target_)) return values_.deinterleave_bf16(emit(e.args[0]->args[0]), e.type.lanes);
       llvm::Value* first = emit(e.args[0]);
-      return ir_.CreateShuffleVector(first, emit(e.args[1]), e.picks);
+      return ir_.CreateShuffleVector(first, emit(e.args[1]), e.shuffle_mask);
     }
   }
   fail("unknown expression kind");

@@ -74,7 +74,8 @@ llvm::Value* MemoryBuilder::load_memory(const BufferRef& buffer, const IndexRef&
     llvm::Value* all = values_.splat(load_memory(buffer, one, any), index.lanes);
     return mask ? ir_.CreateSelect(mask, all, zero) : all;
   }
-  if (stride && *stride > 1 && *stride <= kInterleaved && !mask) return interleaved(buffer, index, *stride);
+  if (stride && *stride > 1 && *stride <= kMaxShuffledStride && !mask)
+    return interleaved(buffer, index, *stride);
   return access(buffer, ir_.CreateMaskedGather(type, addresses(buffer, index), align, mask, zero));
 }
 
@@ -88,13 +89,13 @@ llvm::Value* MemoryBuilder::interleaved(const BufferRef& buffer, const IndexRef&
     const int64_t first = std::min(part * lanes, last);
     llvm::Value* pointer = address(buffer, ir_.CreateAdd(index.base, ir_.getInt64(first)));
     llvm::Value* vector = access(buffer, ir_.CreateAlignedLoad(type, pointer, alignment(buffer)));
-    std::vector<int> picks;
+    std::vector<int> mask;
     for (int64_t lane = 0; lane < lanes; ++lane) {
       const int64_t at = lane * stride - first;
-      picks.push_back(static_cast<int>(lane < done ? lane : at < lanes ? lanes + at : -1));
+      mask.push_back(static_cast<int>(lane < done ? lane : at < lanes ? lanes + at : -1));
     }
     while (done < lanes && done * stride - first < lanes) ++done;
-    chosen = ir_.CreateShuffleVector(chosen, vector, picks);
+    chosen = ir_.CreateShuffleVector(chosen, vector, mask);
   }
   return chosen;
 }

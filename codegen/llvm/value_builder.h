@@ -34,8 +34,8 @@ class ValueBuilder {
   llvm::Value* cast(llvm::Value* x, Type from, Dtype to);
   // Pairs of registers of f32: from bf16 with each pair's even lanes before its odd ones, and from that to
   // bf16 in order. Less than a cast and a shuffle, since a word of 32 bits holds a lane of either.
-  llvm::Value* split_bf16(llvm::Value* x, int lanes);
-  llvm::Value* join_bf16(llvm::Value* x, int lanes);
+  llvm::Value* deinterleave_bf16(llvm::Value* x, int lanes);
+  llvm::Value* interleave_bf16(llvm::Value* x, int lanes);
   llvm::Value* reduce_lanes(ScalarOp op, Type t, llvm::Value* x);
 
   // Lane l is on where l < count - base: the mask of a loop's tail, without 64-bit lane arithmetic.
@@ -72,8 +72,8 @@ class ValueBuilder {
   const Target& target_;
 };
 
-// Whether a shuffle is split_bf16 of what its operand casts, and a cast join_bf16 of what its operand
-// shuffles.
+// Whether a shuffle is deinterleave_bf16 of what its operand casts, and a cast interleave_bf16 of what its
+// operand shuffles.
 bool splits_bf16(const ExprNode& shuffle, const Target& target);
 bool joins_bf16(const ExprNode& cast, const Target& target);
 

@@ -190,17 +190,17 @@ bool splits_bf16(const ExprNode& shuffle, const Target& target) {
   const ExprNode& x = *shuffle.args[0];
   const int pair = 2 * target.lanes(Dtype::kF32);
   return x.is(ExprKind::kCast) && x.type.dtype == Dtype::kF32 && x.args[0]->type.dtype == Dtype::kBF16 &&
-         x.type.lanes % pair == 0 && shuffle.picks == splitting_picks(x.type.lanes, pair);
+         x.type.lanes % pair == 0 && shuffle.shuffle_mask == deinterleave_mask(x.type.lanes, pair);
 }
 
 bool joins_bf16(const ExprNode& cast, const Target& target) {
   const ExprNode& x = *cast.args[0];
   const int pair = 2 * target.lanes(Dtype::kF32);
   return cast.type.dtype == Dtype::kBF16 && x.type.dtype == Dtype::kF32 && x.is(ExprKind::kShuffle) &&
-         x.args[0]->type.lanes % pair == 0 && x.picks == interleaving_picks(x.args[0]->type.lanes, pair);
+         x.args[0]->type.lanes % pair == 0 && x.shuffle_mask == interleave_mask(x.args[0]->type.lanes, pair);
 }
 
-llvm::Value* ValueBuilder::split_bf16(llvm::Value* x, int lanes) {
+llvm::Value* ValueBuilder::deinterleave_bf16(llvm::Value* x, int lanes) {
   const int width = target_.lanes(Dtype::kF32);
   const Type words{Dtype::kI32, lanes / 2}, word{Dtype::kI32, width};
   llvm::Value* all = ir_.CreateBitCast(x, type(words));
@@ -213,7 +213,7 @@ llvm::Value* ValueBuilder::split_bf16(llvm::Value* x, int lanes) {
   return ir_.CreateBitCast(llvm::concatenateVectors(ir_, parts), type({Dtype::kF32, lanes}));
 }
 
-llvm::Value* ValueBuilder::join_bf16(llvm::Value* x, int lanes) {
+llvm::Value* ValueBuilder::interleave_bf16(llvm::Value* x, int lanes) {
   const Type f32{Dtype::kF32, lanes};
   if (!target_.native_bf16) return round_interleaved(x, f32);
   return unless_denormal(x, f32, &ValueBuilder::convert_interleaved, &ValueBuilder::round_interleaved);
@@ -222,7 +222,7 @@ llvm::Value* ValueBuilder::join_bf16(llvm::Value* x, int lanes) {
 llvm::Value* ValueBuilder::convert_interleaved(llvm::Value* x, Type f32) {
   const int block = 2 * target_.lanes(Dtype::kF32);
   const Type bf16 = f32.with_dtype(Dtype::kBF16);
-  return ir_.CreateShuffleVector(convert_to_bf16(x, f32), interleaving_picks(bf16.lanes, block));
+  return ir_.CreateShuffleVector(convert_to_bf16(x, f32), interleave_mask(bf16.lanes, block));
 }
 
 llvm::Value* ValueBuilder::round_interleaved(llvm::Value* x, Type f32) {

@@ -11,8 +11,8 @@
 namespace ipex::loop {
 namespace {
 
-constexpr int kDepth = 5;    // atoms eliminated one inside another
-constexpr int kBudget = 40;  // eliminations tried for one question
+constexpr int kMaxDepth = 5;          // atoms eliminated one inside another
+constexpr int kMaxEliminations = 40;  // eliminations tried for one question
 
 using Wide = __int128;
 
@@ -215,8 +215,8 @@ bool Bounds::is_exact(const Polynomial& p) const {
 
 bool Bounds::is_nonnegative(const Polynomial& p) const {
   if (!p.exact) return false;
-  int budget = kBudget;
-  return prove(p, kDepth, budget);
+  int budget = kMaxEliminations;
+  return prove(p, kMaxDepth, budget);
 }
 
 bool Bounds::prove(const Polynomial& p, int depth, int& budget) const {

@@ -104,7 +104,7 @@ Scalar evaluate(const ExprNode& e, int lane, Env& env) {
     case ExprKind::kLoad:
       return env.load(e, lane);
     case ExprKind::kApply: {
-      Scalar args[kMostOperands];
+      Scalar args[kMaxOperands];
       for (size_t i = 0; i < e.args.size(); ++i) args[i] = evaluate(*e.args[i], lane, env);
       return eval_scalar(e.op, {args, e.args.size()}, e.type.dtype);
     }
@@ -126,8 +126,8 @@ Scalar evaluate(const ExprNode& e, int lane, Env& env) {
       return pair[0];
     }
     case ExprKind::kShuffle: {
-      const int pick = e.picks[lane], lanes = e.args[0]->type.lanes;
-      return evaluate(*e.args[pick / lanes], pick % lanes, env);
+      const int selected = e.shuffle_mask[lane], lanes = e.args[0]->type.lanes;
+      return evaluate(*e.args[selected / lanes], selected % lanes, env);
     }
   }
   throw InternalError("eval: unknown expression kind");

@@ -296,7 +296,7 @@ Expr ExprSimplifier::apply(const Expr& e) {
 }
 
 std::optional<Expr> ExprSimplifier::fold(const Expr& e) const {
-  std::array<Scalar, kMostOperands> args;
+  std::array<Scalar, kMaxOperands> args;
   for (size_t i = 0; i < e->args.size(); ++i) {
     auto c = constant(e->args[i]);
     if (!c) return std::nullopt;

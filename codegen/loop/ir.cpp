@@ -189,30 +189,30 @@ Expr make_reduce_lanes(ScalarOp op, Expr x) {
   return n;
 }
 
-Expr make_shuffle(Expr a, Expr b, std::vector<int> picks) {
-  if (std::string error = shuffle_error(a, b, picks); !error.empty()) ill_typed(error);
-  Type type = a->type.with_lanes(static_cast<int>(picks.size()));
+Expr make_shuffle(Expr a, Expr b, std::vector<int> mask) {
+  if (std::string error = shuffle_error(a, b, mask); !error.empty()) ill_typed(error);
+  Type type = a->type.with_lanes(static_cast<int>(mask.size()));
   auto n = node(ExprKind::kShuffle, type, {std::move(a), std::move(b)});
-  n->picks = std::move(picks);
+  n->shuffle_mask = std::move(mask);
   return n;
 }
 
-std::vector<int> splitting_picks(int lanes, int block) {
-  std::vector<int> picks(lanes);
+std::vector<int> deinterleave_mask(int lanes, int block) {
+  std::vector<int> mask(lanes);
   for (int i = 0; i < lanes; ++i) {
     const int at = i % block;
-    picks[i] = i - at + (at < block / 2 ? 2 * at : 2 * at - block + 1);
+    mask[i] = i - at + (at < block / 2 ? 2 * at : 2 * at - block + 1);
   }
-  return picks;
+  return mask;
 }
 
-std::vector<int> interleaving_picks(int lanes, int block) {
-  std::vector<int> picks(lanes);
+std::vector<int> interleave_mask(int lanes, int block) {
+  std::vector<int> mask(lanes);
   for (int i = 0; i < lanes; ++i) {
     const int at = i % block;
-    picks[i] = i - at + at / 2 + at % 2 * (block / 2);
+    mask[i] = i - at + at / 2 + at % 2 * (block / 2);
   }
-  return picks;
+  return mask;
 }
 
 Expr operator+(Expr a, Expr b) {
@@ -284,7 +284,7 @@ bool equal(const Expr& a, const Expr& b) {
       if (a->op != b->op) return false;
       break;
     case ExprKind::kShuffle:
-      if (a->picks != b->picks) return false;
+      if (a->shuffle_mask != b->shuffle_mask) return false;
       break;
     default:
       break;

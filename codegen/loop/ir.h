@@ -47,7 +47,7 @@ std::optional<ScalarOp> parse_scalar_op(std::string_view name);
 int scalar_op_count();
 // From exp to lgamma: dear, and the last bits depend on whose library computes them.
 constexpr bool is_function(ScalarOp op) { return op >= ScalarOp::exp_ && op <= ScalarOp::lgamma_; }
-inline constexpr size_t kMostOperands = std::max({
+inline constexpr size_t kMaxOperands = std::max({
 #define SCALAR_OP(name, arity, domain, result, summary) size_t{arity},
 #include "codegen/scalar_ops.def"
 #undef SCALAR_OP
@@ -93,7 +93,7 @@ struct ExprNode {
   // Load: index[, mask] | Apply: operands | Cast, Broadcast, ReduceLanes: x | Ramp: base, stride |
   // Shuffle: a, b
   std::vector<Expr> args;
-  std::vector<int> picks;  // Shuffle: by lane, which of the lanes of a and then of b
+  std::vector<int> shuffle_mask;  // Shuffle: by lane, which of the lanes of a and then of b
   bool is(ExprKind k) const { return kind == k; }
 };
 
@@ -108,11 +108,11 @@ Expr make_apply_as(ScalarOp op, std::vector<Expr> args, Type type);  // bitcasts
 Expr make_cast(Dtype dtype, Expr x);                                 // no node when x has that dtype already
 Expr make_ramp(Expr base, Expr stride, int lanes);                   // base, base + stride, ...
 Expr make_broadcast(Expr x, int lanes);                              // no node when lanes is 1
-Expr make_reduce_lanes(ScalarOp op, Expr x);                // add, mul, min, max, bitand, bitor, bitxor
-Expr make_shuffle(Expr a, Expr b, std::vector<int> picks);  // of two vectors of one type
+Expr make_reduce_lanes(ScalarOp op, Expr x);               // add, mul, min, max, bitand, bitor, bitxor
+Expr make_shuffle(Expr a, Expr b, std::vector<int> mask);  // of two vectors of one type
 // In each block of lanes the even ones, then the odd ones: 0, 2, 4, .. 1, 3, 5, ..; and back in order.
-std::vector<int> splitting_picks(int lanes, int block);
-std::vector<int> interleaving_picks(int lanes, int block);
+std::vector<int> deinterleave_mask(int lanes, int block);
+std::vector<int> interleave_mask(int lanes, int block);
 
 // Index arithmetic reads as arithmetic. Constant operands fold at once.
 Expr operator+(Expr a, Expr b);

@@ -305,12 +305,12 @@ class Parser {
       Expr b = expr();
       symbol(",");
       symbol("[");
-      std::vector<int> picks;
-      do picks.push_back(small_integer("a lane", 0));
+      std::vector<int> mask;
+      do mask.push_back(small_integer("a lane", 0));
       while (accept(","));
       symbol("]");
       symbol(")");
-      return checked(at, [&] { return make_shuffle(std::move(a), std::move(b), std::move(picks)); });
+      return checked(at, [&] { return make_shuffle(std::move(a), std::move(b), std::move(mask)); });
     }
     std::vector<Expr> args = arguments();
     if (head == "cast") {

@@ -10,7 +10,7 @@ namespace ipex::loop {
 namespace {
 
 // A product of two sums this large stays a product: expanding pays while it cancels, not for its own sake.
-constexpr size_t kMostProducts = 64;
+constexpr size_t kMaxExpandedTerms = 64;
 
 int compare_all(const std::vector<Expr>& a, const std::vector<Expr>& b) {
   for (size_t i = 0; i < a.size() && i < b.size(); ++i)
@@ -110,7 +110,7 @@ Polynomial add(const Polynomial& a, const Polynomial& b, int64_t factor) {
 Polynomial multiply(const Polynomial& a, const Polynomial& b) {
   if (a.is_constant()) return add(0, b, a.constant);
   if (b.is_constant()) return add(0, a, b.constant);
-  if (a.terms.size() * b.terms.size() > kMostProducts)
+  if (a.terms.size() * b.terms.size() > kMaxExpandedTerms)
     return Polynomial::atom(make_apply(ScalarOp::mul_, {to_expr(a), to_expr(b)}));
   Polynomial sum = add(add(0, b, a.constant), a, b.constant);
   sum.constant = wrapping_mul(a.constant, b.constant, sum.exact);

@@ -85,7 +85,7 @@ class Printer {
           out_ += ", ";
         }
         if (e->is(ExprKind::kShuffle))
-          picks(e->picks);
+          mask(e->shuffle_mask);
         else
           number(e->type.lanes);
         out_ += ')';
@@ -118,7 +118,7 @@ class Printer {
   }
 
  private:
-  void picks(const std::vector<int>& lanes) {
+  void mask(const std::vector<int>& lanes) {
     for (size_t i = 0; i < lanes.size(); ++i) {
       out_ += i == 0 ? "[" : ", ";
       number(lanes[i]);

@@ -197,7 +197,7 @@ Expr with_args(const Expr& e, std::vector<Expr> args) {
     case ExprKind::kReduceLanes:
       return make_reduce_lanes(e->op, std::move(args[0]));
     case ExprKind::kShuffle:
-      return make_shuffle(std::move(args[0]), std::move(args[1]), e->picks);
+      return make_shuffle(std::move(args[0]), std::move(args[1]), e->shuffle_mask);
   }
   return e;
 }

@@ -133,13 +133,13 @@ std::string broadcast_error(const Expr& x, int lanes) {
   return "";
 }
 
-std::string shuffle_error(const Expr& a, const Expr& b, const std::vector<int>& picks) {
+std::string shuffle_error(const Expr& a, const Expr& b, const std::vector<int>& mask) {
   if (a->type != b->type || !a->type.is_vector())
     return "shuffle takes two vectors of one type, got " + to_string(a->type) + " and " + to_string(b->type);
-  if (picks.size() < 2) return "shuffle needs at least 2 lanes, got " + std::to_string(picks.size());
-  for (int pick : picks)
-    if (pick < 0 || pick >= 2 * a->type.lanes)
-      return "shuffle picks lane " + std::to_string(pick) + " of " + std::to_string(2 * a->type.lanes);
+  if (mask.size() < 2) return "shuffle needs at least 2 lanes, got " + std::to_string(mask.size());
+  for (int selected : mask)
+    if (selected < 0 || selected >= 2 * a->type.lanes)
+      return "shuffle picks lane " + std::to_string(selected) + " of " + std::to_string(2 * a->type.lanes);
   return "";
 }
 

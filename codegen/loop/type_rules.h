@@ -19,7 +19,7 @@ std::string apply_error(ScalarOp op, std::span<const Expr> args, Type result);
 std::string load_error(const Expr& index, const Expr& mask);
 std::string ramp_error(const Expr& base, const Expr& stride, int lanes);
 std::string broadcast_error(const Expr& x, int lanes);
-std::string shuffle_error(const Expr& a, const Expr& b, const std::vector<int>& picks);
+std::string shuffle_error(const Expr& a, const Expr& b, const std::vector<int>& mask);
 std::string reduce_lanes_error(ScalarOp op, const Expr& x);
 
 std::string to_string(Type type);  // "f32", "f32x16"

@@ -112,9 +112,10 @@ class Verifier {
         if (e.args.size() != 1 || e.type != e.args[0]->type.with_lanes(1)) return "ill-typed lane reduction";
         return reduce_lanes_error(e.op, e.args[0]);
       case ExprKind::kShuffle:
-        if (e.args.size() != 2 || e.type != e.args[0]->type.with_lanes(static_cast<int>(e.picks.size())))
+        if (e.args.size() != 2 ||
+            e.type != e.args[0]->type.with_lanes(static_cast<int>(e.shuffle_mask.size())))
           return "ill-typed shuffle";
-        return shuffle_error(e.args[0], e.args[1], e.picks);
+        return shuffle_error(e.args[0], e.args[1], e.shuffle_mask);
     }
     return "unknown expression kind";
   }

@@ -11,33 +11,33 @@
 #include <cmath>
 #include <set>
 
+#include "codegen/analyses/loop_costs.h"
+#include "codegen/analyses/loop_nest.h"
+#include "codegen/analyses/loop_tree.h"
 #include "codegen/loop/rewrite.h"
 #include "codegen/loop/simplify.h"
-#include "codegen/passes/loop_costs.h"
-#include "codegen/passes/loop_nest.h"
-#include "codegen/passes/loop_tree.h"
 #include "codegen/schedule.h"
 
 namespace ipex::loop {
 
 namespace {
 
-constexpr double kLeastExtent = 4;  // of a loop over symbols, where too little parallelism would be dear
+constexpr double kAssumedMinExtent = 4;  // of a loop over symbols, where too little parallelism would be dear
 constexpr double kSerialWork = 32 << 10;  // element operations not worth a second thread
 constexpr double kGrainWork = 16 << 10;   // the least one thread is woken for
 constexpr double kSplitWork = 256 << 10;  // a reduction worth two stages
 constexpr double kChunkWork = 64 << 10;
 constexpr int64_t kMaxChunks = 1024;      // of a static reduction; bounds the serial merge
 constexpr int64_t kMaxColumnChunks = 64;  // where each leaves a few partial results
-constexpr int64_t kLongLane =
+constexpr int64_t kMaxLaneAdditions =
     4096;  // additions to one partial result: half of them no longer see its last digits
-constexpr double kLongColumn = 2048;  // rows; the merge of the chunks is then a few percent
+constexpr double kMinSplitRows = 2048;  // rows; the merge of the chunks is then a few percent
 // Where rows are many results: what is merged is 1/64 of what is read at most, and no sum has more terms than
 // keep its digits.
-constexpr int64_t kChunkRows = 64, kMostChunkRows = 256;
-constexpr double kKeptBlocks = 16;  // this many vectors of results keep threads busy without splitting
-constexpr double kPassCost = 8;     // finding out that a row is another thread's
-constexpr int64_t kOwnedBytes =
+constexpr int64_t kChunkRows = 64, kMaxChunkRows = 256;
+constexpr double kMinColumnBlocks = 16;   // this many vectors of results keep threads busy without splitting
+constexpr double kOwnershipTestCost = 8;  // finding out that a row is another thread's
+constexpr int64_t kMinOwnedBytes =
     256;  // the least memory an owner has in one piece: threads share no cache line
 
 class Chooser {
@@ -115,7 +115,7 @@ class Chooser {
       return;
     }
     for (int loop : choice.vectors)
-      if (tree_.at(loop).node->reduction) cut_long_lanes(loop);
+      if (tree_.at(loop).node->reduction) tile_long_reduction(loop);
     if (parallel_ && chain.empty() && divide(root)) return;
     std::vector<Level> levels = outer_levels(chain, chain_vector);
     if (parallel_ && !(costs_.is_static(root) && costs_.work(root) < kSerialWork))
@@ -123,9 +123,9 @@ class Chooser {
   }
 
   // A long reduction in pieces, with partial results: a running sum of 2^20 numbers has lost digits.
-  void cut_long_lanes(int loop) {
+  void tile_long_reduction(int loop) {
     LoopSchedule& s = entry(var(loop));
-    const int64_t piece = kLongLane * s.lanes * s.accumulators;
+    const int64_t piece = kMaxLaneAdditions * s.lanes * s.accumulators;
     const auto extent = tree_.extent(loop);
     // Where the length is not known, sums of one operation have accumulators enough for most lengths.
     const bool may_be_long = extent ? *extent >= 2 * piece : !costs_.simple_merge(loop);
@@ -141,22 +141,23 @@ class Chooser {
     if (tree_.at(root).node->reduction || threads < 2 || total < kSerialWork) return false;
     for (const LoopTree::Access& access : tree_.accesses()) {
       if (!access.is_store || access.loop < 0 || !tree_.encloses(root, access.loop)) continue;
-      for (const LoopTree::Position& row : access.positions) {
+      for (const LoopTree::IndirectIndex& row : access.indirect) {
         if (row.loop < 0 || !tree_.encloses(root, row.loop)) continue;
-        double passes = kPassCost;
+        double passes = kOwnershipTestCost;
         for (int l = row.loop;; l = tree_.at(l).parent) {
           passes *= costs_.trips(l);
           if (l == root) break;
         }
         if (passes + total / threads > 0.75 * total || !tree_.divisible(root, row.name)) continue;
-        const auto weight = LoopTree::stride(access.named, row.name);
+        const auto weight = LoopTree::stride(access.symbolic, row.name);
         const auto elements = weight ? as_const_int(*weight) : std::nullopt;
-        const int64_t bytes = std::max<int64_t>(elements.value_or(kOwnedBytes), 1) * itemsize(access.dtype);
+        const int64_t bytes =
+            std::max<int64_t>(elements.value_or(kMinOwnedBytes), 1) * itemsize(access.dtype);
         out_.owners.push_back(
             {.loop = var(root),
              .row = row.name,
              .block = static_cast<int64_t>(
-                 std::bit_ceil(static_cast<uint64_t>((kOwnedBytes + bytes - 1) / bytes))),
+                 std::bit_ceil(static_cast<uint64_t>((kMinOwnedBytes + bytes - 1) / bytes))),
              .parts = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(target_.threads)))});
         return true;
       }
@@ -270,11 +271,11 @@ class Chooser {
   }
 
   void parallelise(int root, std::vector<Level> levels, int vector) {
-    const double total = costs_.work(root), wanted = 4.0 * std::max(target_.threads, 1);
+    const double total = costs_.work(root), min_iterations = 4.0 * std::max(target_.threads, 1);
     double available = 1;
-    for (const Level& l : levels) available *= l.is_constant ? l.trips : kLeastExtent;
+    for (const Level& l : levels) available *= l.is_constant ? l.trips : kAssumedMinExtent;
     // Too few iterations around a long vector loop: cut it as well.
-    if (vector >= 0 && entry(var(vector)).tile == 0 && available < wanted) {
+    if (vector >= 0 && entry(var(vector)).tile == 0 && available < min_iterations) {
       const LoopSchedule& s = entry(var(vector));
       const double per_element = total / costs_.trips(vector) / std::max(1.0, levels_product(levels));
       const int64_t step = static_cast<int64_t>(s.lanes) * s.accumulators;
@@ -292,9 +293,9 @@ class Chooser {
     if (levels.empty()) return;
     size_t count = 0;
     double iterations = 1, certain = 1;
-    while (count < levels.size() && (count == 0 || certain < wanted)) {
+    while (count < levels.size() && (count == 0 || certain < min_iterations)) {
       iterations *= levels[count].trips;
-      certain *= levels[count].is_constant ? levels[count].trips : kLeastExtent;
+      certain *= levels[count].is_constant ? levels[count].trips : kAssumedMinExtent;
       ++count;
     }
     std::string name = levels[0].name;
@@ -339,8 +340,8 @@ class Chooser {
   // Does the one reduction in the chain read a matrix that L2 does not hold down its columns, a piece of each
   // row at a time? In two stages it is read row by row (see tile_reduction). Zen 3, one row by 768 x 768 f32:
   // 113 -> 75 us from memory, 60 -> 47 from L3; sums of 1024 x 512 24 -> 17.
-  bool walks_memory(const std::vector<int>& chain, int chain_vector) const {
-    constexpr int64_t kFarApart = 1024;
+  bool strides_through_memory(const std::vector<int>& chain, int chain_vector) const {
+    constexpr int64_t kMinRowStride = 1024;
     if (chain.size() != 1 || chain[0] != chain_vector || tree_.at(chain[0]).children.size() != 1)
       return false;
     const int reduced = tree_.at(chain[0]).children[0];
@@ -351,7 +352,7 @@ class Chooser {
       const auto apart = LoopTree::constant_stride(access.index, var(reduced));
       const int64_t item = itemsize(access.dtype);
       found |= LoopTree::constant_stride(access.index, var(chain_vector)) == 1 && apart &&
-               *apart * item >= kFarApart &&
+               *apart * item >= kMinRowStride &&
                costs_.trips(reduced) * static_cast<double>(*apart * item) > target_.l2_bytes;
     }
     return found;
@@ -373,8 +374,9 @@ class Chooser {
       }
       // Down the columns of a long matrix, chunks of rows also keep the pages touched few.
       const bool long_columns = chain_vector >= 0 && tree_.at(chain.back()).children.size() > 0 &&
-                                costs_.trips(tree_.at(chain.back()).children[0]) >= kLongColumn;
-      if (blocks >= kKeptBlocks && !long_columns && !walks_memory(chain, chain_vector)) return false;
+                                costs_.trips(tree_.at(chain.back()).children[0]) >= kMinSplitRows;
+      if (blocks >= kMinColumnBlocks && !long_columns && !strides_through_memory(chain, chain_vector))
+        return false;
       const std::vector<int>& inner = tree_.at(chain.back()).children;
       reductions = leading_reductions(tree_.at(chain.back()).node->body, inner);
       // What follows runs on one thread: with as many results as it may be, that is too dear.
@@ -394,7 +396,7 @@ class Chooser {
       const double each = std::max(costs_.work(r) * around / costs_.trips(r), 1.0);
       int64_t chunk = std::max<int64_t>(1, static_cast<int64_t>(kChunkWork / each));
       if (const auto extent = tree_.extent(r)) chunk = std::max(chunk, divided_up(*extent, most));
-      if (around >= kChunkRows) chunk = std::clamp(chunk, kChunkRows, kMostChunkRows);
+      if (around >= kChunkRows) chunk = std::clamp(chunk, kChunkRows, kMaxChunkRows);
       LoopSchedule& s = entry(var(r));
       if (s.kind == ForKind::kVector) {
         const int64_t step = static_cast<int64_t>(s.lanes) * s.accumulators;

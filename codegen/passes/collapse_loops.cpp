@@ -8,10 +8,10 @@
 #include <cmath>
 #include <set>
 
+#include "codegen/analyses/loop_nest.h"
+#include "codegen/analyses/loop_tree.h"
 #include "codegen/loop/rewrite.h"
 #include "codegen/loop/simplify.h"
-#include "codegen/passes/loop_nest.h"
-#include "codegen/passes/loop_tree.h"
 #include "codegen/passes/passes.h"
 
 namespace ipex::loop {

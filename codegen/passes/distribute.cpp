@@ -11,9 +11,9 @@
 // the case in point. Rows that are reduced along themselves stay whole: they are in cache when visited again.
 #include <set>
 
+#include "codegen/analyses/loop_nest.h"
+#include "codegen/analyses/loop_tree.h"
 #include "codegen/loop/rewrite.h"
-#include "codegen/passes/loop_nest.h"
-#include "codegen/passes/loop_tree.h"
 #include "codegen/passes/passes.h"
 
 namespace ipex::loop {
@@ -21,7 +21,7 @@ namespace ipex::loop {
 namespace {
 
 // A smaller matrix stays in cache between the visits, and so does a vector of shorter columns.
-constexpr double kLeastElements = 64 << 10, kLeastRows = 64;
+constexpr double kMinElements = 64 << 10, kMinRows = 64;
 
 class Distributor {
  public:
@@ -53,12 +53,12 @@ class Distributor {
       if (stmts.size() != 1 || !std::holds_alternative<For>(stmts[0])) break;
     }
     const std::vector<Stmt>& stmts = innermost->body->stmts;
-    const size_t cut = second_visit(stmts);
+    const size_t cut = find_split(stmts);
     if (cut == stmts.size() || !worthwhile(*innermost)) return false;
 
     std::vector<Stmt> first(stmts.begin(), stmts.begin() + static_cast<std::ptrdiff_t>(cut));
     std::vector<Stmt> second(stmts.begin() + static_cast<std::ptrdiff_t>(cut), stmts.end());
-    const Block rest = hand_over(first, make_block(std::move(second)), kept, out);
+    const Block rest = pass_through_arrays(first, make_block(std::move(second)), kept, out);
     kept.back().body = make_block(std::move(first));
     out.emplace_back(join_levels(kept));
     kept.back().body = rest;
@@ -68,7 +68,7 @@ class Distributor {
   }
 
   // The first loop after the last reduction; the end where there is none.
-  static size_t second_visit(const std::vector<Stmt>& stmts) {
+  static size_t find_split(const std::vector<Stmt>& stmts) {
     size_t cut = stmts.size();
     bool reduces = false;
     for (size_t i = 0; i < stmts.size(); ++i) {
@@ -107,32 +107,32 @@ class Distributor {
     }
     double elements = rows;
     for (int loop = parent; loop >= 0; loop = tree_.at(loop).parent) elements *= trips_of(loop);
-    return along_columns > along_rows && rows >= kLeastRows && elements >= kLeastElements;
+    return along_columns > along_rows && rows >= kMinRows && elements >= kMinElements;
   }
 
   double trips_of(int loop) const {  // a symbol may be large
     const auto extent = tree_.extent(loop);
-    return extent ? static_cast<double>(*extent) : kLeastElements;
+    return extent ? static_cast<double>(*extent) : kMinElements;
   }
 
   // `second` with what it uses of `first` read from arrays over the kept loops, which `first` is made to
   // fill. Indices are computed again, so that they stay indices.
-  Block hand_over(std::vector<Stmt>& first, const Block& second, const std::vector<For>& kept,
-                  std::vector<Stmt>& out) {
+  Block pass_through_arrays(std::vector<Stmt>& first, const Block& second, const std::vector<For>& kept,
+                            std::vector<Stmt>& out) {
     std::set<std::string> used;
     const auto use = [&](const ExprNode& e) {
       if (e.is(ExprKind::kVar)) used.insert(e.name);
     };
     visit(second, [](const Stmt&) {}, use);
     const auto [size, position] = flattened(kept);
-    Substitution handed;
+    Substitution loaded;
     std::vector<Stmt> stores;
     std::vector<const Let*> indices;
-    const auto pass_on = [&](const std::string& name, Dtype dtype) {
+    const auto store_array = [&](const std::string& name, Dtype dtype) {
       const std::string all = names_.fresh(name + "_all");
       out.push_back(Alloc{all, dtype, size});
       stores.push_back(Store{all, position, make_var(name, {dtype, 1}), nullptr});
-      handed[name] = make_load(all, dtype, position);
+      loaded[name] = make_load(all, dtype, position);
     };
     for (size_t i = first.size(); i-- > 0;) {
       if (const auto* let = std::get_if<Let>(&first[i]); let && used.count(let->name) > 0) {
@@ -140,16 +140,16 @@ class Distributor {
           visit(let->value, use);
           indices.push_back(let);
         } else {
-          pass_on(let->name, let->value->type.dtype);
+          store_array(let->name, let->value->type.dtype);
         }
       } else if (const auto* loop = std::get_if<For>(&first[i]); loop && loop->reduction) {
         for (const State& s : loop->reduction->states)
-          if (used.count(s.name) > 0) pass_on(s.name, s.type.dtype);
+          if (used.count(s.name) > 0) store_array(s.name, s.type.dtype);
       }
     }
     for (size_t i = indices.size(); i-- > 0;)  // in their order: each may use those before it
-      handed[indices[i]->name] = substitute(indices[i]->value, handed);
-    const Block rest = substitute(second, handed);
+      loaded[indices[i]->name] = substitute(indices[i]->value, loaded);
+    const Block rest = substitute(second, loaded);
     first.insert(first.end(), stores.rbegin(), stores.rend());
     return rest;
   }

@@ -4,9 +4,9 @@
 #include <limits>
 #include <set>
 
+#include "codegen/analyses/loop_nest.h"
 #include "codegen/loop/simplify.h"
-#include "codegen/passes/expand.h"
-#include "codegen/passes/loop_nest.h"
+#include "codegen/passes/lower_expressions.h"
 #include "codegen/passes/passes.h"
 
 namespace ipex::loop {
@@ -146,11 +146,11 @@ std::optional<Lanes> lanes_of(const Expr& e) {
 // just beyond them.
 std::optional<Expr> narrow_comparison(const Expr& e, const Ranges& ranges,
                                       const std::set<std::string>& data) {
-  constexpr int64_t kMost = std::numeric_limits<int32_t>::max() / 2;
+  constexpr int64_t kMaxOffset = std::numeric_limits<int32_t>::max() / 2;
   const auto a = lanes_of(e->args[0]), b = lanes_of(e->args[1]);
   if (!a || !b || a->step == b->step) return std::nullopt;
   const int64_t step = a->step - b->step, last = step * (e->type.lanes - 1);
-  if (std::abs(step) > kMost / e->type.lanes) return std::nullopt;
+  if (std::abs(step) > kMaxOffset / e->type.lanes) return std::nullopt;
   // The one that is limited may be any value, the other is an index.
   const auto is_index = [&](const Expr& x) {
     const std::set<std::string> free = free_vars(x);
@@ -171,7 +171,7 @@ std::optional<Expr> narrow_comparison(const Expr& e, const Ranges& ranges,
 Function legalize(const Function& f, const Target&) {
   const Ranges ranges = variable_ranges(f);
   std::optional<std::set<std::string>> data;  // few kernels ask
-  return expand(f, [&](const Expr& e, Binder& binder) -> Expr {
+  return lower_expressions(f, [&](const Expr& e, Binder& binder) -> Expr {
     if (!e->is(ExprKind::kApply)) return e;
     if (is_comparison(e->op) && e->type.is_vector() && e->args[0]->type.dtype == Dtype::kI64) {
       if (!data) data = data_names(f);

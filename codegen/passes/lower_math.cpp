@@ -13,8 +13,8 @@
 #include <numbers>
 
 #include "codegen/llvm/math_table.h"
-#include "codegen/passes/expand.h"
-#include "codegen/passes/gelu_pieces.h"
+#include "codegen/passes/gelu_tables.h"
+#include "codegen/passes/lower_expressions.h"
 #include "codegen/passes/passes.h"
 
 namespace ipex::loop {
@@ -30,8 +30,8 @@ class Formula {
  public:
   Formula(Type type, const Target& target, Binder& binder)
       : type_(type),
-        wide_(type.dtype == Dtype::kF32 && target.vector_bytes == 64 && type.lanes % 16 == 0),
-        of_eight_(type.dtype == Dtype::kF32 && target.vector_bytes == 32 && type.lanes % 8 == 0),
+        has_16_lanes_(type.dtype == Dtype::kF32 && target.vector_bytes == 64 && type.lanes % 16 == 0),
+        has_8_lanes_(type.dtype == Dtype::kF32 && target.vector_bytes == 32 && type.lanes % 8 == 0),
         binder_(binder) {}
 
   Expr exp(Expr x);
@@ -86,12 +86,12 @@ class Formula {
   }
   Expr exp2_normal(Expr a, Expr b, double c);
   template <size_t count, size_t degree>
-  Expr by_pieces(const Expr& x, const Pieces<count, degree>& pieces, const Expr& half);
+  Expr piecewise(const Expr& x, const PiecewisePolynomial<count, degree>& table, const Expr& half);
   Expr half_of_finite(const Expr& x) const { return fma(x, f(0), f(0.5)); }
 
   Type type_;
-  bool wide_;      // whole registers of AVX-512: vscalefps, vpermps
-  bool of_eight_;  // whole registers of AVX2: vpermps
+  bool has_16_lanes_;  // whole registers of AVX-512: vscalefps, vpermps
+  bool has_8_lanes_;   // whole registers of AVX2: vpermps
   Binder& binder_;
 };
 
@@ -109,7 +109,7 @@ Expr Formula::exp(Expr x) {
     const Expr q = polynomial(r, {0.00138389051, 0.00836919248, 0.0416681021, 0.166665167, 0.49999994});
     return fma(fma(q, r, f(1)), r, f(1));
   };
-  if (wide_) {
+  if (has_16_lanes_) {
     const Expr n = let("n", sub(fma(x, f(1.44269504), f(kRound)), f(kRound)));
     return make_apply(Op::scale_, {power_of_rest(n), n});
   }
@@ -135,7 +135,7 @@ Expr Formula::exp_nonpositive(Expr x, int bits_wanted) {
                        : polynomial(r, {0.0412773676, 0.167536005, 0.50005126});
     return fma(fma(q, r, f(1)), r, f(1));
   };
-  if (wide_) {
+  if (has_16_lanes_) {
     const Expr n = let("n", sub(fma(x, f(1.44269504), f(kRound)), f(kRound)));
     return make_apply(Op::scale_, {power_of_rest(n), n});
   }
@@ -240,15 +240,15 @@ Expr Formula::erf(Expr x) {
 
 // A function with f(-x) = 1 - f(x), from its table.
 template <size_t count, size_t degree>
-Expr Formula::by_pieces(const Expr& x, const Pieces<count, degree>& pieces, const Expr& half) {
-  constexpr size_t kLookedUp = 16;
-  const Expr size = let("size", at_most(abs(x), (count - 1) * pieces.width));
-  const Expr piece = let("piece", fma(size, f(1 / pieces.width), f(kRound)));
-  const Expr t = let("t", fma(sub(piece, f(kRound)), f(-pieces.width), size));
+Expr Formula::piecewise(const Expr& x, const PiecewisePolynomial<count, degree>& table, const Expr& half) {
+  constexpr size_t kTableLanes = 16;
+  const Expr size = let("size", at_most(abs(x), (count - 1) * table.width));
+  const Expr piece = let("piece", fma(size, f(1 / table.width), f(kRound)));
+  const Expr t = let("t", fma(sub(piece, f(kRound)), f(-table.width), size));
   Expr sum;
-  for (const std::array<double, count>& power : pieces.coefficients) {
+  for (const std::array<double, count>& power : table.coefficients) {
     std::vector<Expr> values{piece};
-    for (size_t i = 0; i < kLookedUp; ++i) values.push_back(f(power[i % count]));
+    for (size_t i = 0; i < kTableLanes; ++i) values.push_back(f(power[i % count]));
     const Expr coefficient = make_apply(Op::lookup_, std::move(values));
     sum = sum ? fma(sum, t, coefficient) : coefficient;
   }
@@ -258,8 +258,8 @@ Expr Formula::by_pieces(const Expr& x, const Pieces<count, degree>& pieces, cons
 // By pieces where a register holds a coefficient of all of them; as its definition says elsewhere.
 Expr Formula::normal_cdf(const Expr& argument) {
   const Expr x = let("x", argument);
-  if (wide_) return by_pieces(x, kNormalCdf16, f(0.5));
-  if (of_eight_) return by_pieces(x, kNormalCdf8, f(0.5));
+  if (has_16_lanes_) return piecewise(x, kNormalCdf16, f(0.5));
+  if (has_8_lanes_) return piecewise(x, kNormalCdf8, f(0.5));
   const Expr scaled = mul(x, f(std::numbers::sqrt2 / 2));
   return mul(f(0.5), add(f(1), is_f32() ? erf(scaled) : make_apply(Op::erf_, {scaled})));
 }
@@ -267,8 +267,8 @@ Expr Formula::normal_cdf(const Expr& argument) {
 // The slopes of GELU are NaN at infinities, where eager multiplies one by a density of 0.
 Expr Formula::gelu_slope(const Expr& argument) {
   const Expr x = let("x", argument);
-  if (wide_) return by_pieces(x, kGeluSlope16, half_of_finite(x));
-  if (of_eight_) return by_pieces(x, kGeluSlope8, half_of_finite(x));
+  if (has_16_lanes_) return piecewise(x, kGeluSlope16, half_of_finite(x));
+  if (has_8_lanes_) return piecewise(x, kGeluSlope8, half_of_finite(x));
   // Beyond 40 the density is 0, in f64 too.
   const Expr near = let("near", at_least(let("x", at_most(x, 40)), -40));
   const Expr exponent = mul(mul(near, near), f(-0.5));
@@ -290,15 +290,15 @@ std::pair<Expr, Expr> Formula::tanh_share(const Expr& x) {
 
 Expr Formula::tanh_cdf(const Expr& argument) {
   const Expr x = let("x", argument);
-  if (wide_) return by_pieces(x, kTanhCdf16, f(0.5));
-  if (of_eight_) return by_pieces(x, kTanhCdf8, f(0.5));
+  if (has_16_lanes_) return piecewise(x, kTanhCdf16, f(0.5));
+  if (has_8_lanes_) return piecewise(x, kTanhCdf8, f(0.5));
   return tanh_share(x).first;
 }
 
 Expr Formula::gelu_tanh_slope(const Expr& argument) {
   const Expr x = let("x", argument);
-  if (wide_) return by_pieces(x, kGeluTanhSlope16, half_of_finite(x));
-  if (of_eight_) return by_pieces(x, kGeluTanhSlope8, half_of_finite(x));
+  if (has_16_lanes_) return piecewise(x, kGeluTanhSlope16, half_of_finite(x));
+  if (has_8_lanes_) return piecewise(x, kGeluTanhSlope8, half_of_finite(x));
   const Expr near = let("near", at_least(let("x", at_most(x, 40)), -40));
   const auto [share, product] = tanh_share(near);
   const Expr inner_slope = mul(f(2 * kTanhScale), fma(mul(near, near), f(3 * kTanhCubic), f(1)));
@@ -312,7 +312,7 @@ bool is_polynomial(const Expr& e) {
 }
 
 // What no library has: formulas in every type.
-bool is_of_our_own(const Expr& e) {
+bool has_no_library_function(const Expr& e) {
   return e->is(ExprKind::kApply) && (e->op == ScalarOp::exp_nonpositive_ || e->op == ScalarOp::normal_cdf_ ||
                                      e->op == ScalarOp::gelu_slope_ || e->op == ScalarOp::tanh_cdf_ ||
                                      e->op == ScalarOp::gelu_tanh_slope_);
@@ -327,8 +327,8 @@ int bits_of(Expr e) {
 }  // namespace
 
 Function lower_math(const Function& f, const Target& target) {
-  return expand(f, [&](const Expr& e, Binder& binder) -> Expr {
-    if (!is_polynomial(e) && !is_of_our_own(e)) return e;
+  return lower_expressions(f, [&](const Expr& e, Binder& binder) -> Expr {
+    if (!is_polynomial(e) && !has_no_library_function(e)) return e;
     Formula formula(e->type, target, binder);
     const Expr& x = e->args[0];
     switch (e->op) {

@@ -19,20 +19,20 @@
 #include <algorithm>
 #include <set>
 
+#include "codegen/analyses/loop_nest.h"
 #include "codegen/loop/bounds.h"
 #include "codegen/loop/rewrite.h"
 #include "codegen/loop/simplify.h"
-#include "codegen/passes/loop_nest.h"
 #include "codegen/passes/passes.h"
 
 namespace ipex::loop {
 
 namespace {
 
-constexpr size_t kMostCuts = 4;        // of one loop at once
-constexpr int64_t kShortLoop = 8;      // iterations; not worth cuts that are known at run time only
-constexpr int64_t kLeastGrowth = 600;  // nodes by which a function may grow, or a multiple of what it has
-constexpr int64_t kGrowthShare = 3;
+constexpr size_t kMaxSplitPoints = 4;  // of one loop at once
+constexpr int64_t kMinSplitTrips = 8;  // iterations; not worth cuts that are known at run time only
+constexpr int64_t kMinGrowth = 600;    // nodes by which a function may grow, or a multiple of what it has
+constexpr int64_t kMaxGrowthFactor = 3;
 
 // Holds where base + x >= 0 (where not, if negated), x in [low, high].
 struct Comparison {
@@ -41,17 +41,17 @@ struct Comparison {
   bool negated = false;
 
   // For base in [from, to): the same for all, or not known.
-  std::optional<bool> within(Interval from_to) const {
-    if (from_to.low >= -low) return !negated;
-    if (from_to.high <= -high) return negated;
+  std::optional<bool> outcome_in(Interval range) const {
+    if (range.low >= -low) return !negated;
+    if (range.high <= -high) return negated;
     return std::nullopt;
   }
 };
 
 // The comparisons of one base.
-struct Group {
+struct Conditions {
   Polynomial base;
-  std::set<int64_t> cuts;
+  std::set<int64_t> split_points;
   int comparisons = 0;
 };
 
@@ -59,11 +59,11 @@ bool is_same(const Polynomial& a, const Polynomial& b) { return add(a, b, -1).is
 
 // The comparison that a node asks for: its own, or which operand a minimum or a maximum is, or a sign; these
 // along lanes, where they keep an index from being an address.
-struct Question {
+struct Condition {
   ScalarOp op;
   Expr a, b;
 };
-std::optional<Question> question_of(const ExprNode& e) {
+std::optional<Condition> condition_of(const ExprNode& e) {
   if (!e.is(ExprKind::kApply) || e.args[0]->type.dtype != Dtype::kI64) return std::nullopt;
   if (e.type.dtype != Dtype::kBool && !e.type.is_vector()) return std::nullopt;
   switch (e.op) {
@@ -71,21 +71,21 @@ std::optional<Question> question_of(const ExprNode& e) {
     case ScalarOp::le_:
     case ScalarOp::gt_:
     case ScalarOp::ge_:
-      return Question{e.op, e.args[0], e.args[1]};
+      return Condition{e.op, e.args[0], e.args[1]};
     case ScalarOp::min_:
-      return Question{ScalarOp::le_, e.args[0], e.args[1]};
+      return Condition{ScalarOp::le_, e.args[0], e.args[1]};
     case ScalarOp::max_:
-      return Question{ScalarOp::ge_, e.args[0], e.args[1]};
+      return Condition{ScalarOp::ge_, e.args[0], e.args[1]};
     case ScalarOp::abs_:
-      return Question{ScalarOp::ge_, e.args[0], make_broadcast(index_const(0), e.type.lanes)};
+      return Condition{ScalarOp::ge_, e.args[0], make_broadcast(index_const(0), e.type.lanes)};
     default:
       return std::nullopt;
   }
 }
-Expr answered(const ExprNode& e, bool answer) {
-  if (e.type.dtype == Dtype::kBool) return make_broadcast(make_int(kBool1, answer ? 1 : 0), e.type.lanes);
-  if (e.op == ScalarOp::abs_) return answer ? e.args[0] : make_apply(ScalarOp::neg_, {e.args[0]});
-  return e.args[answer ? 0 : 1];
+Expr folded(const ExprNode& e, bool outcome) {
+  if (e.type.dtype == Dtype::kBool) return make_broadcast(make_int(kBool1, outcome ? 1 : 0), e.type.lanes);
+  if (e.op == ScalarOp::abs_) return outcome ? e.args[0] : make_apply(ScalarOp::neg_, {e.args[0]});
+  return e.args[outcome ? 0 : 1];
 }
 
 class Partitioner {
@@ -118,7 +118,7 @@ class Partitioner {
         out.emplace_back(If{branch->condition, block(branch->then_body),
                             branch->else_body ? block(branch->else_body) : nullptr});
       } else if (const auto* loop = std::get_if<For>(&stmt)) {
-        if (!branches(*loop, out) && !pieces(*loop, out)) out.emplace_back(entered(*loop));
+        if (!unswitch(*loop, out) && !split_range(*loop, out)) out.emplace_back(entered(*loop));
       } else {
         out.push_back(stmt);
       }
@@ -173,7 +173,7 @@ class Partitioner {
   // `along` is the variable that base is to rise with, if any.
   std::optional<Comparison> comparison(const ExprNode& e, const Inside& inside,
                                        const std::string* along) const {
-    const auto q = question_of(e);
+    const auto q = condition_of(e);
     if (!q) return std::nullopt;
     const bool falls = q->op == ScalarOp::lt_ || q->op == ScalarOp::le_;
     const int64_t sign = falls ? -1 : 1;
@@ -233,16 +233,17 @@ class Partitioner {
   }
 
   // The base that decides most of the loop's comparisons, and is not decided itself.
-  std::optional<Group> best_group(const For& loop, Inside& inside, const std::string* along) {
-    std::vector<Group> groups;
+  std::optional<Conditions> most_decisive(const For& loop, Inside& inside, const std::string* along) {
+    std::vector<Conditions> candidates;
     const auto add_comparison = [&](const ExprNode& e) {
       const auto c = comparison(e, inside, along);
       if (!c || (along && !rises_with(c->base, *along)) || is_mostly_mixed(*c)) return;
-      auto group = std::find_if(groups.begin(), groups.end(),
-                                [&](const Group& g) { return is_same(g.base, c->base); });
-      if (group == groups.end()) group = groups.insert(groups.end(), Group{c->base, {}, 0});
-      group->cuts.insert({-c->low, -c->high});
-      ++group->comparisons;
+      auto conditions = std::find_if(candidates.begin(), candidates.end(),
+                                     [&](const Conditions& g) { return is_same(g.base, c->base); });
+      if (conditions == candidates.end())
+        conditions = candidates.insert(candidates.end(), Conditions{c->base, {}, 0});
+      conditions->split_points.insert({-c->low, -c->high});
+      ++conditions->comparisons;
     };
     const auto bind = [&](const Stmt& stmt) {
       if (const auto* let = std::get_if<Let>(&stmt)) {
@@ -259,18 +260,21 @@ class Partitioner {
     };
     visit(make_block({loop}), bind, [&](const ExprNode& e) {
       add_comparison(e);
-      if (const auto answer = definition(e); answer && e.type == kBool1) visit(*answer, add_comparison);
+      if (const auto outcome = definition(e); outcome && e.type == kBool1) visit(*outcome, add_comparison);
     });
-    for (Group& group : groups) {
-      const Interval range = bounds_.interval(group.base);
-      std::erase_if(group.cuts, [&](int64_t cut) { return cut <= range.low || cut > range.high; });
+    for (Conditions& conditions : candidates) {
+      const Interval range = bounds_.interval(conditions.base);
+      std::erase_if(conditions.split_points, [&](int64_t split_point) {
+        return split_point <= range.low || split_point > range.high;
+      });
     }
-    std::erase_if(groups,
-                  [](const Group& group) { return group.cuts.empty() || group.cuts.size() > kMostCuts; });
-    const auto best = std::max_element(groups.begin(), groups.end(), [](const Group& a, const Group& b) {
-      return a.comparisons < b.comparisons;
+    std::erase_if(candidates, [](const Conditions& conditions) {
+      return conditions.split_points.empty() || conditions.split_points.size() > kMaxSplitPoints;
     });
-    return best == groups.end() ? std::nullopt : std::optional(*best);
+    const auto best = std::max_element(
+        candidates.begin(), candidates.end(),
+        [](const Conditions& a, const Conditions& b) { return a.comparisons < b.comparisons; });
+    return best == candidates.end() ? std::nullopt : std::optional(*best);
   }
 
   // Triangles, by a loop along which a row is all of one side and then of the other.
@@ -300,19 +304,19 @@ class Partitioner {
   // ---- pieces ----
 
   // The loop for base in [from, to), with the comparisons that are the same there answered.
-  struct Piece {
+  struct Specialized {
     Block body;    // of that loop alone
     bool decided;  // no comparison of the group is left
   };
-  Piece piece(const For& loop, const Group& group, Interval from_to, const Inside& inside,
-              const std::string* along) const {
-    Piece out{nullptr, true};
+  Specialized specialized(const For& loop, const Conditions& conditions, Interval range, const Inside& inside,
+                          const std::string* along) const {
+    Specialized out{nullptr, true};
     const ExprFn simpler = [&](const Expr& e) -> Expr {
       if (const auto c = comparison(*e, inside, along)) {
-        if (!is_same(c->base, group.base)) return e;
-        const auto answer = c->within(from_to);
-        if (!answer) out.decided = false;
-        return answer ? answered(*e, *answer) : e;
+        if (!is_same(c->base, conditions.base)) return e;
+        const auto outcome = c->outcome_in(range);
+        if (!outcome) out.decided = false;
+        return outcome ? folded(*e, *outcome) : e;
       }
       if (const auto meaning = definition(*e); meaning && e->type == kBool1) {
         const Expr rest = transform(*meaning, simpler);
@@ -324,65 +328,66 @@ class Partitioner {
     return out;
   }
 
-  bool afford(const For& loop, const Group& group) {
-    const int64_t growth = node_count(make_block({loop})) * static_cast<int64_t>(group.cuts.size());
+  bool fits_budget(const For& loop, const Conditions& conditions) {
+    const int64_t growth =
+        node_count(make_block({loop})) * static_cast<int64_t>(conditions.split_points.size());
     if (growth > budget_) return false;
     budget_ -= growth;
     return changed_ = true;
   }
 
   // The intervals of base between the cuts.
-  static std::vector<Interval> intervals(const Group& group) {
+  static std::vector<Interval> intervals(const Conditions& conditions) {
     std::vector<Interval> out(1);
-    for (int64_t cut : group.cuts) {
-      out.back().high = cut;
-      out.push_back({cut, Interval::kHigh});
+    for (int64_t split_point : conditions.split_points) {
+      out.back().high = split_point;
+      out.push_back({split_point, Interval::kHigh});
     }
     return out;
   }
 
   // if base < cut { loop } else { loop }
-  bool branches(const For& loop, std::vector<Stmt>& out) {
+  bool unswitch(const For& loop, std::vector<Stmt>& out) {
     if (loop.reduction || loop.kind != ForKind::kSerial) return false;
     Inside inside;
-    const auto group = best_group(loop, inside, nullptr);
-    if (!group || !afford(loop, *group)) return false;
+    const auto conditions = most_decisive(loop, inside, nullptr);
+    if (!conditions || !fits_budget(loop, *conditions)) return false;
     Block rest;
-    const std::vector<Interval> ranges = intervals(*group);
+    const std::vector<Interval> ranges = intervals(*conditions);
     for (size_t i = ranges.size(); i-- > 0;) {
-      Piece p = piece(loop, *group, ranges[i], inside, nullptr);
+      Specialized p = specialized(loop, *conditions, ranges[i], inside, nullptr);
       if (i > 0) p.body = fresh_copy(p.body, names_);
       if (p.decided) p.body = block(p.body);
-      rest =
-          rest
-              ? make_block({If{make_apply(ScalarOp::lt_, {to_expr(group->base), index_const(ranges[i].high)}),
-                               p.body, rest}})
-              : p.body;
+      rest = rest ? make_block({If{
+                        make_apply(ScalarOp::lt_, {to_expr(conditions->base), index_const(ranges[i].high)}),
+                        p.body, rest}})
+                  : p.body;
     }
     out.insert(out.end(), rest->stmts.begin(), rest->stmts.end());
     return true;
   }
 
   // loop from begin to the cut; loop from the cut to end
-  bool pieces(const For& loop, std::vector<Stmt>& out) {
+  bool split_range(const For& loop, std::vector<Stmt>& out) {
     if (loop.kind != ForKind::kSerial || is_remainder(loop)) return false;
     bounds_.set_range(loop.var, loop.begin, loop.end);
     Inside inside;
-    const auto group = best_group(loop, inside, &loop.var);
-    if (!group) return false;
+    const auto conditions = most_decisive(loop, inside, &loop.var);
+    if (!conditions) return false;
     std::vector<Expr> edges{loop.begin};
-    for (int64_t cut : group->cuts) edges.push_back(edge(loop, *group, cut));
+    for (int64_t split_point : conditions->split_points)
+      edges.push_back(edge(loop, *conditions, split_point));
     edges.push_back(loop.end);
     const bool is_constant =
         std::all_of(edges.begin(), edges.end(), [](const Expr& e) { return as_const_int(e).has_value(); });
     if (const auto trips = as_const_int(simplify(loop.end - loop.begin));
-        trips && *trips < (is_constant ? 2 : kShortLoop))
+        trips && *trips < (is_constant ? 2 : kMinSplitTrips))
       return false;
-    if (!afford(loop, *group)) return false;
-    const std::vector<Interval> ranges = intervals(*group);
+    if (!fits_budget(loop, *conditions)) return false;
+    const std::vector<Interval> ranges = intervals(*conditions);
     std::optional<Reduction> before;
     for (size_t i = 0; i < ranges.size(); ++i) {
-      Piece p = piece(loop, *group, ranges[i], inside, &loop.var);
+      Specialized p = specialized(loop, *conditions, ranges[i], inside, &loop.var);
       // The last one binds the names that what follows reads.
       if (i + 1 < ranges.size()) p.body = fresh_copy(p.body, names_);
       For part = std::get<For>(p.body->stmts[0]);
@@ -411,10 +416,10 @@ class Partitioner {
   }
 
   // The first iteration whose base is at least `cut`, within the loop.
-  Expr edge(const For& loop, const Group& group, int64_t cut) const {
+  Expr edge(const For& loop, const Conditions& conditions, int64_t split_point) const {
     int64_t step = 0;
-    Polynomial rest = cut;
-    for (const Term& term : group.base.terms) {
+    Polynomial rest = split_point;
+    for (const Term& term : conditions.base.terms) {
       if (is_variable(term, loop.var))
         step = term.coefficient;
       else
@@ -437,7 +442,7 @@ class Partitioner {
 // What one round has answered may be asked about in the next: |55 - |i||.
 Function partition_loops(const Function& f) {
   constexpr int kRounds = 4;
-  const int64_t nodes = node_count(f.body), most = nodes + std::max(kLeastGrowth, kGrowthShare * nodes);
+  const int64_t nodes = node_count(f.body), most = nodes + std::max(kMinGrowth, kMaxGrowthFactor * nodes);
   Function out = f;
   for (int round = 0; round < kRounds; ++round) {
     auto next = Partitioner(out, most - node_count(out.body)).run();

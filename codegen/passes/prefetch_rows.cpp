@@ -13,9 +13,9 @@
 #include <algorithm>
 #include <set>
 
+#include "codegen/analyses/loop_tree.h"
 #include "codegen/loop/rewrite.h"
 #include "codegen/loop/simplify.h"
-#include "codegen/passes/loop_tree.h"
 #include "codegen/passes/passes.h"
 
 namespace ipex::loop {
@@ -24,7 +24,7 @@ namespace {
 
 // Bytes of a row whose next one is far. Of a tensor that L3 holds such rows are not asked for: pooling of
 // channels side by side took 1.02 to 1.04 of its time.
-constexpr int64_t kLeastApart = 1 << 10;
+constexpr int64_t kMinDistantRowBytes = 1 << 10;
 
 class RowPrefetcher {
  public:
@@ -43,7 +43,7 @@ class RowPrefetcher {
     Dtype dtype;
     Expr first;
     int64_t bytes;
-    bool is_apart;  // from the next row, in memory
+    bool is_distant;  // from the next row, in memory
   };
 
   Block rebuilt(const BlockNode& block) {
@@ -57,7 +57,7 @@ class RowPrefetcher {
 
   Block rows(const For& outer) {
     std::vector<Stmt> out;
-    std::set<std::string> read, asked_for;
+    std::set<std::string> read, prefetched;
     const Block inner = rebuilt(*outer.body);
     for (const Stmt& stmt : inner->stmts) {
       const auto* along = std::get_if<For>(&stmt);
@@ -69,8 +69,8 @@ class RowPrefetcher {
       const std::vector<Read> reads = reads_of(outer, *along);
       const std::string next = names_.fresh("next");
       for (const Read& r : reads)
-        if ((r.is_apart || read.count(r.buffer) > 0) && asked_for.insert(r.buffer).second)
-          ask(r, {{outer.var, make_var(next)}}, body);
+        if ((r.is_distant || read.count(r.buffer) > 0) && prefetched.insert(r.buffer).second)
+          prefetch(r, {{outer.var, make_var(next)}}, body);
       if (!body.empty()) out.emplace_back(Let{next, following(outer)});
       for (const Read& r : reads) read.insert(r.buffer);
       body.insert(body.end(), along->body->stmts.begin(), along->body->stmts.end());
@@ -97,12 +97,13 @@ class RowPrefetcher {
       if (!e.is(ExprKind::kLoad) || e.args.size() != 1 || !e.args[0]->is(ExprKind::kRamp)) return;
       const Expr &first = e.args[0]->args[0], &step = e.args[0]->args[1];
       const int64_t bytes = e.type.lanes * itemsize(e.type.dtype), row = *steps * bytes;
-      const auto apart = LoopTree::constant_stride(first, outer.var);
-      if (as_const_int(step) == 1 && apart && *apart != 0 &&
+      const auto distance = LoopTree::constant_stride(first, outer.var);
+      if (as_const_int(step) == 1 && distance && *distance != 0 &&
           LoopTree::constant_stride(first, along.var) == e.type.lanes && row >= 4 * kCacheLine &&
           row <= target_.l2_bytes / 4 && is_larger(e.name, target_.l2_bytes) && known(first))
         out.push_back({e.name, e.type.dtype, first, bytes,
-                       row >= kLeastApart && std::abs(*apart) * itemsize(e.type.dtype) >= 2 * row &&
+                       row >= kMinDistantRowBytes &&
+                           std::abs(*distance) * itemsize(e.type.dtype) >= 2 * row &&
                            is_larger(e.name, target_.l3_bytes)});
     };
     for (const Stmt& stmt : along.body->stmts)
@@ -125,7 +126,7 @@ class RowPrefetcher {
     return simplify(make_apply(ScalarOp::min_, {make_var(outer.var) + one, outer.end - one}));
   }
 
-  static void ask(const Read& read, const Substitution& next, std::vector<Stmt>& out) {
+  static void prefetch(const Read& read, const Substitution& next, std::vector<Stmt>& out) {
     const Expr there = substitute(read.first, next);
     for (int64_t line = 0; line < read.bytes; line += kCacheLine) {
       const Expr at = simplify(there + index_const(line / itemsize(read.dtype)));

@@ -19,21 +19,21 @@
 #include <optional>
 #include <set>
 
+#include "codegen/analyses/loop_nest.h"
 #include "codegen/loop/rewrite.h"
 #include "codegen/loop/simplify.h"
-#include "codegen/passes/loop_nest.h"
 #include "codegen/passes/passes.h"
 
 namespace ipex::loop {
 
 namespace {
 
-constexpr int64_t kLongRow = 512;           // bytes, of all tensors that a reduction reads
-constexpr int64_t kSumBytes = 16 << 10;     // of a row, in L1 beside what streams through it
-constexpr int64_t kJammedRows = 8;          // of all tensors together
-constexpr int64_t kSharedMerge = 32 << 10;  // partial results; fewer are merged by one thread
-constexpr int64_t kBlockColumns = 256;      // merged by one thread in one piece
-constexpr int64_t kMergedInARow = 64;       // chunks; a reduction of constant length has no more
+constexpr int64_t kMinRowBytes = 512;            // bytes, of all tensors that a reduction reads
+constexpr int64_t kMaxSumBytes = 16 << 10;       // of a row, in L1 beside what streams through it
+constexpr int64_t kMaxStreams = 8;               // of all tensors together
+constexpr int64_t kMinParallelMerge = 32 << 10;  // partial results; fewer are merged by one thread
+constexpr int64_t kMergeColumns = 256;           // merged by one thread in one piece
+constexpr int64_t kMaxSerialMerge = 64;          // chunks; a reduction of constant length has no more
 
 const For* parallel_reduction(const Stmt& stmt) {
   const auto* loop = std::get_if<For>(&stmt);
@@ -54,9 +54,9 @@ struct Partial {
   Expr at(const Expr& number) const { return simplify(number * size + position); }
 };
 
-class Splitter {
+class ReductionTiler {
  public:
-  explicit Splitter(const Function& f) : names_(f) {}
+  explicit ReductionTiler(const Function& f) : names_(f) {}
 
   Block top(const Block& block) {
     std::vector<Stmt> out;
@@ -89,15 +89,16 @@ class Splitter {
  private:
   // The kept loops for merging the partial results of `loop`: many are shared out among the threads in blocks
   // of columns.
-  std::vector<For> shared_out(std::vector<For> kept, const For& loop) {
+  std::vector<For> parallel_merge(std::vector<For> kept, const For& loop) {
     if (kept.size() != 1 || kept[0].kind != ForKind::kVector) return kept;
     For& column = kept[0];
     const auto partial = as_const_int(simplify((column.end - column.begin) * (loop.end - loop.begin)));
     const auto columns = as_const_int(simplify(column.end - column.begin));
-    if (!partial || *partial * std::ssize(loop.reduction->states) < kSharedMerge || *columns <= kBlockColumns)
+    if (!partial || *partial * std::ssize(loop.reduction->states) < kMinParallelMerge ||
+        *columns <= kMergeColumns)
       return kept;
     For block{.var = names_.fresh(column.var + "_block"), .kind = ForKind::kParallel};
-    const Expr width = index_const(kBlockColumns);
+    const Expr width = index_const(kMergeColumns);
     block.begin = index_const(0);
     block.end = simplify(ceildiv(column.end - column.begin, width));
     const Expr first = column.begin + make_var(block.var) * width;
@@ -143,7 +144,7 @@ class Splitter {
       if (i == last) {
         merge.insert(merge.end(), body->stmts.begin() + static_cast<std::ptrdiff_t>(last) + 1,
                      body->stmts.end());
-        std::vector<Stmt> nest = around(shared_out(kept, *loop), std::move(merge));
+        std::vector<Stmt> nest = around(parallel_merge(kept, *loop), std::move(merge));
         out.insert(out.end(), nest.begin(), nest.end());
         return;
       }
@@ -185,12 +186,12 @@ class Splitter {
     };
     visit(rows.back().body, [](const Stmt&) {}, count);
     for (const Expr& y : rows.back().reduction->yield) visit(y, count);
-    return row_bytes < kLongRow ? std::vector<For>{} : rows;
+    return row_bytes < kMinRowBytes ? std::vector<For>{} : rows;
   }
 
   // How many rows pass at once: one, unless their sums crowd L1, and no loop before leaves each row in a
-  // cache (join_rows).
-  int64_t rows_at_once(const std::vector<For>& kept, const For& rows) const {
+  // cache (fuse_loops).
+  int64_t row_unroll_factor(const std::vector<For>& kept, const For& rows) const {
     int64_t bytes = 0, streams = 0;
     for (const State& s : rows.reduction->states) bytes += itemsize(s.type.dtype);
     const auto add = [&](const ExprNode& e) {
@@ -198,11 +199,11 @@ class Splitter {
     };
     visit(rows.body, nullptr, add);
     for (const Expr& y : rows.reduction->yield) visit(y, add);
-    const int64_t jam = kJammedRows / static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(streams)));
+    const int64_t unroll = kMaxStreams / static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(streams)));
     const auto columns = as_const_int(flattened(kept).size),
                count = as_const_int(simplify(rows.end - rows.begin));
-    const bool crowds = columns && *columns * bytes > kSumBytes;
-    return crowds && !follows_rows_ && jam > 1 && count && *count % jam == 0 ? jam : 1;
+    const bool crowds = columns && *columns * bytes > kMaxSumBytes;
+    return crowds && !follows_rows_ && unroll > 1 && count && *count % unroll == 0 ? unroll : 1;
   }
 
   // By state, whether it is the same in every column (a count of rows): one number a chunk, whose reciprocal
@@ -245,7 +246,7 @@ class Splitter {
     const For last = rows.back();
     const std::vector<State>& states = last.reduction->states;
     const std::optional<Substitution> all_lets = inlined(lets, last.body->stmts);
-    const int64_t jam = rows_at_once(kept, last);
+    const int64_t unroll = row_unroll_factor(kept, last);
     std::vector<Stmt> row_body, after;
     Substitution values, of_row;
     for (size_t i = 0; i < partial.size(); ++i) {
@@ -255,14 +256,14 @@ class Splitter {
       row_body.push_back(Let{s.name + ".all", values[s.name]});
       values[s.name] = of_row[s.name] = make_var(s.name + ".all", s.type);
     }
-    for (int64_t row = 0; row < jam; ++row) {
-      if (jam > 1)
+    for (int64_t row = 0; row < unroll; ++row) {
+      if (unroll > 1)
         values[last.var] = of_row[last.var] =
-            simplify(last.begin + make_var(last.var) * index_const(jam) + index_const(row));
+            simplify(last.begin + make_var(last.var) * index_const(unroll) + index_const(row));
       std::vector<Stmt> step = substitute(last.body, values)->stmts;
       for (size_t i = 0; i < partial.size(); ++i)
         step.push_back(Let{states[i].name + ".next", substitute(last.reduction->yield[i], values)});
-      const std::string suffix = jam == 1 ? "" : ".row" + std::to_string(row);
+      const std::string suffix = unroll == 1 ? "" : ".row" + std::to_string(row);
       const Block renamed = rename_bound(make_block(std::move(step)), suffix);
       lets.insert(lets.end(), renamed->stmts.begin(), renamed->stmts.end());
       Substitution next = of_row;
@@ -277,9 +278,9 @@ class Splitter {
       const Expr& value = same[i] ? of_row[states[i].name] : values[states[i].name];
       (same[i] ? after : lets).push_back(Store{partial[i].buffer, partial[i].at(number), value, nullptr});
     }
-    if (jam > 1) {
+    if (unroll > 1) {
       rows.back().begin = index_const(0);
-      rows.back().end = simplify(floordiv(last.end - last.begin, index_const(jam)));
+      rows.back().end = simplify(floordiv(last.end - last.begin, index_const(unroll)));
     }
     for (For& level : rows) {
       level.reduction.reset();
@@ -341,14 +342,14 @@ class Splitter {
   // Merges all chunks into the states of `loop`.
   For second_stage(const For& loop, const std::vector<Partial>& partial) {
     const Expr chunks = simplify(loop.end - loop.begin);
-    if (const auto count = as_const_int(chunks); count && *count <= kMergedInARow)
+    if (const auto count = as_const_int(chunks); count && *count <= kMaxSerialMerge)
       return merge_chunks(loop, loop.begin, partial);
     For groups = loop;
     groups.var = names_.fresh(loop.var + "_group");
     groups.kind = ForKind::kSerial;
     groups.grain = 1;
     groups.begin = index_const(0);
-    groups.end = simplify(floordiv(chunks + index_const(kMergedInARow - 1), index_const(kMergedInARow)));
+    groups.end = simplify(floordiv(chunks + index_const(kMaxSerialMerge - 1), index_const(kMaxSerialMerge)));
 
     For group = loop;
     std::vector<State> states = loop.reduction->states;
@@ -356,8 +357,8 @@ class Splitter {
       s.name = names_.fresh(s.name + "_group");
       s.init = s.identity;
     }
-    group.begin = simplify(loop.begin + make_var(groups.var) * index_const(kMergedInARow));
-    group.end = make_apply(ScalarOp::min_, {simplify(group.begin + index_const(kMergedInARow)), loop.end});
+    group.begin = simplify(loop.begin + make_var(groups.var) * index_const(kMaxSerialMerge));
+    group.end = make_apply(ScalarOp::min_, {simplify(group.begin + index_const(kMaxSerialMerge)), loop.end});
     group.reduction->yield = group.reduction->merge;  // replaced below, with the chunk's values
     rename_states(group, states);
     group = merge_chunks(group, loop.begin, partial);
@@ -401,7 +402,7 @@ class Splitter {
 
 Function tile_reduction(const Function& f, const Target&) {
   Function out = f;
-  out.body = Splitter(f).top(f.body);
+  out.body = ReductionTiler(f).top(f.body);
   return out;
 }
 

@@ -7,31 +7,31 @@
 #include <algorithm>
 #include <bit>
 
+#include "codegen/analyses/loop_nest.h"
 #include "codegen/loop/rewrite.h"
 #include "codegen/loop/simplify.h"
-#include "codegen/passes/loop_nest.h"
 #include "codegen/passes/passes.h"
 
 namespace ipex::loop {
 
 namespace {
 
-constexpr int kGroupBytes = 16, kRegisterBytes = 64, kFewestLanes = 4;
-constexpr size_t kLongestBody = 24;  // statements; they are repeated
-constexpr int64_t kFewBlocks = 4;    // the vector loop goes around so many
+constexpr int kSubvectorBytes = 16, kMaxRowBytes = 64, kMinLanes = 4;
+constexpr size_t kMaxBodyStmts = 24;    // statements; they are repeated
+constexpr int64_t kMaxInnerBlocks = 4;  // the vector loop goes around so many
 
 // ---- the exchanges ----
 
 // Each vector named, so that the next ones share it.
-class Exchanger {
+class RegisterTransposer {
  public:
-  Exchanger(Names& names, std::vector<Stmt>& out) : names_(names), out_(out) {}
+  RegisterTransposer(Names& names, std::vector<Stmt>& out) : names_(names), out_(out) {}
 
   std::vector<Expr> transposed(std::vector<Expr> rows) {
     const int lanes = rows[0]->type.lanes;
-    const int group = std::min(lanes, kGroupBytes / static_cast<int>(itemsize(rows[0]->type.dtype)));
+    const int group = std::min(lanes, kSubvectorBytes / static_cast<int>(itemsize(rows[0]->type.dtype)));
     for (int done = 1; done < group; done *= 2) rows = interleaved(rows, group);
-    for (int done = 1; done < lanes / group; done *= 2) rows = parted(rows, group);
+    for (int done = 1; done < lanes / group; done *= 2) rows = grouped(rows, group);
     return rows;
   }
 
@@ -45,36 +45,36 @@ class Exchanger {
     for (int first = 0; first < lanes; first += group)
       for (int i = 0; i < half; ++i)
         for (int upper = 0; upper < 2; ++upper) {
-          std::vector<int> picks;
+          std::vector<int> mask;
           for (int base = 0; base < lanes; base += group)
             for (int j = 0; j < half; ++j) {
-              picks.push_back(base + upper * half + j);
-              picks.push_back(lanes + base + upper * half + j);
+              mask.push_back(base + upper * half + j);
+              mask.push_back(lanes + base + upper * half + j);
             }
-          out[first + 2 * i + upper] = shuffled(rows[first + i], rows[first + i + half], picks);
+          out[first + 2 * i + upper] = shuffled(rows[first + i], rows[first + i + half], mask);
         }
     return out;
   }
 
   // Of neighbouring groups' rows, the even and the odd groups of elements: the same rotation, the other way.
-  std::vector<Expr> parted(const std::vector<Expr>& rows, int group) {
+  std::vector<Expr> grouped(const std::vector<Expr>& rows, int group) {
     const int lanes = rows[0]->type.lanes, half = lanes / group / 2;
     std::vector<Expr> out(rows.size());
     for (int row = 0; row < group; ++row)
       for (int i = 0; i < half; ++i)
         for (int odd = 0; odd < 2; ++odd) {
-          std::vector<int> picks;
+          std::vector<int> mask;
           for (int base = odd * group; base < 2 * lanes; base += 2 * group)
-            for (int j = 0; j < group; ++j) picks.push_back(base + j);
+            for (int j = 0; j < group; ++j) mask.push_back(base + j);
           out[(odd * half + i) * group + row] =
-              shuffled(rows[2 * i * group + row], rows[(2 * i + 1) * group + row], picks);
+              shuffled(rows[2 * i * group + row], rows[(2 * i + 1) * group + row], mask);
         }
     return out;
   }
 
-  Expr shuffled(const Expr& a, const Expr& b, std::vector<int> picks) {
+  Expr shuffled(const Expr& a, const Expr& b, std::vector<int> mask) {
     const std::string name = names_.fresh("mix");
-    out_.push_back(Let{name, make_shuffle(a, b, std::move(picks))});
+    out_.push_back(Let{name, make_shuffle(a, b, std::move(mask))});
     return make_var(name, a->type);
   }
 
@@ -88,8 +88,8 @@ class Exchanger {
 bool is_strided(const ExprNode& e) {
   const int lanes = e.type.lanes;
   if (!e.is(ExprKind::kLoad) || e.args.size() != 1 || !e.args[0]->is(ExprKind::kRamp) ||
-      e.type.dtype == Dtype::kBool || lanes < kFewestLanes ||
-      !std::has_single_bit(static_cast<unsigned>(lanes)) || lanes * itemsize(e.type.dtype) > kRegisterBytes)
+      e.type.dtype == Dtype::kBool || lanes < kMinLanes ||
+      !std::has_single_bit(static_cast<unsigned>(lanes)) || lanes * itemsize(e.type.dtype) > kMaxRowBytes)
     return false;
   const auto step = as_const_int(e.args[0]->args[1]);
   return step != 0 && step != 1;
@@ -120,7 +120,7 @@ class LoadTransposer {
   std::optional<std::vector<Stmt>> in_blocks(const For& loop) {
     if (loop.reduction) return std::nullopt;
     Nest nest{.loop = &loop};
-    if (!take_apart(nest) || nest.vector_loops.empty()) return std::nullopt;
+    if (!classify(nest) || nest.vector_loops.empty()) return std::nullopt;
     const Expr extent = simplify(loop.end - loop.begin, ranges_), lanes = index_const(nest.lanes);
     if (auto trips = as_const_int(extent); trips && *trips < nest.lanes) return std::nullopt;
     Expr blocks = simplify(floordiv(extent, lanes), ranges_);
@@ -148,7 +148,7 @@ class LoadTransposer {
   }
 
   // Whether iterations may be taken in another order: they share no memory, and call nothing.
-  bool take_apart(Nest& nest) const {
+  bool classify(Nest& nest) const {
     const Block& body = nest.loop->body;
     bool plain = true;
     std::set<std::string> loaded, stored;
@@ -191,7 +191,7 @@ class LoadTransposer {
   static int lanes_of(const Nest& nest, const For& inner) {
     if (inner.kind != ForKind::kSerial) return 0;
     if (varies(nest, inner.begin) || varies(nest, inner.end)) return 0;
-    if (inner.body->stmts.size() + nest.lets.size() > kLongestBody) return 0;
+    if (inner.body->stmts.size() + nest.lets.size() > kMaxBodyStmts) return 0;
     for (const Stmt& stmt : inner.body->stmts)
       if (!std::holds_alternative<Let>(stmt) && !std::holds_alternative<Store>(stmt)) return 0;
     int lanes = 0;
@@ -248,11 +248,11 @@ class LoadTransposer {
       const Block copy = substitute(fresh_copy(pattern, names_), values);
       body.insert(body.end(), copy->stmts.begin(), copy->stmts.end());
     }
-    const bool few =
-        loop.kind == ForKind::kSerial && provably_less(blocks, index_const(kFewBlocks + 1), ranges_);
-    For& outside = few ? along : over;
-    For& inside = few ? over : along;
-    if (!few) {
+    const bool blocks_inside =
+        loop.kind == ForKind::kSerial && provably_less(blocks, index_const(kMaxInnerBlocks + 1), ranges_);
+    For& outside = blocks_inside ? along : over;
+    For& inside = blocks_inside ? over : along;
+    if (!blocks_inside) {
       over.kind = loop.kind;
       over.grain = std::max<int64_t>(1, loop.grain / nest.lanes);
     }
@@ -273,7 +273,7 @@ class LoadTransposer {
       out.push_back(Let{name, make_load(load->name, load->type.dtype, at)});
       rows.push_back(make_var(name, load->type));
     }
-    return Exchanger(names_, out).transposed(std::move(rows));
+    return RegisterTransposer(names_, out).transposed(std::move(rows));
   }
 
   Names names_;

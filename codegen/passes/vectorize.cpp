@@ -7,9 +7,9 @@
 // where the loop is the inside of a reduction over several loops, only after the outermost of them.
 #include <bit>
 
+#include "codegen/analyses/loop_nest.h"
 #include "codegen/loop/rewrite.h"
 #include "codegen/loop/simplify.h"
-#include "codegen/passes/loop_nest.h"
 #include "codegen/passes/passes.h"
 #include "codegen/passes/widen.h"
 
@@ -145,11 +145,11 @@ class Vectorizer {
 
   // Merging tuples (Welford's) takes a division: not for a few vectors.
   bool worth_partial_results(const For& f) const {
-    constexpr int64_t kVectors = 32;
+    constexpr int64_t kMinInnerVectors = 32;
     const For& inner = *inner_reduction(f);
     if (is_simple(*f.reduction)) return true;
     const auto extent = as_const_int(simplify(inner.end - inner.begin, ranges_));
-    return !extent || *extent >= kVectors * width_of(f);
+    return !extent || *extent >= kMinInnerVectors * width_of(f);
   }
 
   static std::vector<Expr> state_vars(const Reduction& r) {
@@ -216,7 +216,7 @@ class Vectorizer {
     return pass(f, {trips.whole, last, width, tail, !narrow || tail != *trips.left}, std::move(states), out);
   }
 
-  // `last`, which never is more than `most` behind `first`: said for cascade_sums, which leaves short sums
+  // `last`, which never is more than `most` behind `first`: said for block_sums, which leaves short sums
   // alone.
   static Expr end_of_tail(const For& f, const Expr& first, const Expr& last, int64_t most) {
     if (!f.reduction || as_const_int(last)) return last;
