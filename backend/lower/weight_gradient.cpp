@@ -16,7 +16,7 @@
 
 #include "backend/lower/winograd_builder.h"
 #include "codegen/loop/simplify.h"
-#include "codegen/passes/loop_nest.h"
+#include "codegen/analyses/loop_nest.h"
 
 namespace ipex::graph {
 
@@ -243,10 +243,10 @@ class WeightGradient : WinogradBuilder {
     const Expr none = index_const(0), in_group = index_const(lanes());
     const int64_t rows = rows_of_tile(), side_by_side = std::gcd(rows, lanes());
     const auto tile = [&](Body& body, const Expr& first, int64_t tile_rows) {
-      loop::ProductTile product{.term = {.var = names_.fresh("t")}};
-      product.term.begin = none;
-      product.term.end = count;
-      const Expr t = make_var(product.term.var);
+      loop::ProductTile product{.k = {.var = names_.fresh("t")}};
+      product.k.begin = none;
+      product.k.end = count;
+      const Expr t = make_var(product.k.var);
       for (int64_t r = 0; r < tile_rows; r += side_by_side) {
         const Expr row = simplify(first + index_const(r));
         const Expr from =

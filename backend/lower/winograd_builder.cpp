@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "codegen/loop/simplify.h"
-#include "codegen/passes/loop_nest.h"
+#include "codegen/analyses/loop_nest.h"
 
 namespace ipex::graph {
 

@@ -3,7 +3,7 @@
 
 #include "backend/lower/winograd.h"
 #include "codegen/loop/simplify.h"
-#include "codegen/passes/loop_nest.h"
+#include "codegen/analyses/loop_nest.h"
 #include "codegen/product_tile.h"
 
 namespace ipex::graph {
