@@ -1,5 +1,5 @@
-// Emits the micro-kernel of product_tile.h as Loop IR: addresses are computed before the loop over K, which is
-// unrolled.
+// Emits the micro-kernel of product_tile.h as Loop IR: addresses are computed before the loop over K, which
+// is unrolled.
 #include "codegen/product_tile.h"
 
 #include <algorithm>
@@ -13,15 +13,11 @@
 namespace ipex::loop {
 
 int64_t tile_rows(const Target& target) {
-  // A row in flight takes its address in one of 16 general registers.
-  constexpr int64_t kMaxRows = 13;
-  constexpr int64_t kReservedRegisters = 4;  // two vectors of b and two registers for what the compiler needs
-  return std::min((target.vector_registers - kReservedRegisters) / kTileVectors, kMaxRows);
+  constexpr int64_t kReservedRegisters = 4;  // two vectors of b, and two registers that the compiler needs
+  return std::min((target.vector_registers - kReservedRegisters) / kTileVectors, target.max_tile_rows);
 }
 
-// Zen 3 (AVX2), 768 x 3072, GFLOP/s of ours and of the library: 16 rows 106 and 116, 32 rows 145 and 143, 96
-// rows 179 and 161. Zen 4 (AVX-512): 64 rows 165 and 185, 96 rows 212 and 214, 128 rows 211 and 199, 197 rows
-// 215 and 206; but by weights that L2 holds 1 or 2 % less (256 rows, 512 x 256: 209 and 213).
+// The numbers behind it are in target.cpp.
 bool blocking_beats_library(Isa isa, int64_t rows, int64_t k, int64_t columns) {
   constexpr int64_t kMinWeights = 128 << 10;
   return isa == Isa::kAvx2 ? rows >= 32 : rows >= 128 && k * columns > kMinWeights;
@@ -49,20 +45,22 @@ std::vector<Expr> add_sums(const ProductTile& tile, For& loop, std::string_view 
 
 namespace {
 
-// Multiply-adds of one step of a tile's loop. What counts terms and finds their places takes 6 of 86
-// instructions then, for 5 of 25 with 12: nothing to a thread that has a core to itself, but where another
-// one has half of its slots, a sixth of the time (Zen 3: 110 and 128 GFLOP/s of 1024 x 768 by 768 x 3072).
+// Multiply-adds per step of the unrolled loop over K. With 48 of them, 6 of 86 instructions count and compute
+// addresses; with 12, 5 of 25 do. This makes no difference to a thread that has a core to itself. If another
+// thread takes half of the core's issue slots, it saves a sixth of the time (Zen 3, 1024 x 768 by 768 x 3072:
+// 128 instead of 110 GFLOP/s).
 constexpr int64_t kUnrolledFmas = 48;
 
-// A load of a factor, taken apart so that what the terms have in common is computed before them.
+// The load of an operand, split so that the part of its address that does not depend on k is computed before
+// the loop.
 struct OperandLoad {
-  Expr load;             // at the term tile.term.var
-  Expr base, step;       // index: base + step * (terms from the first) + constant; null: it is not affine
-  int64_t constant = 0;  // kept out of the base, as an address has room for it
-  int lanes = 1;         // side by side
+  Expr load;             // at tile.k.var
+  Expr base, step;       // the index is base + step * k + constant; null if it is not affine
+  int64_t constant = 0;  // separate from the base, because an x86 address adds a constant for free
+  int lanes = 1;         // contiguous elements
 };
 
-// The loop over a tile's terms from `first` on.
+// The loop over K from `first` on.
 class KLoop {
  public:
   KLoop(const ProductTile& tile, const Expr& first, Names& names)
@@ -71,7 +69,7 @@ class KLoop {
     for (const Expr& b : tile.b) b_.push_back(analyze(b));
   }
 
-  // `trips` steps of `together` terms each.
+  // `trips` steps, each unrolled `unroll` times.
   std::vector<Expr> run(const Expr& trips, int64_t unroll, std::vector<Stmt>& out) {
     For step{.var = names_.fresh(tile_.k.var), .begin = index_const(0), .end = trips};
     Binder body(names_);
@@ -120,7 +118,7 @@ class KLoop {
     return operand;
   }
 
-  // Bound before the loop, once.
+  // Binds the base once, before the loop.
   Expr base_of(const Expr& base) {
     for (const auto& [value, name] : bases_)
       if (equal(value, base)) return name;
@@ -128,7 +126,7 @@ class KLoop {
     return bases_.back().second;
   }
 
-  // At so many terms behind the first.
+  // The operand, `k` steps after the first.
   Expr at(const OperandLoad& operand, const Expr& k) const {
     if (!operand.base) return simplify(substitute(operand.load, {{tile_.k.var, simplify(first_ + k)}}));
     Expr index = simplify(operand.base + operand.step * k + index_const(operand.constant));

@@ -15,12 +15,7 @@ namespace ipex::loop {
 
 namespace {
 
-constexpr double kAssumedExtent = 256;  // of a symbol
-constexpr double kStridedCost = 8;  // a lane of a gather or scatter, against a lane of a contiguous access
-constexpr double kUniformCost = 0.25;
-constexpr double kLoopCost = 64;         // entering a loop, in lanes
-constexpr double kLaneMergeCost = 240;   // bringing a vector of partial results to one
-constexpr double kTupleMergeFactor = 6;  // times that, where it takes more than one instruction
+constexpr double kAssumedExtent = 256;  // assumed for an extent that depends on a symbol
 
 }  // namespace
 
@@ -37,12 +32,13 @@ double LoopCosts::trips(int loop) const {
 
 // ---- lanes ----
 
-// 32-bit arithmetic sets the pace where there is any; wider values then take several registers each. Halves
-// that are moved, not computed with, fill vectors too, where those can be masked: a line of 64 bytes a store.
-// Zen 4, 4096 x 4096 of bf16 transposed 6.4 -> 2.9 ms, copied 2.0.
+// Elements of 4 bytes decide the number of lanes if there are any; wider elements then take several
+// registers. A loop that only moves elements of 2 bytes fills its registers with them if stores can be
+// masked, so that a store writes a whole cache line. On Zen 4, transposing 4096 x 4096 of bf16 took 6.4 ms
+// before and 2.9 ms after; copying takes 2.0 ms.
 int LoopCosts::lanes(int loop) const {
   std::set<int64_t> sizes;
-  bool moves = target_.isa != Isa::kAvx2;
+  bool moves = target_.masked_memory;
   const auto add = [&](Dtype d) { sizes.insert(itemsize(opmath(d))); };
   for_each_below(loop, [&](int l) {
     const LoopTree::Loop& at = tree_.at(l);
@@ -76,10 +72,11 @@ bool LoopCosts::simple_merge(int loop) const {
   return r.states.size() == 1 && r.merge[0]->is(ExprKind::kApply) && r.merge[0]->args.size() == 2;
 }
 
-// Vectors in flight: enough to hide latency, as far as registers and the loop's length go.
+// Independent vectors in flight: enough to hide latency, but limited by the registers and by the length of
+// the loop.
 int LoopCosts::accumulators(int loop, int width) const {
   const For& node = *tree_.at(loop).node;
-  size_t values = 1, states = 0;  // at once: of the largest of the loops in it
+  size_t values = 1, states = 0;  // the largest numbers among the loops inside
   bool simple = true, halves = false;
   for_each_below(loop, [&](int l) {
     for (int a : tree_.at(l).accesses) halves |= is_half(tree_.accesses()[a].dtype);
@@ -89,11 +86,13 @@ int LoopCosts::accumulators(int loop, int width) const {
       simple &= simple_merge(l);
     }
   });
-  // Columns with reductions inside: lanes are not merged, and narrow ones read pieces of cache lines.
+  // Columns with reductions inside keep one result per lane, which need no merging. Narrow columns would read
+  // only parts of cache lines.
   const bool columns = !node.reduction && states > 0;
-  int n = 4;
-  // A half vector of halves is loaded, converted and stored as dearly as a whole one.
-  if (tree_.at(loop).has_math && !columns) n = target_.vector_registers >= 32 || halves ? 2 : 1;
+  int n = target_.accumulators;
+  // Loading, converting and storing half a register of 2-byte elements costs as much as a whole register.
+  if (tree_.at(loop).has_math && !columns)
+    n = halves ? std::max(2, target_.math_accumulators) : target_.math_accumulators;
   if (!simple && !columns) n = std::min(n, 2);
   if (has_gather(loop, node.var)) n = 1;
   while (n > 1 && n * (values + states) > static_cast<size_t>(target_.vector_registers)) n /= 2;
@@ -125,22 +124,23 @@ double LoopCosts::own_cost(int loop, const std::string* vector_var) const {
   for (int a : l.accesses) {
     const LoopTree::Access& access = tree_.accesses()[a];
     if (access.owner >= 0 && tree_.at(access.owner).node->var == *vector_var)
-      continue;  // widened scratch: contiguous
+      continue;  // scratch that is private to a lane is contiguous after widening
     const auto step = LoopTree::stride(access.index, *vector_var);
     const auto constant = step ? as_const_int(*step) : std::nullopt;
     const int64_t distance = constant.value_or(std::numeric_limits<int64_t>::max());
     const double bytes = static_cast<double>(itemsize(access.dtype)) / 4 * (access.is_store ? 2 : 1);
     if (distance == 0 || distance == 1)
-      cost += distance == 0 ? kUniformCost : bytes;
-    else if (distance > 0 && distance <= kMaxShuffledStride && !access.is_store)
+      cost += distance == 0 ? target_.costs.uniform_access : bytes;
+    else if (distance > 0 && distance <= target_.max_shuffled_stride && !access.is_store)
       cost += 2 * bytes * static_cast<double>(distance);
     else
-      cost += kStridedCost * (!access.is_store ? 1 : constant ? 2 : 8);  // places from data
+      cost += target_.costs.strided_access * (!access.is_store ? 1 : constant ? 2 : 8);  // an index from data
   }
   return cost;
 }
 
-// Executions of a reduction that its lanes are merged after: those of the reductions it is the inside of.
+// How many executions of a reduction share one merge of lanes: the iterations of the outer levels of the same
+// reduction.
 double LoopCosts::merged_after(int loop) const {
   double n = 1;
   for (int outer = tree_.at(loop).parent; outer >= 0; loop = outer, outer = tree_.at(outer).parent) {
@@ -156,12 +156,14 @@ double LoopCosts::vector_cost(int loop, const std::string& var, int below) const
   for (int child : tree_.at(below).children) cost += vector_cost(loop, var, child);
   double n = trips(below);
   if (below == loop) {
-    n = std::ceil(n / fitting_lanes(loop)) * lanes(loop);  // a vector costs the same however few lanes it has
+    n = std::ceil(n / fitting_lanes(loop)) *
+        lanes(loop);  // a vector costs the same whatever the number of active lanes
     if (tree_.at(loop).node->reduction)
-      cost += (simple_merge(loop) ? 1 : kTupleMergeFactor) * kLaneMergeCost / (n * merged_after(loop));
+      cost += (simple_merge(loop) ? 1 : target_.costs.tuple_merge_factor) * target_.costs.lane_merge /
+              (n * merged_after(loop));
   }
-  if (below != loop) return n * cost + kLoopCost / fitting_lanes(loop);
-  return n * cost + (n > lanes(loop) ? kLoopCost : 0);  // one vector is no loop
+  if (below != loop) return n * cost + target_.costs.loop_entry / fitting_lanes(loop);
+  return n * cost + (n > lanes(loop) ? target_.costs.loop_entry : 0);  // a single vector needs no loop
 }
 
 LoopCosts::Choice LoopCosts::choose(int loop) const {
@@ -171,7 +173,7 @@ LoopCosts::Choice LoopCosts::choose(int loop) const {
     inner.cost += c.cost;
     inner.vectors.insert(inner.vectors.end(), c.vectors.begin(), c.vectors.end());
   }
-  inner.cost = inner.cost * trips(loop) + kLoopCost;
+  inner.cost = inner.cost * trips(loop) + target_.costs.loop_entry;
   if (!vectorizable(loop)) return inner;
   const double cost = vector_cost(loop, tree_.at(loop).node->var, loop);
   return cost < inner.cost ? Choice{cost, {loop}} : inner;

@@ -1,8 +1,8 @@
-// What a nest costs when one of its loops or another runs in vectors: the model that choose_schedule decides
-// by.
+// The cost model by which choose_schedule picks the loops to vectorize.
 //
-// A nest costs what its memory accesses become (one instruction where the stride along the vector loop is 1,
-// one a lane where it is not) and its arithmetic, which outside any vector loop is scalar.
+// The cost of a nest is the cost of its memory accesses and of its arithmetic. An access whose stride along
+// the vector loop is 1 is one instruction; any other access is one instruction per lane. Outside every vector
+// loop, accesses and arithmetic are scalar.
 #pragma once
 
 #include <string>
@@ -13,31 +13,32 @@
 
 namespace ipex::loop {
 
-// Loops are numbers in the tree.
+// A loop is named by its number in the tree.
 class LoopCosts {
  public:
   LoopCosts(const LoopTree& tree, const Target& target) : tree_(tree), target_(target) {}
 
-  // The cheapest choice of vector loops under one loop: which ones, and the cost of one execution.
+  // The cheapest choice of vector loops under one loop: which loops, and the cost of one execution.
   struct Choice {
     double cost = 0;
     std::vector<int> vectors;
   };
   Choice choose(int loop) const;
 
-  double trips(int loop) const;  // where it is not known, what is assumed
-  // Element operations of one execution, for grains: every access and operation counts.
+  double trips(int loop) const;  // an assumed number where the extent is not constant
+  // Number of element operations of one execution, which decides grains. Every access and every operation
+  // counts.
   double work(int loop) const;
   bool is_static(int loop) const;
 
-  // Of the vector loop: lanes, no more than there are iterations, and vectors in flight.
+  // For a vector loop: its lanes, at most as many as it has iterations, and the number of vectors in flight.
   int fitting_lanes(int loop) const;
   int accumulators(int loop, int width) const;
 
-  bool simple_merge(int loop) const;  // partial results are brought together by one operation
+  bool simple_merge(int loop) const;  // one operation merges partial results
 
   template <typename Fn>
-  void for_each_below(int loop, const Fn& fn) const {  // the loop itself included
+  void for_each_below(int loop, const Fn& fn) const {  // includes the loop itself
     fn(loop);
     for (int child : tree_.at(loop).children) for_each_below(child, fn);
   }

@@ -1,4 +1,4 @@
-// Perfect nests: recognising, splitting into levels, permuting and joining them.
+// Perfect nests: recognising them, splitting them into levels, permuting and rejoining the levels.
 #include "codegen/analyses/loop_nest.h"
 
 #include <algorithm>
@@ -140,7 +140,7 @@ Block replace_loop(const Block& block, const std::string& var,
     found = true;
     return fn(std::move(*loop));
   });
-  IPEX_CHECK(found, "schedule names the loop `" + var + "`, which the function does not have");
+  IPEX_CHECK(found, "the schedule names the loop `" + var + "`, but the function has no such loop");
   return out;
 }
 
@@ -164,7 +164,7 @@ bool loads(const Expr& e) {
 Block fresh_copy(const Block& block, Names& names) {
   const std::set<std::string> bound = bound_names(block);
   std::string suffix;
-  do suffix = "_" + names.fresh("copy");  // a pass before may have made copies too
+  do suffix = "_" + names.fresh("copy");  // an earlier pass may have made copies too
   while (std::any_of(bound.begin(), bound.end(),
                      [&](const std::string& name) { return names.contains(name + suffix); }));
   for (const std::string& name : bound) names.reserve(name + suffix);

@@ -1,4 +1,5 @@
-// Collects loops and accesses, and proves independence by reading store indices as numbers in a mixed radix.
+// Collects loops and accesses, and proves that iterations are independent. For the proof, an index is read as
+// a number whose digits are the loop variables (delinearization).
 #include "codegen/analyses/loop_tree.h"
 
 #include <algorithm>
@@ -26,12 +27,12 @@ double op_cost(ScalarOp op, Dtype dtype) {
   }
 }
 
-// Integer lets in scope, inlined (`named`: but for indirect), and the loop that owns each scratch buffer. In
-// place of other lets stands something that names the loop variables and states they depend on, and is affine
-// in none.
+// The integer lets in scope, inlined (`symbolic`: all but indirect indices), and the loop that owns each
+// scratch buffer. A let that is not an integer is replaced by an expression that uses the loop variables and
+// states it depends on, and that is affine in none of them.
 struct LoopTree::Scope {
   Substitution integers, symbolic;
-  // Names: loop variables and reductions' states that their value depends on.
+  // For each name, the loop variables and reduction states that its value depends on.
   std::map<std::string, std::set<std::string>> varies;
   std::map<std::string, IndirectIndex> indirect;
   std::map<std::string, int> owner;
@@ -53,14 +54,14 @@ LoopTree::LoopTree(const Function& f) : ranges_(variable_ranges(f)) {
 
 namespace {
 
-// The other operand of min or max `e`, when one is `known`.
+// The other operand of a min or max if one operand is `known`.
 Expr other_operand(const Expr& e, ScalarOp op, const std::function<bool(const Expr&)>& known) {
   if (!e->is(ExprKind::kApply) || e->op != op) return nullptr;
   if (known(e->args[0])) return e->args[1];
   return known(e->args[1]) ? e->args[0] : nullptr;
 }
 
-// reach of min(max(x, 0), reach), in any order of operands.
+// The limit of min(max(x, 0), limit), whatever the order of the operands.
 Expr clamp_limit(const Expr& e) {
   const auto is_zero = [](const Expr& x) { return as_const_int(x) == 0; };
   return other_operand(e, ScalarOp::min_,
@@ -191,7 +192,8 @@ std::optional<Expr> LoopTree::stride(const Expr& index, const std::string& var) 
 
 namespace {
 
-// One digit of an index: its weight, and by how much it can be more in the first of two accesses, or less.
+// One digit of an index: its weight, and by how much it can be larger or smaller in the first of two
+// accesses.
 struct Digit {
   Expr weight;     // as written, to match the digits of two accesses
   Expr magnitude;  // |weight|
@@ -212,12 +214,12 @@ std::optional<Expr> magnitude(const Expr& weight, const Ranges& ranges) {
 
 }  // namespace
 
-// Two accesses of the nest under `loop` between which `digit` differs never meet: their indices, read as
-// digits (one a loop variable or a position from data, weighted by its coefficient), agree only where that
-// digit agrees. A digit is decided when its weight exceeds all that the undecided ones together can make up
-// for. (A weight that is 0 for some sizes does so only where a loop has no iterations.)
+// Proves that two accesses in the nest under `loop` touch different locations whenever `digit` differs
+// between them. An index is a sum of digits: loop variables and indirect indices, each multiplied by a
+// weight. A digit is decided (equal indices imply equal digits) when its weight exceeds what all undecided
+// digits together can add up to. A weight that is 0 for some sizes is 0 only where a loop has no iterations.
 bool LoopTree::disjoint(const Access& a, const Access& b, int loop, const std::string& digit) const {
-  std::set<std::string> varies;  // carried values differ between iterations in ways not known here
+  std::set<std::string> varies;  // states differ between iterations in unknown ways
   for (int i = 0; i < static_cast<int>(loops_.size()); ++i)
     if (encloses(loop, i) && loops_[i].node->reduction)
       for (const State& s : loops_[i].node->reduction->states) varies.insert(s.name);
@@ -238,7 +240,8 @@ bool LoopTree::disjoint(const Access& a, const Access& b, int loop, const std::s
         sources.push_back({indirect_index.name, index_const(0), indirect_index.span});
     std::set<std::string> vars;
     for (const Source& source : sources) vars.insert(source.name);
-    // Only what is the same in both iterations may cancel: nothing loaded from what the nest overwrites.
+    // Only terms that are equal in both iterations may cancel. A value loaded from a buffer that the nest
+    // writes is not.
     const auto is_fixed = [&](const Expr& e) {
       bool fixed = true;
       visit(e, [&](const ExprNode& n) {
@@ -274,7 +277,7 @@ bool LoopTree::disjoint(const Access& a, const Access& b, int loop, const std::s
   const std::optional<Expr> own = magnitude(fa->weight, ranges_);
   if (!offset || !own) return false;
 
-  // Digits of the same weight are one.
+  // Digits of equal weight are combined.
   std::vector<Digit> digits;
   const auto collect = [&](const std::vector<Digit>& found, bool first) {
     for (Digit d : found) {
@@ -292,9 +295,9 @@ bool LoopTree::disjoint(const Access& a, const Access& b, int loop, const std::s
   };
   collect(fa->digits, true);
   collect(fb->digits, false);
-  digits.push_back({fa->weight, *own, fa->span, fa->span});  // last: the one that differs
+  digits.push_back({fa->weight, *own, fa->span, fa->span});  // the last one is the digit that differs
 
-  // How far the first access lies behind the second, but for one digit.
+  // The range of the distance between the two accesses, without the contribution of one digit.
   const auto distance = [&](const Digit* without) {
     Expr low = index_const(*offset), high = low;
     for (const Digit& d : digits) {
@@ -306,7 +309,8 @@ bool LoopTree::disjoint(const Access& a, const Access& b, int loop, const std::s
   };
   const Expr zero = index_const(0);
   while (!digits.empty()) {
-    // Digits that differ cannot bridge what lies between the two: parts of a concatenation, say.
+    // The remaining digits may be too small to bridge the distance. This proves, for example, that parts of a
+    // concatenation do not overlap.
     const auto [low, high] = distance(nullptr);
     if (proves_less(zero, low, ranges_) || proves_less(high, zero, ranges_)) return true;
     const auto decided = std::find_if(digits.rbegin(), digits.rend(), [&](const Digit& d) {
@@ -336,8 +340,8 @@ bool depends(const Expr& e, const NameSet& names) {
   return found;
 }
 
-// Does something that is stored in `block` depend on `partial`, values that exist only while a reduction is
-// under way? Then the loop is a scan. Names bound to such values join the set.
+// Whether something stored in `block` depends on `partial`, values that exist only while a reduction is
+// running. The loop is then a scan. Names that are bound to such values are added to the set.
 bool stores_partial(const Block& block, NameSet& partial) {
   if (!block) return false;
   for (const Stmt& stmt : block->stmts) {

@@ -13,7 +13,7 @@ namespace {
 
 constexpr int64_t kMinK = 16;
 
-// The pair whose lower half is bf16 `a` and whose upper half is `b`, as an f32.
+// Packs the bf16 values `a` (lower half) and `b` (upper half) into the bits of an f32.
 Expr pack(const Expr& a, const Expr& b) {
   const Type word{Dtype::kI32, a->type.lanes};
   const auto bits = [&](const Expr& e) {
@@ -52,7 +52,7 @@ Expr Operand::at(Substitution variables, const std::string& k_var, const Expr& k
   return pack(load(first), load(first + index_const(1)));
 }
 
-// Input buffers that one load reads may be declared as pairs.
+// An input buffer may be declared as pairs if only one load reads it.
 ProductMatcher::ProductMatcher(const Function& f, const Target& target) : tree_(f), target_(target) {
   std::map<std::string, int> loads = count_loads(f.body);
   for (const Buffer& buffer : f.buffers)
@@ -82,7 +82,7 @@ std::optional<Product> ProductMatcher::match(const For& root) {
   return p;
 }
 
-// Lets of indices, one reduction, then lets and stores.
+// Accepts lets of indices, then one reduction, then lets and stores.
 bool ProductMatcher::match_body(const BlockNode& body, Product& p) {
   size_t i = 0;
   for (; i < body.stmts.size(); ++i) {
@@ -99,7 +99,7 @@ bool ProductMatcher::match_body(const BlockNode& body, Product& p) {
          });
 }
 
-// s + a*b of one float type, from 0.
+// Accepts sums s + a*b of one float type that start from 0.
 bool ProductMatcher::find_operands(Product& p) const {
   const Reduction& r = *p.k_loop.reduction;
   const auto k_extent = as_const_int(p.k_loop.end);
@@ -138,8 +138,8 @@ std::optional<Operand> ProductMatcher::operand_of(const Expr& e, const For& k_lo
   return out;
 }
 
-// Columns are what the results lie side by side along; b has them and a does not. Of the loops that a has
-// and b does not, the innermost is the rows; b is packed anew for each iteration of all the others.
+// Columns are the loop along which the results are contiguous; b depends on it and a does not. Rows are the
+// innermost loop that a depends on and b does not. b is packed again for each iteration of all other loops.
 bool ProductMatcher::find_dimensions(Product& p) const {
   const auto column = [&](size_t level) {
     return std::all_of(p.epilogue.begin(), p.epilogue.end(), [&](const Stmt& stmt) {
@@ -160,7 +160,7 @@ bool ProductMatcher::find_dimensions(Product& p) const {
   if (p.row == p.levels.size()) return false;
   for (const Operand* operand : {&p.a, &p.b})
     if (!LoopTree::stride(operand->index, p.k_loop.var)) return false;
-  // Pairs are put together in vectors, of b only.
+  // Packing builds whole vectors, so it works on b only.
   if (p.a.packs_on_load || (p.b.packs_on_load && LoopTree::constant_stride(p.b.index, j) != 1)) return false;
   const auto columns = extent(p.columns()), rows = extent(p.rows());
   const int64_t min_columns = (p.packed_bf16 ? kMaxPackedVectors : kTileVectors) * target_.lanes(p.dtype());

@@ -1,6 +1,6 @@
-// A loop nest that multiplies matrices, taken apart.
+// Recognises a loop nest that multiplies matrices, and describes it by its parts.
 //
-//   for i in 0..M { for j in 0..N { for k in 0..K reduce(s) {} yield(s + a[i, k]*b[k, j]) rest } }
+//   for i in 0..M { for j in 0..N { for k in 0..K reduce(s) {} yield(s + a[i, k]*b[k, j]); epilogue } }
 #pragma once
 
 #include <optional>
@@ -14,32 +14,34 @@
 
 namespace ipex::loop {
 
-// One factor at a term, its index in loop variables only. Where the CPU multiplies pairs of bf16, a term is a
-// pair: the f32 at `index` where pairs lie in memory (the buffer is then declared as one of f32), else made
-// of the two numbers at the terms 2*k and 2*k + 1 of `index`.
+// A matrix that is multiplied; its index is expressed in loop variables only. Where the CPU multiplies pairs
+// of bf16, K counts pairs. If pairs are contiguous in memory, the buffer is declared as f32 and the pair is
+// the f32 at `index`. If they are not, the pair is packed from the two elements at 2*k and 2*k + 1.
 struct Operand {
   std::string buffer;
   Dtype dtype;
   Expr index;
   bool packs_on_load = false;
 
-  // At `term`, which stands for the variable of the loop over the terms, with the other variables replaced.
+  // The load of the operand at `k`, which replaces the variable of the loop over K. Other variables are
+  // replaced too.
   Expr at(Substitution variables, const std::string& k_var, const Expr& k) const;
 };
 
-inline constexpr int64_t kMinRows = 8;  // of a product
+inline constexpr int64_t kMinRows = 8;  // of a product that is blocked
 
 struct Product {
-  std::vector<For> levels;  // without bodies
+  std::vector<For> levels;  // without their bodies
   size_t row = 0, column = 0;
-  For k_loop;  // the reduction; of pairs, it counts them
+  For k_loop;  // the reduction; it counts pairs where packed_bf16 is set
   Operand a, b;
   bool packed_bf16 = false;
-  std::vector<Stmt> index_lets, epilogue;  // of the innermost body: index lets, and what uses the sum
+  std::vector<Stmt> index_lets,
+      epilogue;  // the innermost body: lets of indices before the reduction, and what uses its result
 
   const For& rows() const { return levels[row]; }
   const For& columns() const { return levels[column]; }
-  Dtype dtype() const { return k_loop.reduction->states[0].type.dtype; }  // of the sums, and of panels
+  Dtype dtype() const { return k_loop.reduction->states[0].type.dtype; }  // of the sums and of packed panels
 };
 
 class ProductMatcher {
@@ -47,7 +49,7 @@ class ProductMatcher {
   ProductMatcher(const Function& f, const Target& target);
 
   std::optional<Product> match(const For& root);
-  // Buffers of bf16 that the products matched so far read as pairs.
+  // The buffers that the matched products read as pairs of bf16.
   const std::set<std::string>& packed_buffers() const { return packed_; }
 
  private:

@@ -1,27 +1,27 @@
-// block_products: a product of matrices becomes blocks, packed panels and a micro-kernel.
+// block_products: cache and register blocking of matrix products. A product becomes blocks, packed panels and
+// a micro-kernel.
 //
-//   for i in 0..M { for j in 0..N { for k in 0..K reduce(s) {} yield(s + a[i, k]*b[k, j]); rest } }
+//   for i in 0..M { for j in 0..N { for k in 0..K reduce(s) {} yield(s + a[i, k]*b[k, j]); epilogue } }
 //     =>  for parallel block {
-//           alloc sums[rows of the block][P*W], panels[P][terms][W];
-//           for piece of K {
+//           alloc sums[rows of the block][P*W], panels[P][length of a block of K][W];
+//           for block of K {
 //             for p in panels { panels[p][k][..] = b[k, columns of p] }
 //             for t in tiles of R rows { for p in panels {
-//               for k in piece reduce(R x W/V states) {} yield(fma(a[row, k], panels[p][k], state)) } } }
-//           for i in rows { for j in columns { let s = sums[i][j]; rest } } }
+//               for k in block of K reduce(R x W/V states) {} yield(fma(a[row, k], panels[p][k], s)) } } }
+//           for i in rows { for j in columns { let s = sums[i][j]; epilogue } } }
 //
-// As it stands the nest reads a column of b for every element, and at best keeps one row of sums in
-// registers. A tile of R rows by V vectors of columns loads V vectors and R scalars for R*V fused
-// multiply-adds; a panel of b streams from L2 for each tile, beside the part of it that is packed next, which
-// is asked for meanwhile. This is the layered scheme of Goto and van de Geijn (Anatomy of High-Performance
-// Matrix Multiplication, 2008) with b in the place of a; a is read where it lies.
+// The original nest reads a column of b for every element, or keeps at best one row of sums in registers. A
+// tile of R rows by V vectors of columns loads V vectors and R scalars for R*V fused multiply-adds. For each
+// tile, a panel of b streams from L2, while the part of b that will be packed next is prefetched. This is the
+// scheme of Goto and van de Geijn (Anatomy of High-Performance Matrix Multiplication, 2008) with the roles of
+// a and b exchanged. a is not packed.
 //
-// Edges cost no second micro-kernel. Rows beyond the last one are the last one again, and their sums are
-// dropped. The last panel ends with the last column, so that its first columns may be the previous panel's
-// too; `rest` runs once for each element, as before.
+// Edges need no second micro-kernel. Rows beyond the last one repeat the last row, and their sums are
+// dropped. The last panel ends at the last column, so its first columns may also belong to the panel before
+// it. The epilogue runs once for each element, as before.
 //
-// Of bf16 a term is a pair (product_nest.h), multiplied by dot_bf16.
+// In bf16, K counts pairs of elements (product_nest.h), which dot_bf16 multiplies.
 #include <algorithm>
-#include <span>
 
 #include "codegen/analyses/loop_nest.h"
 #include "codegen/analyses/product_nest.h"
@@ -32,11 +32,11 @@ namespace ipex::loop {
 
 namespace {
 
-// How far a block, its panels and its tiles reach.
+// The largest sizes of a block, its panels and its tiles.
 struct Sizes {
   int64_t tile_rows, tile_vectors;
   int64_t panels;           // in a block
-  int64_t max_panel_bytes;  // of a piece of one
+  int64_t max_panel_bytes;  // of a panel within one block of K
   int64_t rows;             // in a block
 };
 
@@ -64,65 +64,59 @@ class ProductBlocker {
 
   int lanes(const Product& p) const { return target_.lanes(p.dtype()); }
 
-  // A block's panels take a part of L2, which the rows of a, the sums and what is asked for ahead share.
+  // The panels of a block take a part of L2. The rows of a, the sums and prefetched lines share the rest.
   Sizes sizes(const Product& p) const {
     const auto [rows, vectors] = tile_shape(p);
     const int64_t width = vectors * lanes(p) * itemsize(p.dtype());
-    // Terms that lie far apart are copied in four lines at a time, which 16 columns of f32 do not fill.
+    // If K is strided in memory, packing copies four cache lines at a time, which 16 columns of f32 do not
+    // fill.
     const int64_t panels = !p.packed_bf16 && k_is_strided(p) ? divided_up(4 * kCacheLine, width) : 1;
     return {rows, vectors, panels, target_.l2_bytes / (p.packed_bf16 ? 8 : 4) / panels, 512};
   }
 
-  // Rows and columns beyond the last are multiplied for nothing; a shape that wastes less takes precedence
-  // over one that multiplies faster.
+  // Work on rows and columns beyond the last is wasted. A shape that wastes less is preferred to one that
+  // multiplies faster.
   std::pair<int64_t, int64_t> tile_shape(const Product& p) const {
-    struct Candidate {
-      int64_t rows, vectors;
-      double time;  // of a product that fills the tiles, relative to the fastest shape's
-    };
-    // Zen 4, bf16, 1024 rows, 768 x 3072: six by four 452, twelve by two 421 GFLOP/s. Zen 3, f32, 768 x 3072:
-    // of 128 rows, which fill no tiles of six, 176 and 180; of 197 185 and 178.
-    static constexpr Candidate kWide[] = {{6, 4, 1}, {8, 3, 1.02}, {12, 2, 1.07}},
-                               kNarrow[] = {{6, 2, 1}, {4, 3, 1.02}};
-    const auto shapes = target_.vector_registers >= 32 ? std::span<const Candidate>(kWide) : kNarrow;
     const auto rows = extent(p.rows());
     const int64_t columns = *extent(p.columns());
-    const auto time = [&](const Candidate& c) {
+    const auto time = [&](const TileShape& c) {
       const int64_t width = c.vectors * lanes(p);
       const auto waste = [](int64_t n, int64_t step) {
         return static_cast<double>(divided_up(n, step) * step) / static_cast<double>(n);
       };
-      constexpr double kImpossible = 1e9;  // a panel has as many columns
+      constexpr double kImpossible = 1e9;  // a panel cannot be wider than the matrix
       return width > columns ? kImpossible
-                             : c.time * (rows ? waste(*rows, c.rows) : 1) * waste(columns, width);
+                             : c.relative_time * (rows ? waste(*rows, c.rows) : 1) * waste(columns, width);
     };
-    const auto best = std::min_element(shapes.begin(), shapes.end(),
-                                       [&](const auto& x, const auto& y) { return time(x) < time(y); });
+    const TileShape* best = nullptr;
+    for (const TileShape& shape : target_.tile_shapes)
+      if (shape.rows > 0 && (!best || time(shape) < time(*best))) best = &shape;
     return {best->rows, best->vectors};
   }
 
-  // What one block works on, as expressions over the variables bound at its start.
+  // What one block works on, as expressions over the variables that are bound at its start.
   struct Shape {
     int64_t width, tile;
-    int64_t k_block, k_blocks;  // terms in a piece, the last one may have fewer
+    int64_t k_block, k_blocks;  // the length of a block of K (the last may be shorter), their number
     int64_t columns;            // of all blocks
-    int64_t max_panels;         // of a block
-    Expr first_row, rows;       // in the row loop's range; rows there are
-    Expr block_rows;            // rows of a block, whole tiles
+    int64_t max_panels;         // in a block
+    Expr first_row, rows;       // the first row in the range of the row loop; the number of rows
+    Expr block_rows;            // rows of a block, in whole tiles
     Expr column_block, panels;
     std::string sums, packed;
   };
 
-  // The fewest, or more where threads would wait for each other, though each block packs its panels anew.
+  // As few blocks as the sizes allow, or more if threads would have to wait for each other otherwise. Each
+  // block packs its own panels.
   Expr blocks_of_rows(const Product& p, const Sizes& limits, int64_t column_blocks) const {
-    constexpr int64_t kPackingCostRows = 16;  // packing takes as long as so many rows of products
     const auto rows = extent(p.rows());
     if (!rows) return simplify(ceildiv(p.rows().end - p.rows().begin, index_const(limits.rows)));
     int64_t others = column_blocks;
     for (size_t level = 0; level < p.levels.size(); ++level)
       if (level != p.row && level != p.column) others *= extent(p.levels[level]).value_or(target_.threads);
     const auto time = [&](int64_t blocks) {
-      return divided_up(blocks * others, target_.threads) * (divided_up(*rows, blocks) + kPackingCostRows);
+      return divided_up(blocks * others, target_.threads) *
+             (divided_up(*rows, blocks) + target_.packing_cost_rows);
     };
     int64_t best = divided_up(*rows, limits.rows);
     for (int64_t blocks = best + 1; blocks <= std::min(*rows / limits.tile_rows, best * target_.threads);
@@ -131,7 +125,7 @@ class ProductBlocker {
     return index_const(best);
   }
 
-  // At least so many; somewhat more where all of them are whole runs then.
+  // At least min_count blocks of K; up to half as many more if all of them are then whole prefetch strips.
   static int64_t k_block_count(int64_t k_count, int64_t min_count) {
     for (int64_t k_blocks = min_count; k_blocks <= min_count + std::max<int64_t>(min_count / 2, 1);
          ++k_blocks)
@@ -155,7 +149,7 @@ class ProductBlocker {
     s.max_panels = std::min(panels, limits.panels);
     const int64_t column_blocks = divided_up(panels, limits.panels);
 
-    // Blocks of rows are alike, so that threads that share them out finish together.
+    // All blocks have the same number of rows, so that the threads finish at the same time.
     const Expr row_count = simplify(rows.end - rows.begin);
     const Expr row_blocks = blocks_of_rows(p, limits, column_blocks);
     const Expr tile = index_const(s.tile);
@@ -164,7 +158,7 @@ class ProductBlocker {
     const int64_t min_rows = std::min(as_const_int(s.block_rows).value_or(kMinRows), limits.rows);
     const int64_t block_fmas = min_rows * s.max_panels * s.width * total_k;
     For block{.var = names_.fresh("block"), .kind = ForKind::kParallel};
-    block.grain = std::max<int64_t>(kGrainFmas / block_fmas, 1);
+    block.grain = std::max<int64_t>(target_.grain_fmas / block_fmas, 1);
     block.begin = index_const(0);
     std::vector<Stmt> body;
     Expr left = make_var(block.var), count = index_const(1);
@@ -218,7 +212,7 @@ class ProductBlocker {
     return out;
   }
 
-  // Where the columns of a block's panel begin.
+  // Where the columns of a panel of the block begin.
   static Expr first_column(const Product& p, const Shape& s, const Expr& panel) {
     const Expr wanted = (s.column_block * index_const(s.max_panels) + panel) * index_const(s.width);
     return p.columns().begin + min(wanted, index_const(s.columns - s.width));
@@ -304,7 +298,7 @@ class ProductBlocker {
     } else {
       sums = loop::multiply(product, names_, body);
     }
-    // A piece's sum begins at zero: long sums of terms one by one lose digits.
+    // The sum over each block of K starts at zero: adding all products to one running sum would lose digits.
     for (size_t i = 0; i < sums.size(); ++i) {
       const Expr sum = s.k_blocks > 1
                            ? make_apply(ScalarOp::add_, {make_load(s.sums, dtype, places[i]), sums[i]})
@@ -317,14 +311,15 @@ class ProductBlocker {
     return tile;
   }
 
-  // A panel lies in memory as its columns of terms side by side, or as its terms of columns side by side.
+  // Whether K is strided in memory. If it is not, each column of b is contiguous.
   static bool k_is_strided(const Product& p) {
     return LoopTree::constant_stride(p.b.index, p.k_loop.var) != 1;
   }
 
-  // A share of the next piece of the block's panels, or of the next block's first: rows of lines that lie
-  // side by side, one or more for each of the `passes` or, where there are more passes than rows, a part of
-  // one. Beyond the last row is the last one.
+  // The lines to prefetch during one of `passes` passes over a tile: a share of what is packed next, which is
+  // the next block of K or the first one of the next block of columns. A pass prefetches one or more rows of
+  // contiguous lines, or a part of a row if there are more passes than rows. Rows beyond the last one repeat
+  // the last row.
   PrefetchLines next_panel_lines(const Product& p, const Shape& s, const Expr& k_block, const Expr& pass,
                                  const Expr& passes) const {
     const bool strided = k_is_strided(p);
@@ -351,14 +346,14 @@ class ProductBlocker {
     return {simplify(pass_rows * index_const(part_lines)), at};
   }
 
-  // What came after the reduction, for each element.
+  // What follows the reduction, for each element.
   For apply_epilogue(const Product& p, const Shape& s) {
     For row = loop("row", s.rows), panel = loop("panel", s.panels);
     const Expr i = make_var(row.var), c = make_var(panel.var);
     std::vector<Stmt> around, body;
     const Expr first = let(around, "first_column", first_column(p, s, c));
     For column = p.columns();
-    // A panel begins behind its own first column where the columns end first.
+    // The last panel may overlap the one before it: its epilogue skips the columns that are already done.
     const Expr own = column.begin + (s.column_block * index_const(s.max_panels) + c) * index_const(s.width);
     const bool whole = s.columns % s.width == 0;
     column.begin = simplify(whole ? first : own);

@@ -1,15 +1,19 @@
-// block_sums: a long sum becomes a sum of short ones.
+// block_sums: blocked summation. A long sum becomes a sum of the sums of blocks.
 //
 //   for r in 0..N reduce(s = 0) {} yield(s + x[r])
 //     =>  for g in 0..N/128 reduce(s = 0) {
 //           for r in g*128..g*128 + 128 reduce(p = 0) {} yield(p + x[r])
 //         } yield(s + p)
 //
-// Each addition rounds to the digits of the running sum, and where the terms are alike, the errors are as
-// well: 2,048 additions of one number are off by 9e-6, 16 sums of 128 by 1e-6. Loops over groups that are
-// long themselves are cut again, so that the bound of the error grows with the logarithm of N (Higham, The
-// accuracy of floating point summation, 1993; ATen's sums do the same). A sum whose length is known only when
-// it runs is cut once: most are short, and a second loop around rows of 64 costs a fifth.
+// Each addition rounds to the precision of the running sum. If the terms are similar, so are the rounding
+// errors, and they add up: 2,048 additions of one number have an error of 9e-6, 16 sums of 128 an error of
+// 1e-6. If the loop over blocks is itself long, it is blocked again, so that the error bound grows with the
+// logarithm of N (Higham, The accuracy of floating point summation, 1993; ATen's sums do the same). A sum
+// whose length is known only at run time is blocked once: most are short, and a second loop around rows of 64
+// costs a fifth of the time.
+//
+// This pass does not read the Schedule, because it is about accuracy, not speed: it applies to every long
+// sum, including loops that vectorize creates.
 #include <algorithm>
 #include <set>
 
@@ -23,7 +27,7 @@ namespace ipex::loop {
 
 namespace {
 
-constexpr int64_t kBlockLength = 128;  // groups of 256 are no faster
+constexpr int64_t kBlockLength = 128;  // blocks of 256 are not faster
 
 bool adds(const Expr& e) {
   bool found = false;
@@ -33,7 +37,7 @@ bool adds(const Expr& e) {
   return found;
 }
 
-// Does nothing but the next step see what has been summed so far?
+// Whether only the next step uses the running sum.
 bool only_sums(const For& loop) {
   std::set<std::string> running;
   for (const State& state : loop.reduction->states) running.insert(state.name);
@@ -49,7 +53,7 @@ bool only_sums(const For& loop) {
   return true;
 }
 
-// The loop over groups, with the names of `loop`'s states.
+// The loop over blocks, with the names of the states of `loop`.
 For blocked(const For& loop, Names& names) {
   const Expr steps = simplify(loop.end - loop.begin), length = index_const(kBlockLength);
   For outer = loop, block = loop;
@@ -106,9 +110,9 @@ class SumBlocker {
   }
 
  private:
-  // The tile of a matrix product fills the registers: no room for sums of sums. What a tensor's elements say
-  // how long it is, the bag of an embedding, is short, and a loop over groups is felt (20,000 bags of three
-  // rows of 32: 1.6 times as long).
+  // The tile of a matrix product fills the registers and leaves no room for a second set of sums. A sum whose
+  // length comes from the elements of a tensor, like the bag of an embedding, is short, and a loop over
+  // blocks would be noticeable (20,000 bags of three rows of 32 took 1.6 times as long).
   bool should_block(const For& loop) const {
     if (loop.kind != ForKind::kSerial || !loop.reduction) return false;
     const std::vector<Expr>& merges = loop.reduction->merge;
@@ -116,7 +120,7 @@ class SumBlocker {
            2 * registers(*loop.reduction, target_) <= target_.vector_registers && only_sums(loop);
   }
 
-  // Steps at most; kHigh: of a length known only when it runs.
+  // An upper bound of the number of steps; kHigh if it is known only at run time.
   int64_t max_trips(const Expr& begin, const Expr& end) const {
     const auto is = [](const Expr& e, ScalarOp op) { return e->is(ExprKind::kApply) && e->op == op; };
     if (is(end, ScalarOp::min_))

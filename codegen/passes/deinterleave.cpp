@@ -1,4 +1,5 @@
-// deinterleave: vectors of bf16 are computed on as their even elements and then their odd ones.
+// deinterleave: a loop over vectors of bf16 computes on the even elements of each register first, and then on
+// the odd elements.
 //
 //   for i in 0..N/64 { y[ramp(i*64, 1, 64)] = cast.bf16(f(cast.f32(x[ramp(i*64, 1, 64)]))) }
 //     =>  for i in 0..N/64 {
@@ -6,10 +7,11 @@
 //                                     [0, 16, 1, 17, ..]))
 //         }
 //
-// Vectors of bf16 keep their order, everything else is split. A register of bf16 read as 32-bit words,
-// shifted left, is its even elements in f32, and under a mask its odd ones: two instructions any unit takes,
-// for four that wait for the one that moves lanes. What is computed lane by lane, and what brings all lanes
-// together, does not ask for their order; what is stored is put back, in bf16 by one instruction a register.
+// Vectors of bf16 keep their order; all other vectors are deinterleaved. If a register of bf16 is read as
+// 32-bit words, shifting left gives its even elements in f32, and masking gives its odd elements. Both
+// instructions run on every execution port, while the usual conversion takes four instructions for the one
+// port that moves lanes. Operations that work lane by lane, and reductions over all lanes, do not depend on
+// the order. What is stored is interleaved again, which takes one instruction per register of bf16.
 #include <algorithm>
 #include <map>
 #include <unordered_map>
@@ -22,14 +24,15 @@ namespace ipex::loop {
 
 namespace {
 
-// Instructions that move lanes, for two registers of f32: what conversions save, and what it takes to put
-// other elements in order.
+// Savings and costs, counted in instructions that move lanes, for two registers of f32: what cheaper
+// conversions save, and what it costs to reorder other elements.
 struct Costs {
   double load_saves, store_saves, reorder;
 };
 Costs costs_of(const Target& target) {
-  const bool wide = target.vector_bytes == 64;  // permutes two registers in one instruction
-  return {.load_saves = 2.5, .store_saves = target.native_bf16 ? -1.0 : 2.0, .reorder = wide ? 2.0 : 4.0};
+  return {.load_saves = 2.5,
+          .store_saves = target.native_bf16 ? -1.0 : 2.0,
+          .reorder = target.two_register_permute ? 2.0 : 4.0};
 }
 
 bool same_in_all_lanes(const Expr& e) {
@@ -37,14 +40,15 @@ bool same_in_all_lanes(const Expr& e) {
 }
 
 struct Deinterleaved {
-  std::vector<Stmt> stmts;                // the loop, and what puts its states in order behind it
-  std::map<std::string, Expr> reordered;  // those states, as the loop has them
-  double saved = 0;                       // a step of two registers
+  std::vector<Stmt> stmts;  // the loop, followed by code that puts its states back in order
+  std::map<std::string, Expr>
+      reordered;     // the states as the loop computes them, before they are put back in order
+  double saved = 0;  // per step of two registers
   bool is_possible = false;
 };
 constexpr double kMinSaving = 1;
 
-// One loop of lets and stores without masks. Everything in it has one number of lanes.
+// A loop of lets and stores. All vectors in it have the same number of lanes.
 class LoopDeinterleaver {
  public:
   LoopDeinterleaver(const For& loop, int lanes, const std::set<std::string>& shared, const Target& target,
@@ -80,7 +84,7 @@ class LoopDeinterleaver {
   void refuse() { possible_ = false; }
   Expr evens_then_odds(const Expr& e) const { return permuted(e, deinterleave_mask(lanes_, block_)); }
   Expr back_in_order(const Expr& e) const { return permuted(e, interleave_mask(lanes_, block_)); }
-  static Expr permuted(const Expr& e, std::vector<int> mask) {  // of the second vector nothing
+  static Expr permuted(const Expr& e, std::vector<int> mask) {  // no lane comes from the second vector
     return make_shuffle(e, make_const(e->type, 0), std::move(mask));
   }
 
@@ -136,7 +140,7 @@ class LoopDeinterleaver {
     return out;
   }
 
-  // Scratch that holds whole pairs of registers as they are computed.
+  // Scratch that holds pairs of registers in the order in which they are computed.
   bool stays_deinterleaved(const std::string& buffer, const Expr& index) {
     if (!shared_.contains(buffer)) return false;
     if (!index->is(ExprKind::kRamp) ||
@@ -145,7 +149,7 @@ class LoopDeinterleaver {
     return true;
   }
 
-  // e with its lanes in the other order; vectors of bf16 keep theirs.
+  // The value of e in the deinterleaved order. Vectors of bf16 keep their order.
   Expr deinterleave(const Expr& e) {
     if (const auto known = done_.find(e); known != done_.end()) return known->second;
     if (e->type.is_vector() && e->type.lanes != lanes_) return refuse(), e;
@@ -163,7 +167,7 @@ class LoopDeinterleaver {
         break;
       case ExprKind::kCast:
         return deinterleave_cast(e);
-      case ExprKind::kRamp:  // of a whole vector's index: split_index
+      case ExprKind::kRamp:  // the index of a whole vector: see deinterleave_index
       case ExprKind::kShuffle:
         return refuse(), e;
       case ExprKind::kApply:
@@ -180,7 +184,7 @@ class LoopDeinterleaver {
     return with_args(e, std::move(args));
   }
 
-  // Of a load or a store: one element, or a whole vector side by side in memory.
+  // The index of a load or a store: one element, or a whole contiguous vector.
   Expr deinterleave_index(const Expr& index) {
     if (!index->type.is_vector()) return deinterleave(index);
     if (!index->is(ExprKind::kRamp) || as_const_int(index->args[1]) != 1 || index->type.lanes != lanes_)
@@ -215,7 +219,7 @@ class LoopDeinterleaver {
     return make_cast(Dtype::kBF16, back_in_order(x));
   }
 
-  // Another conversion of what has been converted costs nothing.
+  // Converting a value a second time costs nothing.
   bool seen(const Expr& x) {
     const bool known =
         std::any_of(converted_.begin(), converted_.end(), [&](const Expr& e) { return equal(e, x); });
@@ -230,7 +234,7 @@ class LoopDeinterleaver {
     return evens_then_odds(e);
   }
 
-  // Whether each iteration reads something else; LLVM reads the rest before the loop.
+  // Whether each iteration reads another place. LLVM moves other loads before the loop.
   bool varies(const Expr& load) const {
     const std::set<std::string> names = free_vars(load);
     return std::any_of(names.begin(), names.end(),
@@ -245,7 +249,7 @@ class LoopDeinterleaver {
   std::map<std::string, Expr> local_;  // states and lets of the loop, reordered
   std::vector<Expr> converted_;
   std::unordered_map<Expr, Expr> done_;  // keeps the nodes alive
-  double saved_ = 0, around_ = 0;        // a step of two registers, and around the loop
+  double saved_ = 0, around_ = 0;        // per step of two registers, and outside the loop
   bool possible_ = true;
 };
 
@@ -258,8 +262,8 @@ bool is_straight(const For& loop) {
   return loop.kind != ForKind::kVector && std::ranges::all_of(loop.body->stmts, is_plain);
 }
 
-// The lanes of the first vector of bf16, or of shared scratch, that the loop touches, where they fill pairs
-// of registers; else 0.
+// The number of lanes of the first vector of bf16, or of shared scratch, that the loop accesses. 0 if they do
+// not fill pairs of registers.
 int lanes_of(const For& loop, const std::set<std::string>& shared, const Target& target) {
   int lanes = 0;
   const auto access = [&](const std::string& buffer, Dtype dtype, int width) {
@@ -276,7 +280,7 @@ int lanes_of(const For& loop, const std::set<std::string>& shared, const Target&
   return lanes % (2 * target.lanes(Dtype::kF32)) == 0 ? lanes : 0;
 }
 
-// Buffers that are loaded from or stored to: at single places, and as vectors too.
+// The buffers that are accessed as single elements or, with vectors_too, in any way.
 std::set<std::string> buffers_touched(const Block& block, bool vectors_too) {
   std::set<std::string> touched;
   visit(
@@ -291,7 +295,7 @@ std::set<std::string> buffers_touched(const Block& block, bool vectors_too) {
   return touched;
 }
 
-// Scratch of f32 that only the bodies of straight loops touch, and only vectors of it.
+// Scratch buffers of f32 that are accessed in straight-line loops only, and only as vectors.
 std::set<std::string> scratch_of(const Function& f, const std::vector<const For*>& straight) {
   std::set<std::string> scratch, loops;
   for (const For* loop : straight) loops.insert(loop->var);
@@ -329,7 +333,7 @@ class Deinterleaver {
       return std::move(deinterleaved->stmts);
     });
     if (reordered.empty()) return out;
-    // What brings all lanes together takes them as they are.
+    // A reduction over all lanes uses the states as the loop computes them.
     out.body = transform(out.body, [&](const Expr& e) {
       if (!e->is(ExprKind::kReduceLanes) || !e->args[0]->is(ExprKind::kVar)) return e;
       const auto it = reordered.find(e->args[0]->name);
@@ -339,7 +343,7 @@ class Deinterleaver {
   }
 
  private:
-  // Nothing where it is not possible.
+  // None if the loop cannot be deinterleaved.
   std::optional<Deinterleaved> deinterleaved_loop(const For& loop) {
     const int lanes = is_straight(loop) ? lanes_of(loop, shared_, target_) : 0;
     if (lanes == 0) return std::nullopt;
@@ -354,7 +358,7 @@ class Deinterleaver {
     return out;
   }
 
-  // Which scratch stays split: all loops that touch it have to be.
+  // Finds the scratch buffers that stay deinterleaved: every loop that accesses one must be deinterleaved.
   void share_scratch() {
     std::vector<const For*> straight;
     const auto collect = [&](const Stmt& stmt) {

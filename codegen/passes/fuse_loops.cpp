@@ -1,5 +1,5 @@
-// fuse_loops: a loop over rows and the one behind it that sums the same rows become one, so that a row is
-// summed while a cache holds it.
+// fuse_loops: loop fusion. A loop over rows and the following loop, which sums the same rows, become one, so
+// that a row is summed while it is in cache.
 //
 //   for parallel i in 0..R { y[i*C + ..] = f(x[i*C + ..]) }            the gradient of a layer norm
 //   alloc part[..]
@@ -7,8 +7,12 @@
 //     =>  alloc part[..]
 //         for parallel t { part = 0; for i in t*K..t*K+K { y[i*C + ..] = f(..);  part += g(..) } }
 //
-// What the sums read of the results is what the same row has stored just before. Where both end in the same
-// vector loop over the columns, that becomes one too: what it loads and converts serves both.
+// The sums may read results of the first loop, but only those that the same row has just stored. If both
+// parts end in the same vector loop over the columns, these loops are fused too, and share loads and
+// conversions.
+//
+// This pass does not read the Schedule, which describes one nest at a time: fusion depends on how
+// tile_reduction has written two nests.
 #include <algorithm>
 #include <optional>
 #include <set>
@@ -22,14 +26,15 @@ namespace ipex::loop {
 
 namespace {
 
-// Chunks of the sums are what the threads share then; with fewer for each, one of them waits for another.
+// The fused loop distributes chunks to the threads. With fewer chunks per thread, threads would wait for each
+// other.
 constexpr int64_t kMinChunksPerThread = 2;
 
-// The second loop: chunks of rows, each summed row by row.
+// The second loop: chunks of rows, in which each row is added to sums.
 struct ChunkedReduction {
   const For* chunks;
-  const For* rows;  // last in the body of `chunks`
-  Expr count;       // of rows
+  const For* rows;  // the last statement of the body of `chunks`
+  Expr count;       // number of rows
 };
 
 class LoopFuser {
@@ -56,7 +61,8 @@ class LoopFuser {
   }
 
  private:
-  // The loop that `out` ends with, but for allocations; its size where there is none.
+  // The index of the loop that `out` ends with, apart from allocations; the size of `out` if it does not end
+  // with one.
   static size_t previous_loop(const std::vector<Stmt>& out) {
     size_t at = out.size();
     while (at > 0 && std::holds_alternative<Alloc>(out[at - 1])) --at;
@@ -72,14 +78,15 @@ class LoopFuser {
     if (!rows || rows->kind != ForKind::kSerial || rows->reduction || as_const_int(chunks->begin) != 0 ||
         (parts && *parts < kMinChunksPerThread * target_.threads))
       return std::nullopt;
-    for (size_t i = 0; i + 1 < chunks->body->stmts.size(); ++i)  // the sums' first values
+    for (size_t i = 0; i + 1 < chunks->body->stmts.size(); ++i)  // the initial values of the sums
       if (const auto* first = std::get_if<For>(&chunks->body->stmts[i]); first && first->reduction)
         return std::nullopt;
     const Expr count = tiled_extent(*chunks, *rows);
     return count ? std::optional<ChunkedReduction>({chunks, rows, count}) : std::nullopt;
   }
 
-  // How far `pieces`, each a run of `piece`, reach from 0 without a gap; null: not known.
+  // The extent that `tiles`, each of which runs over `tile`, cover from 0 without a gap; null if it is not
+  // known.
   static Expr tiled_extent(const For& tiles, const For& tile) {
     const auto begin = affine(tile.begin, {tiles.var});
     if (!begin || begin->coefficients.count(tiles.var) == 0 || as_const_int(simplify(begin->rest)) != 0)
@@ -111,13 +118,13 @@ class LoopFuser {
     return chunks;
   }
 
-  // What the first loop does for the row that the sums' variable names.
+  // What the first loop does for the row that the variable of the sums names.
   std::optional<std::vector<Stmt>> row_of(const For& first, const ChunkedReduction& sums) {
     if (first.kind != ForKind::kParallel || first.reduction || as_const_int(first.begin) != 0)
       return std::nullopt;
     const Expr row = make_var(sums.rows->var);
     if (provably_equal(first.end, sums.count)) return substitute(first.body, {{first.var, row}})->stmts;
-    // All elements in one loop, cut for the threads: a row of them again.
+    // The first loop may run over all elements, tiled for the threads. A row of it is recovered.
     const auto* columns = last_vector_loop(sums.rows->body->stmts);
     const auto* elements = first.body->stmts.size() == 1 ? std::get_if<For>(&first.body->stmts[0]) : nullptr;
     if (!columns || !elements || elements->kind != ForKind::kVector || elements->reduction)
@@ -140,7 +147,7 @@ class LoopFuser {
                : nullptr;
   }
 
-  // The sums go to scratch memory, and read of what `row` stores at most its own elements.
+  // Whether the sums are in scratch memory, and read only elements of the same row of what `row` stores.
   bool is_row_local(const std::vector<Stmt>& row, const ChunkedReduction& sums) const {
     std::set<std::string> stored, read;
     std::vector<std::pair<std::string, Expr>> places;
@@ -163,7 +170,7 @@ class LoopFuser {
     };
     visit(sums.chunks->body, check_store, add_load);
     if (!to_scratch) return false;
-    std::map<std::string, Expr> row_stride;  // by buffer, what lies between rows
+    std::map<std::string, Expr> row_stride;  // for each buffer, the distance between rows
     for (const auto& [buffer, index] : places)
       if (read.count(buffer) > 0 && !lies_in_row(index, sums.rows->var, row_stride[buffer])) return false;
     return true;
@@ -178,8 +185,8 @@ class LoopFuser {
            provably_less(split->rest, row_stride, ranges_);
   }
 
-  // Moves the sums' loop over the columns into the last one of the row. What that has loaded or stored is not
-  // loaded again.
+  // Fuses the sums' loop over the columns into the last loop of the row. What that loop has loaded or stored
+  // is not loaded again.
   static void fuse_columns(std::vector<Stmt>& row, std::vector<Stmt>& summed) {
     const For *last = last_vector_loop(row), *sums = last_vector_loop(summed);
     if (!last || !sums || summed.size() != 1 || !provably_equal(last->end, sums->end)) return;
@@ -217,14 +224,14 @@ class LoopFuser {
     summed.clear();
   }
 
-  struct Known {  // what a buffer holds at an index
+  struct Known {  // the value that a buffer holds at an index
     std::string buffer;
     Expr index, value;
   };
 
   static bool is_plain_load(const ExprNode& e) { return e.is(ExprKind::kLoad) && e.args.size() == 1; }
 
-  // False where a place is stored more than once, or not always.
+  // Returns false if a place is stored more than once or under a condition.
   static bool collect_stores(const Block& body, std::vector<Known>& known, std::set<std::string>& stored) {
     bool once = true;
     for (const Stmt& stmt : body->stmts) {
@@ -241,7 +248,7 @@ class LoopFuser {
 
   const Target& target_;
   Ranges ranges_;
-  std::set<std::string> scratch_;  // allocated right before the loop at hand
+  std::set<std::string> scratch_;  // allocated directly before the current loop
   Names names_;
 };
 

@@ -1,8 +1,8 @@
-// Tables of what GELU multiplies its argument by, and of its derivative: polynomials around multiples of a
-// width, one for each piece, whose coefficients of one power fill a register that a permutation reads (16 on
-// AVX-512, 8 on AVX2). All are of f(|x|) - 1/2 with f(-x) = 1 - f(x), a piece's polynomial the minimax one
-// (Remez), rounded to f32: the first is odd, in the last one f is 1. The errors named are absolute ones of f
-// in f32 arithmetic.
+// Tables for the function that GELU multiplies its argument by, and for GELU's derivative. Each is a
+// piecewise polynomial: one polynomial around each multiple of `width`. The coefficients of one power fill a
+// register, from which a permutation selects (16 on AVX-512, 8 on AVX2). The tables describe f(|x|) - 1/2 for
+// functions with f(-x) = 1 - f(x). The polynomials are minimax fits (Remez), rounded to f32; the first is
+// odd, and f is 1 on the last piece. The errors below are absolute errors of f in f32 arithmetic.
 #pragma once
 
 #include <array>
@@ -16,7 +16,7 @@ struct PiecewisePolynomial {
   std::array<std::array<double, count>, degree + 1> coefficients;  // highest power first
 };
 
-// (1 + erf(x / sqrt(2))) / 2: 2^-23.9
+// (1 + erf(x / sqrt(2))) / 2, error 2^-23.9
 constexpr PiecewisePolynomial<16, 5> kNormalCdf16 = {
     3.0 / 8,
     {{
@@ -39,7 +39,7 @@ constexpr PiecewisePolynomial<16, 5> kNormalCdf16 = {
          0.498650104, 0.499630928, 0.499911577, 0.499981463, 0.499996603, 0.499999464, 0.499999911, 0.5},
     }}};
 
-// The same: 2^-23.5
+// The same, error 2^-23.5
 constexpr PiecewisePolynomial<8, 6> kNormalCdf8 = {
     27.0 / 32,
     {{
@@ -56,7 +56,7 @@ constexpr PiecewisePolynomial<8, 6> kNormalCdf8 = {
         {0, 0.300595433, 0.454246372, 0.494317174, 0.499630928, 0.499987721, 0.499999791, 0.5},
     }}};
 
-// Derivative of x times that: 2^-22.6
+// The derivative of x times that, error 2^-22.6
 constexpr PiecewisePolynomial<16, 5> kGeluSlope16 = {
     7.0 / 16,
     {{
@@ -79,7 +79,7 @@ constexpr PiecewisePolynomial<16, 5> kGeluSlope16 = {
          0.502821743, 0.500634134, 0.500115693, 0.500017226, 0.500002086, 0.500000179, 0.5, 0.5},
     }}};
 
-// The same: 2^-22.9
+// The same, error 2^-22.9
 constexpr PiecewisePolynomial<8, 7> kGeluSlope8 = {
     15.0 / 16,
     {{
@@ -97,7 +97,7 @@ constexpr PiecewisePolynomial<8, 7> kGeluSlope8 = {
         {0, 0.56675607, 0.598577917, 0.519036949, 0.501233816, 0.500030279, 0.500000298, 0.5},
     }}};
 
-// (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2: 2^-24
+// (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2, error 2^-24
 constexpr PiecewisePolynomial<16, 5> kTanhCdf16 = {
     3.0 / 8,
     {{
@@ -120,7 +120,7 @@ constexpr PiecewisePolynomial<16, 5> kTanhCdf16 = {
          0.498787522, 0.499705166, 0.499941528, 0.499990761, 0.499998868, 0.499999881, 0.5, 0.5},
     }}};
 
-// The same: 2^-23.8
+// The same, error 2^-23.8
 constexpr PiecewisePolynomial<8, 6> kTanhCdf8 = {
     25.0 / 32,
     {{
@@ -137,7 +137,7 @@ constexpr PiecewisePolynomial<8, 6> kTanhCdf8 = {
         {0, 0.28257218, 0.440787584, 0.490610689, 0.499226928, 0.499972105, 0.499999642, 0.5},
     }}};
 
-// Derivative of x times that: 2^-22.9
+// The derivative of x times that, error 2^-22.9
 constexpr PiecewisePolynomial<16, 5> kGeluTanhSlope16 = {
     3.0 / 8,
     {{
@@ -160,7 +160,7 @@ constexpr PiecewisePolynomial<16, 5> kGeluTanhSlope16 = {
          0.511584163, 0.503718019, 0.50095135, 0.500190616, 0.500029325, 0.500003397, 0.500000298, 0.5},
     }}};
 
-// The same: 2^-23
+// The same, error 2^-23
 constexpr PiecewisePolynomial<8, 7> kGeluTanhSlope8 = {
     7.0 / 8,
     {{

@@ -1,5 +1,5 @@
-// See expand.h. Lets land in the block of the statement whose expression they serve; those of a loop's yield
-// at the end of its body, where the states and the body's own lets are in scope.
+// See lower_expressions.h. A let goes to the block of the statement whose expression needs it. Lets for a
+// loop's yield go to the end of its body, where the states and the body's own lets are in scope.
 #include "codegen/passes/lower_expressions.h"
 
 #include <unordered_map>
@@ -24,7 +24,7 @@ class ExpressionLowering {
   }
 
  private:
-  // The rewriting of one statement's expressions; its lets go to `out` at the end.
+  // Rewrites the expressions of one statement. Its lets are appended to `out` at the end.
   class Scope {
    public:
     Scope(ExpressionLowering& owner, std::vector<Stmt>& out)

@@ -1,6 +1,6 @@
-// Replacing one operation by several: the walk that lower_math and legalize share. What a replacement uses
-// more than once is bound by a let in front of the statement, so that text and time stay linear in the number
-// of operations.
+// Replaces an operation by several: the walk over a function that lower_math and legalize share. A value that
+// a replacement uses more than once is bound by a let before the statement, so that text and compile time
+// stay linear in the number of operations.
 #pragma once
 
 #include <functional>
@@ -16,7 +16,8 @@ class Binder {
  public:
   explicit Binder(Names& names) : names_(names) {}
 
-  // `value` under a name, to be used any number of times. Names and constants are returned as they are.
+  // Binds `value` to a name, so that it can be used any number of times. Variables and constants are returned
+  // unchanged.
   Expr bind(std::string_view base, Expr value);
   std::vector<Stmt> take() { return std::move(lets_); }
 
@@ -25,8 +26,8 @@ class Binder {
   std::vector<Stmt> lets_;
 };
 
-// Rebuilds every expression that runs, bottom-up, each node passed through `rewrite` after its children. A
-// Reduction's merge is a description and stays as it is.
+// Rebuilds every expression that is executed, bottom-up: each node is passed to `rewrite` after its children.
+// The merge of a Reduction is only a description and stays unchanged.
 using Rewrite = std::function<Expr(const Expr&, Binder&)>;
 Function lower_expressions(const Function& f, const Rewrite& rewrite);
 

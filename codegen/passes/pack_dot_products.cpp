@@ -1,16 +1,18 @@
-// pack_dot_products: sums of products of bf16 along memory take two terms at once.
+// pack_dot_products: packed bf16 dot products. A sum of products of bf16 along contiguous memory multiplies
+// two elements at once.
 //
 //   in a: bf16[M*K], in b: bf16[K]
 //   for k in 0..K reduce(s) {} yield(s + cast.f32(a[i*K + k])*cast.f32(b[k]))
 //     =>  in a: f32[M*K/2], in b: f32[K/2]
 //         for k in 0..K/2 reduce(s) {} yield(dot_bf16(a[i*(K/2) + k], b[k], s))
 //
-// Where the terms do not lie so, yield(fma(cast.f32(a[..]), cast.f32(b[..]), s)) has the same value: products
-// of bf16, or of f16, are exact in f32 unless they underflow.
+// If the elements are not contiguous, the yield becomes fma(cast.f32(a[..]), cast.f32(b[..]), s). The value
+// is the same, because products of bf16 or f16 are exact in f32 unless they underflow.
 //
-// Widened by itself, a vector of 16 weights costs a load, a shuffle and a shift before it is multiplied; as
-// pairs, one instruction loads and multiplies 32 (vdpbf16ps), or a shift and a mask widen them where the CPU
-// has none. A product of one row streams its weights: on Zen 4, 35 GB/s from the caches by itself.
+// Converting a vector of 16 weights to f32 takes a load, a shuffle and a shift before the multiplication.
+// With pairs, one instruction loads and multiplies 32 weights (vdpbf16ps), or a shift and a mask convert them
+// on a CPU without it. A product of one row streams its weights: Zen 4 reads 35 GB/s from the caches without
+// packing.
 #include "codegen/analyses/loop_nest.h"
 #include "codegen/analyses/loop_tree.h"
 #include "codegen/loop/rewrite.h"
@@ -23,7 +25,7 @@ namespace {
 
 Expr halved(const Expr& e) { return simplify(floordiv(e, index_const(2))); }
 
-// A load of bf16 along the terms, from an even position on: where its pairs begin.
+// A load of bf16 that is contiguous along the loop and starts at an even position, where a pair begins.
 struct PackedLoad {
   std::string buffer;
   Expr begin;
@@ -31,7 +33,7 @@ struct PackedLoad {
 
 struct Product {
   PackedLoad a, b;
-  std::map<std::string, int> loads;  // by buffer, in the loop that sums it up
+  std::map<std::string, int> loads;  // for each buffer, in the loop that sums the product
 };
 
 class DotPacker {
@@ -84,7 +86,7 @@ class DotPacker {
     if (product.loads.size() == (a->buffer == b->buffer ? 1 : 2)) products_[loop.var] = std::move(product);
   }
 
-  // A buffer is of pairs or of numbers: drops the products that read what something else reads too.
+  // A buffer holds either pairs or single elements. Drops the products whose buffers are read elsewhere too.
   void drop_shared_buffers() {
     for (bool dropped = true; dropped;) {
       uses_.clear();
@@ -124,7 +126,7 @@ class DotPacker {
 
   const Function& f_;
   std::map<std::string, Product> products_;  // by the variable of the loop
-  std::map<std::string, int> loads_, uses_;  // everywhere, and in the products
+  std::map<std::string, int> loads_, uses_;  // in the whole function, and in the products
 };
 
 }  // namespace

@@ -40,7 +40,7 @@ std::vector<Function> run_pipeline(std::vector<Function> module, const Target& t
 //   pre: serial loops only; post: same values
 //   for c { for r reduce(s) {..}; for q { y[q*C + c] = s } }
 //   =>  for c { for r reduce(s) {..}; all[c] = s }; for c { for q { y[q*C + c] = all[c] } }
-Function distribute(const Function& f);
+Function distribute(const Function& f, const Target& target);
 
 // collapse_loops: loop interchange and coalescing. It orders perfect nests by memory and merges adjacent
 // loops where every index allows it.
@@ -116,7 +116,7 @@ Function unroll_and_jam(const Function& f, const Target& target);
 //   pre: vectorized; post: same values, in another order of iterations
 //   for i { for j' { y[i*N + j' ..] = x[ramp(j'*8*M + i, M, 8)] } }
 //   =>  for i' { for j' { 8 rows of x; 24 shuffles; 8 rows of y } }
-Function transpose_loads(const Function& f);
+Function transpose_loads(const Function& f, const Target& target);
 
 // prefetch_rows: software prefetching. A loop that reads a row again, or rows that are far apart, prefetches
 // the same place of the next row.

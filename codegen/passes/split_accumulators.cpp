@@ -1,12 +1,17 @@
-// split_accumulators: a reduction that waits for itself becomes several that do not wait for each other.
+// split_accumulators: multiple accumulators. A reduction whose every step waits for the one before is split
+// into several that are independent of each other.
 //
 //   for r in 0..N reduce(s = 0) {} yield(s + x[r*C])
 //     =>  for r in 0..N/4 reduce(s0 = 0, s1 = 0, s2 = 0, s3 = 0) {}
 //           yield(s0 + x[r*4*C], s1 + x[(r*4 + 1)*C], s2 + x[(r*4 + 2)*C], s3 + x[(r*4 + 3)*C])
 //         let s = (s0 + s1) + (s2 + s3)
 //
-// An addition takes four cycles, of which a core begins two in each. What vectorize makes of a loop has
-// enough vectors at once; what it leaves serial, around a few elements that lie side by side, has one.
+// An addition has a latency of four cycles, and a core starts two in each cycle. Loops that vectorize writes
+// have enough vectors in flight. Loops that it leaves serial, around a few contiguous elements, have only
+// one.
+//
+// This pass does not read the Schedule, whose accumulators belong to vector loops: it handles the loops that
+// the Schedule leaves serial.
 #include <algorithm>
 #include <iterator>
 
@@ -20,9 +25,7 @@ namespace ipex::loop {
 
 namespace {
 
-constexpr int64_t kAccumulatorRegisters = 4;  // registers with results on their way
-constexpr int64_t kMinTrips = 16;             // not worth their merging
-constexpr double kMaxWork = 10;               // of a step, in additions; more keeps a core busy anyway
+constexpr int64_t kMinTrips = 16;  // a shorter loop does not make up for the merge
 
 double work_of(const For& loop) {
   double work = 0;
@@ -34,15 +37,15 @@ double work_of(const For& loop) {
   return work;
 }
 
-// How many reductions to make of a loop; one where it is to stay.
+// The number of accumulators for a loop; 1 if it stays as it is.
 int64_t accumulators_of(const For& loop, const Target& target) {
   if (loop.kind != ForKind::kSerial || !loop.reduction) return 1;
   const auto steps = as_const_int(simplify(loop.end - loop.begin));
   const std::vector<Stmt>& body = loop.body->stmts;
-  if (!steps || *steps < kMinTrips || work_of(loop) > kMaxWork ||
+  if (!steps || *steps < kMinTrips || work_of(loop) > target.costs.latency_bound_work ||
       !std::all_of(body.begin(), body.end(), [](const Stmt& s) { return std::holds_alternative<Let>(s); }))
     return 1;
-  return std::max<int64_t>(1, kAccumulatorRegisters / registers(*loop.reduction, target));
+  return std::max<int64_t>(1, target.accumulators / registers(*loop.reduction, target));
 }
 
 class AccumulatorSplitter {
@@ -58,7 +61,7 @@ class AccumulatorSplitter {
     main.end = index_const(steps / accumulators_);
     main.reduction = Reduction{};
     std::vector<Stmt> body;
-    std::vector<std::vector<Expr>> results;  // by chain, by state
+    std::vector<std::vector<Expr>> results;  // by accumulator, by state
     for (int64_t accumulator = 0; accumulator < accumulators_; ++accumulator)
       results.push_back(add_accumulator(accumulator, main, body));
     main.body = make_block(std::move(body));
@@ -86,7 +89,7 @@ class AccumulatorSplitter {
     return all;
   }
 
-  // The states' names after `main`.
+  // Adds the states of one accumulator to `main`. Returns their names.
   std::vector<Expr> add_accumulator(int64_t accumulator, For& main, std::vector<Stmt>& body) {
     const Expr at =
         simplify(loop_.begin + make_var(main.var) * index_const(accumulators_) + index_const(accumulator));

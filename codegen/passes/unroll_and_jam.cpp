@@ -1,15 +1,17 @@
-// unroll_and_jam: a scan goes through several rows at once.
+// unroll_and_jam: unroll-and-jam of scans. A scan processes several rows at once.
 //
-//   for parallel i in 0..R { for j in 0..N reduce(s = 0) { let t = s + x[i*N + j]  y[i*N + j] = t } yield(t)
-//   }
+//   for parallel i in 0..R { for j in 0..N reduce(s = 0) { let t = s + x[i*N + j]; y[..] = t } yield(t) }
 //     =>  for parallel i in 0..R/4 {
 //           for j in 0..N reduce(s = 0, s1 = 0, s2 = 0, s3 = 0) {
-//             let t = s + x[i*4*N + j]  y[i*4*N + j] = t  let t1 = s1 + x[(i*4 + 1)*N + j]  ..
+//             let t = s + x[i*4*N + j]; y[..] = t; let t1 = s1 + x[(i*4 + 1)*N + j]; ..
 //           } yield(t, t1, t2, t3)
 //         }
 //
-// Each element of a scan waits for the one before it, as long as an operation takes; a core begins several
-// operations in that time. Sums stay those of each row from its first element on.
+// Each element of a scan waits for the one before it, for the latency of an operation. A core can start
+// several operations in that time. Each row is still summed from its first element on, so results do not
+// change.
+//
+// This pass does not read the Schedule, which cannot say that a parallel loop is unrolled into a serial one.
 #include <algorithm>
 #include <iterator>
 #include <set>
@@ -23,10 +25,9 @@ namespace ipex::loop {
 
 namespace {
 
-constexpr int64_t kMaxStates = 8;               // of all rows together, in registers
-constexpr int64_t kMinIterationsPerThread = 4;  // so that the last ones end together
+constexpr int64_t kMinIterationsPerThread = 4;  // for load balance
 
-// The scan that the rows of a loop are, behind lets; null for another loop.
+// The scan that a loop over rows consists of, possibly after lets; null for any other loop.
 const For* scan_of(const For& rows) {
   if (rows.kind != ForKind::kParallel || rows.reduction || rows.body->stmts.empty()) return nullptr;
   const std::vector<Stmt>& stmts = rows.body->stmts;
@@ -41,7 +42,7 @@ const For* scan_of(const For& rows) {
     return nullptr;
   const auto is_scalar = [](const State& state) { return state.type.lanes == 1; };
   if (!std::all_of(scan->reduction->states.begin(), scan->reduction->states.end(), is_scalar)) return nullptr;
-  // All rows are as long.
+  // All rows must have the same length.
   std::set<std::string> varying = {rows.var};
   for (const Stmt& stmt : stmts)
     if (const auto* let = std::get_if<Let>(&stmt)) varying.insert(let->name);
@@ -51,11 +52,12 @@ const For* scan_of(const For& rows) {
   return scan;
 }
 
-// Four, or two; one where rows are too few, or of another number.
+// Four or two; one if there are too few rows, or if their number is not a multiple of it.
 int64_t unroll_factor(const For& rows, const For& scan, const Target& target) {
   const auto count = as_const_int(simplify(rows.end - rows.begin));
   for (const int64_t factor : {4, 2}) {
-    if (!count || *count % factor != 0 || factor * std::ssize(scan.reduction->states) > kMaxStates) continue;
+    if (!count || *count % factor != 0 || factor * std::ssize(scan.reduction->states) > target.scan_states)
+      continue;
     const int64_t iterations = *count / factor;
     if (iterations >= kMinIterationsPerThread * target.threads || iterations % target.threads == 0)
       return factor;

@@ -1,10 +1,10 @@
-// unroll_loops: the places of a window, one after the other.
+// unroll_loops: fully unrolls short reductions, such as a window of a pooling.
 //
-//   for r in 0..3 reduce(s = 0) {} yield(s + x[i + r])   =>   let s1 = 0 + x[i]  let s2 = s1 + x[i + 1]
+//   for r in 0..3 reduce(s = 0) {} yield(s + x[i + r])   =>   let s1 = 0 + x[i]; let s2 = s1 + x[i + 1];
 //                                                             let s = s2 + x[i + 2]
 //
-// A step of a window is a load and an operation; counting it costs as much again. Innermost loops first, so
-// that a window of three by three becomes nine loads.
+// One step of a window is a load and an operation, and counting the step costs as much again. Innermost loops
+// are unrolled first, so that a window of three by three becomes nine loads.
 #include "codegen/analyses/loop_nest.h"
 #include "codegen/loop/rewrite.h"
 #include "codegen/loop/simplify.h"
