@@ -100,7 +100,8 @@ Target target_for(Isa isa) {
     target.threads = num_threads();
     return target;
   }
-  throw InternalError("codegen/target.cpp has no row for the ISA with number " + std::to_string(static_cast<int>(isa)));
+  throw InternalError("codegen/target.cpp has no row for ISA number " +
+                      std::to_string(static_cast<int>(isa)));
 }
 
 Target portable_target(Isa isa) {

@@ -23,19 +23,16 @@ namespace ipex::loop {
 
 namespace {
 
-constexpr double kAssumedMinExtent = 4;   // of a symbolic loop; assuming more could leave threads idle
-constexpr int64_t kMaxChunks = 1024;      // of a reduction of constant length; bounds the serial merge
-constexpr int64_t kMaxColumnChunks = 64;  // the same, if each chunk leaves a few partial results
-constexpr int64_t kMaxLaneAdditions =
-    4096;  // additions to one partial result; with more, their last digits are lost
-constexpr double kMinSplitRows =
-    2048;  // with so many rows, the merge of the chunks takes a few percent of the time
+constexpr double kAssumedMinExtent = 4;      // of a symbolic loop; assuming more could leave threads idle
+constexpr int64_t kMaxChunks = 1024;         // of a reduction of constant length; bounds the serial merge
+constexpr int64_t kMaxColumnChunks = 64;     // the same, if each chunk leaves a few partial results
+constexpr int64_t kMaxLaneAdditions = 4096;  // to one partial result; with more, last digits are lost
+constexpr double kMinSplitRows = 2048;       // the merge of the chunks then takes a few percent of the time
 // Chunks of rows with many results each. The merge then reads at most 1/64 of what the first stage reads, and
 // no sum is so long that it loses digits.
 constexpr int64_t kChunkRows = 64, kMaxChunkRows = 256;
 constexpr double kMinColumnBlocks = 16;  // so many vectors of results keep the threads busy without splitting
-constexpr int64_t kMinOwnedBytes =
-    256;  // the least contiguous memory of an owner, so that threads share no cache line
+constexpr int64_t kMinOwnedBytes = 256;  // contiguous memory of an owner: threads share no cache line
 
 class Chooser {
  public:
@@ -123,12 +120,12 @@ class Chooser {
   // digits.
   void tile_long_reduction(int loop) {
     LoopSchedule& s = entry(var(loop));
-    const int64_t piece = kMaxLaneAdditions * s.lanes * s.accumulators;
+    const int64_t tile_size = kMaxLaneAdditions * s.lanes * s.accumulators;
     const auto extent = tree_.extent(loop);
     // A sum of unknown length with a simple merge already has enough accumulators for most lengths.
-    const bool may_be_long = extent ? *extent >= 2 * piece : !costs_.simple_merge(loop);
+    const bool may_be_long = extent ? *extent >= 2 * tile_size : !costs_.simple_merge(loop);
     if (!may_be_long || s.tile != 0) return;
-    s.tile = piece;
+    s.tile = tile_size;
     for (std::vector<std::string>& order : out_.order)
       if (order.back() == var(loop)) order.insert(order.end() - 1, var(loop) + "_tile");
   }
@@ -352,11 +349,11 @@ class Chooser {
     bool found = false;
     for (int a : tree_.at(reduced).accesses) {
       const LoopTree::Access& access = tree_.accesses()[a];
-      const auto apart = LoopTree::constant_stride(access.index, var(reduced));
+      const auto row_stride = LoopTree::constant_stride(access.index, var(reduced));
       const int64_t item = itemsize(access.dtype);
-      found |= LoopTree::constant_stride(access.index, var(chain_vector)) == 1 && apart &&
-               *apart * item >= target_.distant_stride &&
-               costs_.trips(reduced) * static_cast<double>(*apart * item) > target_.l2_bytes;
+      found |= LoopTree::constant_stride(access.index, var(chain_vector)) == 1 && row_stride &&
+               *row_stride * item >= target_.distant_stride &&
+               costs_.trips(reduced) * static_cast<double>(*row_stride * item) > target_.l2_bytes;
     }
     return found;
   }

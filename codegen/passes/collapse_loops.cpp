@@ -33,9 +33,9 @@ double approximate(const Expr& e) {
 
 // Replaces outer*inner_extent + inner by one variable everywhere. Fails if the two variables are combined in
 // any other way.
-class PairRewriter {
+class IndexRewriter {
  public:
-  PairRewriter(std::string outer, std::string inner, Expr inner_extent, Expr merged)
+  IndexRewriter(std::string outer, std::string inner, Expr inner_extent, Expr merged)
       : outer_(std::move(outer)),
         inner_(std::move(inner)),
         extent_(std::move(inner_extent)),
@@ -158,8 +158,8 @@ class Collapser {
     outer.body = make_block({inner});
     if (as_const_int(outer.begin) != 0 || as_const_int(inner.begin) != 0) return outer;
     const Expr extent = inner.end;
-    PairRewriter pair(outer.var, inner.var, extent, make_var(outer.var));
-    const auto rewrite = [&](const Expr& e) { return pair.rewrite(e); };
+    IndexRewriter indices(outer.var, inner.var, extent, make_var(outer.var));
+    const auto rewrite = [&](const Expr& e) { return indices.rewrite(e); };
     For merged = inner;
     merged.var = outer.var;
     merged.end = simplify(outer.end * extent);
@@ -167,10 +167,10 @@ class Collapser {
     map_exprs(body, rewrite);
     merged.body = std::get<Block>(body);
     if (outer.reduction) {
-      for (Expr& y : merged.reduction->yield) y = pair.rewrite(y);
+      for (Expr& y : merged.reduction->yield) y = indices.rewrite(y);
       rename_states(merged, outer.reduction->states);
     }
-    return pair.failed() ? outer : merged;
+    return indices.failed() ? outer : merged;
   }
 
   bool movable(const For& f) const {

@@ -161,9 +161,9 @@ std::optional<Expr> narrow_comparison(const Expr& e, const Ranges& ranges,
   const Expr least = a->first + index_const(std::min<int64_t>(last, 0) - 1);
   const Expr most = a->first + index_const(std::max<int64_t>(last, 0) + 1);
   const Expr limited = apply(Op::min_, apply(Op::max_, b->first, least), most);
-  const Expr apart = simplify(limited - a->first, ranges);
+  const Expr distance = simplify(limited - a->first, ranges);
   const Expr lanes = make_ramp(make_int({Dtype::kI32}, 0), make_int({Dtype::kI32}, step), e->type.lanes);
-  return apply(e->op, lanes, make_broadcast(make_cast(Dtype::kI32, apart), e->type.lanes));
+  return apply(e->op, lanes, make_broadcast(make_cast(Dtype::kI32, distance), e->type.lanes));
 }
 
 }  // namespace
