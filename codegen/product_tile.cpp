@@ -17,15 +17,12 @@ int64_t tile_rows(const Target& target) {
   return std::min((target.vector_registers - kReservedRegisters) / kTileVectors, target.max_tile_rows);
 }
 
-// The numbers behind it are in target.cpp.
-bool blocking_beats_library(Isa isa, int64_t rows, int64_t k, int64_t columns) {
-  constexpr int64_t kMinWeights = 128 << 10;
-  return isa == Isa::kAvx2 ? rows >= 32 : rows >= 128 && k * columns > kMinWeights;
+bool blocking_beats_library(const Target& target, int64_t rows, int64_t k, int64_t columns) {
+  return rows >= target.min_blocked_rows && k * columns > target.max_library_weights;
 }
 
-bool rows_conflict_in_cache(int64_t bytes_apart) {
-  constexpr int64_t kConflictStride = 2048;
-  return bytes_apart % kConflictStride == 0;
+bool rows_conflict_in_cache(const Target& target, int64_t bytes_apart) {
+  return bytes_apart % target.conflict_stride == 0;
 }
 
 std::vector<Expr> add_sums(const ProductTile& tile, For& loop, std::string_view base, Names& names) {

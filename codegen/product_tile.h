@@ -15,16 +15,14 @@ namespace ipex::loop {
 // Each step loads two vectors of b and one scalar for each row, and performs two multiply-adds per row. A
 // tile has as many rows as the registers have room for.
 inline constexpr int64_t kTileVectors = 2;
-inline constexpr int64_t kMaxPackedVectors =
-    4;  // the widest tile of packed bf16 pairs that block_products chooses
+inline constexpr int64_t kMaxPackedVectors = 4;  // of a tile of packed bf16 pairs
 int64_t tile_rows(const Target& target);
 
-inline constexpr int64_t kGrainFmas = 128 << 10;  // multiply-adds that are worth waking a thread for
 // Whether block_products is as fast as the library on packed weights of f32 whose rows are contiguous.
-bool blocking_beats_library(Isa isa, int64_t rows, int64_t terms, int64_t columns);
+bool blocking_beats_library(const Target& target, int64_t rows, int64_t k, int64_t columns);
 // Whether rows at this distance in bytes conflict in L1: they share a few sets and evict each other, so that
 // copying them is faster.
-bool rows_conflict_in_cache(int64_t bytes_apart);
+bool rows_conflict_in_cache(const Target& target, int64_t bytes_apart);
 
 struct ProductTile {
   For k;                     // the loop over K, without a body

@@ -168,7 +168,7 @@ void AttentionBuilder::pack_queries(Body& out, const Tensor& x, const Queries& q
 bool AttentionBuilder::needs_copy(const Tensor& x, bool whole_panels) const {
   const auto apart = as_const_int(x.layout.strides[2]);
   return x.dtype != dtype_ || as_const_int(x.layout.strides[3]) != 1 || !apart ||
-         loop::rows_conflict_in_cache(*apart * itemsize(dtype_)) ||
+         loop::rows_conflict_in_cache(target_, *apart * itemsize(dtype_)) ||
          (whole_panels && *as_const_int(x.shape[3]) % panel() != 0);
 }
 

@@ -15,8 +15,8 @@
 #include <numeric>
 
 #include "backend/lower/winograd_builder.h"
-#include "codegen/loop/simplify.h"
 #include "codegen/analyses/loop_nest.h"
+#include "codegen/loop/simplify.h"
 
 namespace ipex::graph {
 
@@ -236,7 +236,7 @@ class WeightGradient : WinogradBuilder {
 
   // Half a vector of rows leaves none over and keeps one address for all. It is as fast as the most that
   // registers hold with AVX-512's 32 of them, and 5 % slower with 16.
-  int64_t rows_of_tile() const { return target_.isa == Isa::kAvx2 ? loop::tile_rows(target_) : lanes() / 2; }
+  int64_t rows_of_tile() const { return target_.gradient_tile_rows; }
 
   void multiply_panel(Body& out, const Expr& plane, const Expr& count, const Expr& by, const Expr& to,
                       const std::string& parts, const std::string& grads, const std::string& sums) {

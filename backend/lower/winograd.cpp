@@ -2,8 +2,8 @@
 
 #include "backend/lower/post_ops.h"
 #include "backend/lower/winograd_builder.h"
-#include "codegen/loop/simplify.h"
 #include "codegen/analyses/loop_nest.h"
+#include "codegen/loop/simplify.h"
 
 namespace ipex::graph {
 
@@ -132,8 +132,8 @@ class Winograd : WinogradBuilder {
             tile.b.push_back(make_load(u.buffer, dtype_, vector_at(filter + term * u.layout.strides[2], v)));
           const std::vector<Expr> results =
               cached ? loop::multiply(tile, names_, body)
-                     : loop::multiply_with_prefetch(std::move(tile), next_panel(plane, number, t, tiles), names_,
-                                              body);
+                     : loop::multiply_with_prefetch(std::move(tile), next_panel(plane, number, t, tiles),
+                                                    names_, body);
           for (int64_t r = 0; r < tile_rows; ++r)
             for (int64_t v = 0; v < vectors; ++v)
               body.push_back(Store{sums, vector_at(c + index_const(r * block_columns_), v),
@@ -145,7 +145,7 @@ class Winograd : WinogradBuilder {
 
   // A share of the panel that follows, for each of the `passes` over this one; the last panel is its own.
   loop::PrefetchLines next_panel(const Expr& plane, const Expr& number, const Expr& pass,
-                              const Expr& passes) const {
+                                 const Expr& passes) const {
     const Tensor& u = inputs_[1];
     const int64_t in_line = loop::kCacheLine / itemsize(dtype_), lines = terms_ * panel_ / in_line;
     const Expr of_pass = simplify(ceildiv(index_const(lines), passes));

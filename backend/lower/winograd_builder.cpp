@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "codegen/loop/simplify.h"
 #include "codegen/analyses/loop_nest.h"
+#include "codegen/loop/simplify.h"
 
 namespace ipex::graph {
 
