@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <regex>
 #include <sstream>
 
 #include "codegen/loop/text.h"
@@ -64,6 +65,17 @@ TEST(PassConventions, FilesAreShortAndSayWhatTheyAre) {
     EXPECT_LE(std::ranges::count(text, '\n'), 600) << entry.path();
     const bool is_source = extension == ".cpp" || extension == ".h" || extension == ".def";
     EXPECT_TRUE(!is_source || text.starts_with("// ")) << entry.path() << " has no opening comment";
+  }
+}
+
+// A new CPU is a row of target.cpp: everything else reads fields of Target.
+TEST(PassConventions, OnlyTargetKnowsIsas) {
+  const std::regex comparison(R"(Isa::k|\bisa *[!=]=|\bvector_(bytes|registers) *[!=<>]=?)");
+  for (const auto& entry : fs::recursive_directory_iterator(kRoot / "codegen")) {
+    if (!entry.is_regular_file() || entry.path().stem() == "target") continue;
+    std::smatch found;
+    const std::string text = text_of(entry.path());
+    EXPECT_FALSE(std::regex_search(text, found, comparison)) << entry.path() << ": " << found.str();
   }
 }
 
