@@ -92,18 +92,18 @@ bool Compiler::multiplies_few(int32_t n) const {
 // Products that our kernels compute as fast as the library does on packed weights, without a second copy of
 // them in memory.
 //
-// Many rows of f32, by block_products (blocks_best). On weights as they are, GFLOP/s of ours and of the
-// library: Zen 3, 1024 rows 185 and 182, where their columns lie side by side, 256 rows 175 and 90, 512 rows
-// by 1408 x 512 131 and 90, by 1408 x 768 125 and 134, 1024 rows 180 and 183; Zen 4, 788 rows 218 and 201,
-// 1024 rows 211 and 209, columns side by side 204 and 178.
+// Many rows of f32, by block_products (blocking_beats_library). On weights as they are, GFLOP/s of ours and
+// of the library: Zen 3, 1024 rows 185 and 182, where their columns lie side by side, 256 rows 175 and 90,
+// 512 rows by 1408 x 512 131 and 90, by 1408 x 768 125 and 134, 1024 rows 180 and 183; Zen 4, 788 rows 218
+// and 201, 1024 rows 211 and 209, columns side by side 204 and 178.
 //
 // One row by weights that together no cache holds, as they come at the pace of memory: each thread reads one
 // stream, of which Zen 4 makes twice the bandwidth of the library's several.
 //
-// One row of bf16 by weights whose columns are contiguous, which pair_products multiplies: from caches 1.1 to
-// 1.5 times the library's pace (by weights whose rows are contiguous 0.6).
+// One row of bf16 by weights whose columns are contiguous, which pack_dot_products multiplies: from
+// caches 1.1 to 1.5 times the library's pace (by weights whose rows are contiguous 0.6).
 bool Compiler::multiplies_best(int32_t n) const {
-  constexpr int64_t kWidth = 32, kMostRows = 512, kCached = 64 << 20;
+  constexpr int64_t kWidth = 32, kCached = 64 << 20;
   const Node& node = g_.nodes[n];
   if (multiplies_pairs(n)) return true;
   if (node.op() != Op::kMatMul) return false;
@@ -117,10 +117,9 @@ bool Compiler::multiplies_best(int32_t n) const {
   const auto steps_by_one = [&](int k, size_t dim) {
     return known(layout_of(node.operands[k]).strides[dim]) == 1;
   };
-  const Isa isa = options_.target.isa;
-  if (dtype == Dtype::kF32 && loop::blocks_best(isa, known(a[0]), known(b[0]), known(b[1])))
-    return steps_by_one(0, 1) &&
-           (isa != Isa::kAvx2 || is_static || known(a[0]) <= kMostRows || steps_by_one(1, 0));
+  const loop::Target& target = options_.target;
+  if (dtype == Dtype::kF32 && loop::blocking_beats_library(target, known(a[0]), known(b[0]), known(b[1])))
+    return steps_by_one(0, 1) && (is_static || known(a[0]) <= target.max_unpacked_rows || steps_by_one(1, 0));
   if (!is_static) return false;
   const bool one_row = known(a[0]) == 1, streams = weight_bytes_ > kCached;
   if (dtype == Dtype::kBF16)

@@ -239,9 +239,7 @@ int process_functions(std::vector<loop::Function> functions, const Settings& set
   const loop::Target target = target_of(settings);
   for (const loop::Function& f : functions) loop::verify(f);
   for (const std::string& name : settings.passes) {
-    const loop::LoopPass* found = nullptr;
-    for (const loop::LoopPass& pass : loop::pipeline())
-      if (pass.name == name) found = &pass;
+    const loop::LoopPass* found = loop::find_pass(name);
     if (!found) throw UserError("unknown loop pass '" + name + "': see ipex-opt --list");
     functions = found->run(std::move(functions), target);
     for (const loop::Function& f : functions) loop::verify(f);

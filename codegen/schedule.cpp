@@ -1,4 +1,4 @@
-// Schedules as text, both ways: what a golden shows and what a bug report carries.
+// Prints and parses schedules: goldens and bug reports contain them as text.
 #include "codegen/schedule.h"
 
 #include <charconv>

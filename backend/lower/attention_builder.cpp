@@ -171,7 +171,7 @@ void AttentionBuilder::pack_queries(Body& out, const Tensor& x, const Queries& q
 bool AttentionBuilder::needs_copy(const Tensor& x, bool whole_panels) const {
   const auto apart = as_const_int(x.layout.strides[2]);
   return x.dtype != dtype_ || as_const_int(x.layout.strides[3]) != 1 || !apart ||
-         loop::rows_crowd_cache(*apart * itemsize(dtype_)) ||
+         loop::rows_conflict_in_cache(target_, *apart * itemsize(dtype_)) ||
          (whole_panels && *as_const_int(x.shape[3]) % panel() != 0);
 }
 
@@ -302,10 +302,10 @@ void AttentionBuilder::multiply_tile(Body& out, const Product& p, const Expr& fi
   const int width = static_cast<int>(lanes());
   serial(out, "panel", index_const(0), index_const(p.columns / panel()),
          [&](const Expr& panel_index, Body& body) {
-           loop::ProductTile tile{.term = {.var = names_.fresh("term")}, .pairs = pairs_};
-           tile.term.begin = index_const(0);
-           tile.term.end = p.terms;
-           const Expr term = make_var(tile.term.var), column = panel_index * index_const(panel());
+           loop::ProductTile tile{.k = {.var = names_.fresh("term")}, .packed_bf16 = pairs_};
+           tile.k.begin = index_const(0);
+           tile.k.end = p.terms;
+           const Expr term = make_var(tile.k.var), column = panel_index * index_const(panel());
            for (const Expr& row : a_rows) tile.a.push_back(load(p.a, row + term * p.a_term_stride));
            for (int64_t v = 0; v < loop::kTileVectors; ++v)
              tile.b.push_back(

@@ -119,7 +119,7 @@ void NestBuilder::parallel(Body& out, const Expr& parts, const Expr& cost_of_par
   serial(out, "part", index_const(0), parts, each);
   auto& loop = std::get<For>(out.back());
   loop.kind = ForKind::kParallel;
-  loop.grain = std::max<int64_t>(loop::kGrainTerms / std::max<int64_t>(hint(cost_of_part, graph_), 1), 1);
+  loop.grain = std::max<int64_t>(target_.grain_fmas / std::max<int64_t>(hint(cost_of_part, graph_), 1), 1);
 }
 
 Expr NestBuilder::vector_at(const Expr& at, int64_t v) const {

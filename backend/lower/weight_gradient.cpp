@@ -15,8 +15,8 @@
 #include <numeric>
 
 #include "backend/lower/winograd_builder.h"
+#include "codegen/analyses/loop_nest.h"
 #include "codegen/loop/simplify.h"
-#include "codegen/passes/loop_nest.h"
 
 namespace ipex::graph {
 
@@ -235,17 +235,17 @@ class WeightGradientLowering : WinogradBuilder {
 
   // Half a vector of rows leaves none over and keeps one address for all. It is as fast as the most that
   // registers hold with AVX-512's 32 of them, and 5 % slower with 16.
-  int64_t rows_of_tile() const { return target_.isa == Isa::kAvx2 ? loop::tile_rows(target_) : lanes() / 2; }
+  int64_t rows_of_tile() const { return target_.gradient_tile_rows; }
 
   void multiply_panel(Body& out, const Expr& plane, const Expr& count, const Expr& by, const Expr& to,
                       const std::string& parts, const std::string& grads, const std::string& sums) {
     const Expr none = index_const(0), in_group = index_const(lanes());
     const int64_t rows = rows_of_tile(), side_by_side = std::gcd(rows, lanes());
     const auto tile = [&](Body& body, const Expr& first, int64_t tile_rows) {
-      loop::ProductTile product{.term = {.var = names_.fresh("t")}};
-      product.term.begin = none;
-      product.term.end = count;
-      const Expr t = make_var(product.term.var);
+      loop::ProductTile product{.k = {.var = names_.fresh("t")}};
+      product.k.begin = none;
+      product.k.end = count;
+      const Expr t = make_var(product.k.var);
       for (int64_t r = 0; r < tile_rows; r += side_by_side) {
         const Expr row = simplify(first + index_const(r));
         const Expr from =

@@ -2,8 +2,8 @@
 
 #include "backend/lower/post_ops.h"
 #include "backend/lower/winograd_builder.h"
+#include "codegen/analyses/loop_nest.h"
 #include "codegen/loop/simplify.h"
-#include "codegen/passes/loop_nest.h"
 
 namespace ipex::graph {
 
@@ -122,18 +122,18 @@ class WinogradLowering : WinogradBuilder {
           const Expr c = let(
               body, "sum_row",
               plane * index_const(sum_plane_) + row * index_const(block_columns_) + p * index_const(panel_));
-          loop::ProductTile tile{.term = {.var = names_.fresh("term")}};
-          tile.term.begin = index_const(0);
-          tile.term.end = index_const(terms_);
-          const Expr term = make_var(tile.term.var);
+          loop::ProductTile tile{.k = {.var = names_.fresh("term")}};
+          tile.k.begin = index_const(0);
+          tile.k.end = index_const(terms_);
+          const Expr term = make_var(tile.k.var);
           for (int64_t r = 0; r < tile_rows; ++r)
             tile.a.push_back(load(parts, a + index_const(r * terms_) + term));
           for (int64_t v = 0; v < vectors; ++v)
             tile.b.push_back(make_load(u.buffer, dtype_, vector_at(filter + term * u.layout.strides[2], v)));
           const std::vector<Expr> results =
               cached ? loop::multiply(tile, names_, body)
-                     : loop::multiply_in_runs(std::move(tile), next_panel(plane, number, t, tiles), names_,
-                                              body);
+                     : loop::multiply_with_prefetch(std::move(tile), next_panel(plane, number, t, tiles),
+                                                    names_, body);
           for (int64_t r = 0; r < tile_rows; ++r)
             for (int64_t v = 0; v < vectors; ++v)
               body.push_back(Store{sums, vector_at(c + index_const(r * block_columns_), v),
@@ -144,8 +144,8 @@ class WinogradLowering : WinogradBuilder {
   }
 
   // A share of the panel that follows, for each of the `passes` over this one; the last panel is its own.
-  loop::LinesAhead next_panel(const Expr& plane, const Expr& number, const Expr& pass,
-                              const Expr& passes) const {
+  loop::PrefetchLines next_panel(const Expr& plane, const Expr& number, const Expr& pass,
+                                 const Expr& passes) const {
     const Tensor& u = inputs_[1];
     const int64_t in_line = loop::kCacheLine / itemsize(dtype_), lines = terms_ * panel_ / in_line;
     const Expr of_pass = simplify(ceildiv(index_const(lines), passes));

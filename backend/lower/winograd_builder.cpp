@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "codegen/analyses/loop_nest.h"
 #include "codegen/loop/simplify.h"
-#include "codegen/passes/loop_nest.h"
 
 namespace ipex::graph {
 

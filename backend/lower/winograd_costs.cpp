@@ -2,8 +2,8 @@
 #include <algorithm>
 
 #include "backend/lower/winograd.h"
+#include "codegen/analyses/loop_nest.h"
 #include "codegen/loop/simplify.h"
-#include "codegen/passes/loop_nest.h"
 #include "codegen/product_tile.h"
 
 namespace ipex::graph {
@@ -98,7 +98,8 @@ WeightGradientMethod weight_gradient_method(const WinogradShape& shape, int64_t 
   // three quarters and 60 % (Zen 4). Zen 3, two threads, batch 16: 1 x 1, 256 by 1024 channels of 14 x 14 12
   // ms for 18, but 64 by 256 of 56 x 56 20 for 16, which is the cost of laying out; 3 x 3 with stride 2 28
   // for 65; Winograd's 16 to 25 for 47 to 66.
-  const double share = target.isa == Isa::kAvx2 ? 0.55 : taps > 1 && !winograd_applies ? 0.6 : 0.75;
+  const double share =
+      taps > 1 && !winograd_applies ? target.library_strided_gradient : target.library_gradient;
   constexpr double kLeastGain = 1.15;
   constexpr double kFromMemory = 30, kCopied = 12, kWeight = 4;  // cycles a vector, a sum
   const int64_t weights = shape.terms * shape.columns, positions = shape.batch * shape.height * shape.width;

@@ -468,7 +468,7 @@ class Grouper {
   }
 
   // Sums down the columns of what another group reads or stores row by row move there: the loops over rows
-  // become one (join_rows), which reads memory once. The gradient of a layer norm and those of its weights.
+  // become one (fuse_loops), which reads memory once. The gradient of a layer norm and those of its weights.
   void merge_column_sums() {
     for (int32_t b = 0; b < node_count(); ++b) {
       if (!units_[b].space || units_[b].space->trailing) continue;

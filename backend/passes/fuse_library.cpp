@@ -197,7 +197,8 @@ class LibraryFuser : GraphRewriter {
     if (fused.op() != Op::kMatMul || a.dtype != Dtype::kF32 || a.shape.size() != 2) return false;
     const auto known = [](const Dim& dim) { return as_const_int(dim).value_or(0); };
     return known(a.shape[1]) >= kLeastTerms &&
-           loop::blocks_best(isa_, known(a.shape[0]), known(b.shape[0]), known(b.shape[1]));
+           loop::blocking_beats_library(loop::target_for(isa_), known(a.shape[0]), known(b.shape[0]),
+                                        known(b.shape[1]));
   }
 
   // Adds the pointwise op to the library node as a post-op.

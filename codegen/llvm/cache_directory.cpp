@@ -1,5 +1,5 @@
-// Use is recorded in the modification time, which ObjectCache::load renews: access times are switched off on
-// many machines.
+// Limits the size of the object cache by removing what was used least recently. The modification time of a
+// file records its last use (ObjectCache::load renews it), because many machines do not record access times.
 #include "codegen/llvm/cache_directory.h"
 
 #include <sys/stat.h>
@@ -25,7 +25,7 @@ std::string distrust_reason(const std::string& directory) {
   struct stat info{};
   if (stat(directory.c_str(), &info) != 0 || !S_ISDIR(info.st_mode)) return "";
   if (info.st_uid != geteuid() && info.st_uid != 0) return "it belongs to another user";
-  if (info.st_mode & (S_IWGRP | S_IWOTH)) return "other users can write to it (chmod go-w would end that)";
+  if (info.st_mode & (S_IWGRP | S_IWOTH)) return "other users can write to it (run chmod go-w on it)";
   return "";
 }
 
@@ -41,7 +41,7 @@ int64_t cache_size_limit() {
   int64_t megabytes = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), megabytes);
   if (error != std::errc{} || end != text.data() + text.size() || megabytes < 0 || megabytes > (1 << 30))
-    throw UserError("IPEX_CACHE_SIZE is '" + text + "'; it is a number of megabytes, 0 for no limit");
+    throw UserError("IPEX_CACHE_SIZE is '" + text + "'; expected a number of megabytes, 0 for no limit");
   return megabytes << 20;
 }
 
@@ -56,7 +56,7 @@ void evict(const std::string& directory, int64_t limit) {
   std::error_code error;
   const auto stale = fs::file_time_type::clock::now() - std::chrono::hours(1);
   for (fs::directory_iterator it(directory, error), end; !error && it != end; it.increment(error)) {
-    // An entry that is gone by now was removed by another process.
+    // If the entry is gone by now, another process has removed it.
     std::error_code gone;
     const auto used = it->last_write_time(gone);
     const auto bytes = gone ? 0 : static_cast<int64_t>(it->file_size(gone));
@@ -80,7 +80,7 @@ void evict(const std::string& directory, int64_t limit) {
 
 bool eviction_due(const std::string& directory, int64_t bytes, int64_t limit) {
   static std::mutex mutex;
-  static std::map<std::string, int64_t> unchecked;  // bytes written since the last look
+  static std::map<std::string, int64_t> unchecked;  // bytes written since the last check
   std::lock_guard lock(mutex);
   const auto [it, first] = unchecked.emplace(directory, 0);
   it->second += bytes;

@@ -1,5 +1,5 @@
-// Canonical names are given on the text, token by token: a bound name that is also a word of the grammar is
-// left as it is, so that the mapping can only merge functions that differ in names.
+// Renames the names of a function token by token. A bound name that is also a word of the grammar stays as it
+// is, so that functions get the same text only if they differ in nothing but names.
 #include "codegen/llvm/cache_text.h"
 
 #include <dlfcn.h>
@@ -39,7 +39,7 @@ std::set<std::string> bound_names(const Function& f) {
   return names;
 }
 
-// Words that mean something to the parser wherever they stand, dtypes and vector types (f32x16) included.
+// Words that have a meaning for the parser wherever they appear, including dtypes and vector types (f32x16).
 bool is_grammar_word(const std::string& word) {
   static const std::set<std::string> kWords = {
       "func",    "in",     "out",    "inout",    "symbols",  "for",       "parallel", "vector",
@@ -67,7 +67,7 @@ std::string canonical_text(const Function& f) {
   std::map<std::string, std::string> renamed;
   std::string result;
   for (size_t i = 0; i < text.size();) {
-    if (std::isdigit(static_cast<unsigned char>(text[i]))) {  // a number with its suffix is no name
+    if (std::isdigit(static_cast<unsigned char>(text[i]))) {  // a number with its suffix is not a name
       while (i < text.size() && continues_word(text[i])) result += text[i++];
       continue;
     }
@@ -83,7 +83,7 @@ std::string canonical_text(const Function& f) {
       result += word;
       continue;
     }
-    // '%' starts no name of the grammar, so a new name never meets an old one.
+    // No name of the grammar starts with '%', so a new name cannot equal an old one.
     auto [it, inserted] = renamed.emplace(word, "%" + std::to_string(renamed.size()));
     result += it->second;
   }

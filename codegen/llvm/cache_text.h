@@ -1,4 +1,4 @@
-// What identifies a compiled kernel: its text with names taken out, and the compiler that made it.
+// What identifies a compiled kernel: its text without names, and the compiler that made it.
 #pragma once
 
 #include <string>
@@ -8,15 +8,16 @@
 
 namespace ipex::loop {
 
-// The text of f with its own name and every name bound in it numbered by first appearance. Two functions with
-// one canonical text compute the same: the repeated layers of a model share one kernel.
+// The text of f, in which its own name and every bound name are numbered in the order of their first
+// appearance. Two functions with the same canonical text compute the same, so the repeated layers of a model
+// share one kernel.
 std::string canonical_text(const Function& f);
 
-// Identity of the binary that holds this compiler: its GNU build id, else the size and time of its file. Any
-// change of the compiler makes old cache entries foreign.
+// Identifies the binary that contains this compiler: its GNU build id, or the size and time of its file. Any
+// change of the compiler invalidates old cache entries.
 const std::string& build_identity();
 
-// The compiler and the machine that it generates code for.
+// Identifies the compiler and the machine that it generates code for.
 std::string target_text(const Target& target);
 
 }  // namespace ipex::loop

@@ -1,9 +1,9 @@
-// Statements and names: walks a function of Loop IR once and leaves SSA behind. Loops are born rotated (test,
-// then a body that tests at its end), loop-carried states are phis, lets are just values, so LLVM's pipeline
-// has no memory to promote.
+// Statements and names: walks a function of Loop IR once and writes SSA. Loops are emitted rotated (one test,
+// then a body that tests at its end), states are phis, and lets are plain values, so LLVM has no memory to
+// promote to registers.
 //
-// A parallel loop is outlined here: its body becomes an internal function over a closure of every live name
-// it uses, handed to ipex_parallel_for.
+// A parallel loop is outlined: its body becomes an internal function that gets a closure of every live name
+// it uses, and that is passed to ipex_parallel_for.
 #include "codegen/llvm/emit.h"
 
 #include <llvm/IR/IntrinsicsX86.h>
@@ -26,9 +26,9 @@
 namespace ipex::loop {
 namespace {
 
-constexpr int64_t kStackBytes = 16 << 10;  // most scratch of one function that lives on its stack
+constexpr int64_t kMaxStackBytes = 16 << 10;  // scratch on the stack of one function; the rest is on the heap
 
-// What an ABI function that Loop IR may Call looks like.
+// The signature of an ABI function that Loop IR may call.
 struct AbiFunction {
   std::string_view name;
   size_t arguments;  // all i64
@@ -49,17 +49,17 @@ class FunctionEmitter {
   void run();
 
  private:
-  // What belongs to the LLVM function being filled; swapped while a parallel body is emitted.
+  // The state of the LLVM function that is being written, swapped while a parallel body is emitted.
   struct Frame {
     llvm::Function* function = nullptr;
     std::map<std::string, llvm::Value*> names;  // symbols, loop variables, lets, states
     std::map<std::string, BufferRef> buffers;
-    std::map<std::string, Expr> index_lets;        // i64 vectors bound by a let, to see strides through names
-    std::map<std::string, llvm::Value*> acquired;  // scratch memory of the loops being emitted, by buffer
+    std::map<std::string, Expr> index_lets;        // i64 vectors bound by a let, to find strides behind names
+    std::map<std::string, llvm::Value*> acquired;  // scratch memory of the current loops, by buffer
     int64_t stack_bytes = 0;
     bool parallel_body = false;
-    std::string innermost;  // variable of the loop being emitted
-    bool streams = false;   // has written past the caches
+    std::string innermost;  // variable of the current loop
+    bool streams = false;   // has stored past the caches
   };
   using Then = llvm::function_ref<void()>;
 
@@ -116,8 +116,8 @@ class FunctionEmitter {
   MemoryBuilder memory_;
   Frame frame_;
   int parallel_bodies_ = 0;
-  // Values of the statement at hand by node, so that a shared subtree is emitted once. Keeps the nodes alive:
-  // an address is an identity only as long as nothing new is made there.
+  // The values of the current statement by node, so that a shared subtree is emitted once. The map keeps the
+  // nodes alive, because an address identifies a node only as long as it is not reused.
   std::unordered_map<Expr, llvm::Value*> emitted_;
   struct Scope {
     llvm::MDNode *own, *distinct;
@@ -146,7 +146,7 @@ void FunctionEmitter::run() {
   finish_function();
 }
 
-// What was written past the caches is to be seen by whoever waits for this function.
+// Stores past the caches must be visible to whoever waits for this function.
 void FunctionEmitter::finish_function() {
   if (frame_.streams) ir_.CreateIntrinsic(llvm::Intrinsic::x86_sse_sfence, {});
   ir_.CreateRetVoid();
@@ -159,7 +159,7 @@ llvm::Function* FunctionEmitter::add_function(const std::string& name, llvm::Fun
   if (function->getName() != name) fail("the name is used twice in one module");
   function->addFnAttr("target-cpu", target_.cpu);
   function->addFnAttr("target-features", target_.features);
-  // Without these LLVM cuts 512-bit vectors in two on CPU levels tuned for first-generation AVX-512.
+  // Without these, LLVM splits 512-bit vectors on CPU levels tuned for first-generation AVX-512.
   const std::string bits = std::to_string(target_.vector_bytes * 8);
   function->addFnAttr("prefer-vector-width", bits);
   function->addFnAttr("min-legal-vector-width", bits);
@@ -169,9 +169,9 @@ llvm::Function* FunctionEmitter::add_function(const std::string& name, llvm::Fun
   return function;
 }
 
-// Which accesses LLVM may reorder. An input may share memory with an output (in-place reuse, one element
-// behind the other), so nothing is claimed between those two; outputs are distinct from one another, scratch
-// from everything.
+// Which accesses LLVM may reorder. An input may share memory with an output (in-place reuse, where each
+// element is read before it is written), so nothing is claimed about such a pair. Outputs are distinct from
+// each other, and scratch is distinct from everything.
 void FunctionEmitter::declare_scopes() {
   llvm::MDBuilder builder(context_);
   llvm::MDNode* domain = builder.createAnonymousAliasScopeDomain(source_.name);
@@ -211,7 +211,7 @@ BufferRef FunctionEmitter::buffer_ref(const std::string& name, Dtype dtype, llvm
 // ---- statements ----
 
 void FunctionEmitter::emit(const Block& block, Then at_end) {
-  std::vector<llvm::Value*> scratch;  // acquired in this block, released at its end in reverse
+  std::vector<llvm::Value*> scratch;  // acquired in this block and released at its end, in reverse order
   if (block)
     for (const Stmt& stmt : block->stmts) emit(stmt, scratch);
   emitted_.clear();
@@ -245,7 +245,7 @@ void FunctionEmitter::emit(const Stmt& stmt, std::vector<llvm::Value*>& scratch)
 }
 
 void FunctionEmitter::emit_loop(const For& loop) {
-  if (loop.kind == ForKind::kVector) fail("vector loop " + loop.var + " is left; vectorize runs before");
+  if (loop.kind == ForKind::kVector) fail("vector loop " + loop.var + " is left: vectorize must run first");
   if (loop.kind == ForKind::kParallel) return emit_parallel(loop);
   llvm::Value* begin = emit(loop.begin);
   llvm::Value* end = emit(loop.end);
@@ -301,12 +301,12 @@ void FunctionEmitter::emit_counted(const std::string& var, llvm::Value* begin, l
 }
 
 void FunctionEmitter::emit_parallel(const For& loop) {
-  if (loop.reduction) fail("parallel loop " + loop.var + " carries a reduction; tile_reduction runs before");
+  if (loop.reduction) fail("parallel loop " + loop.var + " has a reduction: tile_reduction must run first");
   if (frame_.parallel_body) fail("parallel loop " + loop.var + " inside another one");
   llvm::Value* begin = emit(loop.begin);
   llvm::Value* end = emit(loop.end);
 
-  // The closure: every name and buffer of this frame that the body reads.
+  // The closure: every name and buffer of this frame that the body uses.
   std::set<std::string> used;
   const auto add_stored = [&](const Stmt& stmt) {
     if (const auto* store = std::get_if<Store>(&stmt)) used.insert(store->buffer);
@@ -358,7 +358,7 @@ void FunctionEmitter::emit_parallel(const For& loop) {
     frame_.buffers[name] =
         buffer_ref(name, outer.buffers[name].dtype, ir_.CreateLoad(ir_.getPtrTy(), slot, name));
   }
-  emitted_.clear();  // values of the other function
+  emitted_.clear();  // these values belong to the other function
   emit_counted(loop.var, body->getArg(1), body->getArg(2), nullptr, loop.body);
   finish_function();
   frame_ = std::move(outer);
@@ -393,8 +393,8 @@ void FunctionEmitter::emit_store(const Store& store) {
 bool FunctionEmitter::fits_stack(const Alloc& alloc) const {
   const auto extent = as_const_int(alloc.extent);
   const int64_t item = itemsize(alloc.dtype);
-  return extent && *extent >= 0 && *extent <= kStackBytes / item &&
-         frame_.stack_bytes + *extent * item <= kStackBytes;
+  return extent && *extent >= 0 && *extent <= kMaxStackBytes / item &&
+         frame_.stack_bytes + *extent * item <= kMaxStackBytes;
 }
 
 llvm::Value* FunctionEmitter::acquire(const Alloc& alloc) {
@@ -404,8 +404,8 @@ llvm::Value* FunctionEmitter::acquire(const Alloc& alloc) {
   return call;
 }
 
-// Memory for the scratch buffers of a loop's body whose size is known before the loop: once, not once an
-// iteration. Those of a parallel loop inside belong to its threads.
+// Allocates the scratch buffers of a loop's body before the loop, once instead of in each iteration, if their
+// size is known there. Buffers of a parallel loop inside belong to its threads.
 void FunctionEmitter::acquire_all(const Block& body, std::vector<llvm::Value*>& scratch) {
   if (!body) return;
   for (const Stmt& stmt : body->stmts) {
@@ -452,7 +452,7 @@ void FunctionEmitter::emit_call(const Call& call) {
   const auto* known = std::find_if(std::begin(kCallable), std::end(kCallable),
                                    [&](const AbiFunction& f) { return f.name == call.function; });
   if (known == std::end(kCallable) || known->arguments != call.args.size())
-    fail("call of " + call.function + ", which no kernel may call like this");
+    fail("call of " + call.function + ", which kernels may not call, or not with these arguments");
   std::vector<llvm::Value*> args;
   for (const Expr& e : call.args) args.push_back(emit(e));
   call_abi(call.function, ir_.getVoidTy(), args);
@@ -477,7 +477,7 @@ llvm::Value* FunctionEmitter::emit(const Expr& e) {
   return value;
 }
 
-// In so many lanes, where it is one value for all; null stays null.
+// Broadcasts a scalar to the given number of lanes. Null stays null.
 llvm::Value* FunctionEmitter::emit_wide(const Expr& e, int lanes) {
   llvm::Value* value = e ? emit(e) : nullptr;
   return value && lanes > 1 && !value->getType()->isVectorTy() ? values_.splat(value, lanes) : value;
@@ -501,7 +501,7 @@ llvm::Value* FunctionEmitter::emit_uncached(const ExprNode& e) {
     case ExprKind::kApply:
       return emit_apply(e);
     case ExprKind::kCast:
-      if (joins_bf16(e, target_)) return values_.join_bf16(emit(e.args[0]->args[0]), e.type.lanes);
+      if (joins_bf16(e, target_)) return values_.interleave_bf16(emit(e.args[0]->args[0]), e.type.lanes);
       return values_.cast(emit(e.args[0]), e.args[0]->type, e.type.dtype);
     case ExprKind::kRamp: {
       llvm::Value* stride = values_.splat(emit(e.args[1]), e.type.lanes);
@@ -513,9 +513,9 @@ llvm::Value* FunctionEmitter::emit_uncached(const ExprNode& e) {
     case ExprKind::kReduceLanes:
       return values_.reduce_lanes(e.op, e.args[0]->type, emit(e.args[0]));
     case ExprKind::kShuffle: {
-      if (splits_bf16(e, target_)) return values_.split_bf16(emit(e.args[0]->args[0]), e.type.lanes);
+      if (splits_bf16(e, target_)) return values_.deinterleave_bf16(emit(e.args[0]->args[0]), e.type.lanes);
       llvm::Value* first = emit(e.args[0]);
-      return ir_.CreateShuffleVector(first, emit(e.args[1]), e.picks);
+      return ir_.CreateShuffleVector(first, emit(e.args[1]), e.shuffle_mask);
     }
   }
   fail("unknown expression kind");
@@ -543,7 +543,7 @@ IndexRef FunctionEmitter::emit_index(const Expr& e) {
   return {emit(base), nullptr, emit(rest), lanes};
 }
 
-// The terms of a sum that are the same in every lane, and the others.
+// Splits a sum into the terms that are the same in every lane, and the others.
 void FunctionEmitter::split_sum(const Expr& e, Expr& base, Expr& rest) const {
   if (e->is(ExprKind::kApply) && e->op == ScalarOp::add_) {
     for (const Expr& term : e->args) split_sum(term, base, rest);
@@ -556,7 +556,7 @@ void FunctionEmitter::split_sum(const Expr& e, Expr& base, Expr& rest) const {
     rest = rest ? rest + e : e;
 }
 
-// e as base + lane * stride, seen through names and sums.
+// Finds base and stride of an index base + lane * stride, looking through names and sums.
 std::optional<FunctionEmitter::Strided> FunctionEmitter::strided(const Expr& e) const {
   if (!e->type.is_vector() || e->type.dtype != Dtype::kI64) return std::nullopt;
   switch (e->kind) {

@@ -1,4 +1,4 @@
-// Loop IR to LLVM IR. Private to codegen/llvm; the public door is jit.h.
+// Translates Loop IR to LLVM IR. Private to codegen/llvm; the public interface is jit.h.
 #pragma once
 
 #include <llvm/IR/LLVMContext.h>
@@ -12,10 +12,10 @@
 
 namespace ipex::loop {
 
-// Each function becomes an external symbol of its name with the signature ipex_kernel_fn; its parallel loops
-// become internal functions called through ipex_parallel_for.
-//   pre: end of the loop pipeline (no vector loop, no parallel loop with a Reduction, lower_math and legalize
-//   done)
+// Each function becomes an external symbol of the same name with the signature ipex_kernel_fn. Its parallel
+// loops become internal functions that are called through ipex_parallel_for.
+//
+//   pre: the end of the loop pipeline: no vector loop, no parallel loop with a Reduction, legal operations
 std::unique_ptr<llvm::Module> emit_module(llvm::LLVMContext& context, const std::vector<Function>& functions,
                                           const Target& target);
 

@@ -1,5 +1,5 @@
-// Kernels to callable code: key, cache, pipeline, LLVM, link; each kernel its own task with its own LLVM
-// context.
+// Compiles kernels to callable code: key, cache lookup, pipeline, LLVM, link. Each kernel is a task of its
+// own with its own LLVM context.
 #include "codegen/llvm/jit.h"
 
 #include <llvm/Config/llvm-config.h>
@@ -44,7 +44,7 @@ class Stopwatch {
 std::unique_ptr<llvm::Module> optimized_module(llvm::LLVMContext& context,
                                                const std::vector<Function>& functions, const Target& target) {
   auto module = emit_module(context, functions, target);
-  // Always: LLVM crashes on invalid IR, or makes code of it.
+  // The module is always verified: LLVM crashes on invalid IR, or generates wrong code from it.
   std::string problem;
   llvm::raw_string_ostream stream(problem);
   if (llvm::verifyModule(*module, &stream))
@@ -53,7 +53,7 @@ std::unique_ptr<llvm::Module> optimized_module(llvm::LLVMContext& context,
   return module;
 }
 
-// IPEX_DUMP: what LLVM was given and what it made of it, beside the pipeline's own <kernel>.NN.<pass>.loop.
+// IPEX_DUMP: writes LLVM's input and output, beside the files <kernel>.NN.<pass>.loop of the loop pipeline.
 void dump(const std::string& directory, const std::string& kernel, const llvm::Module& module,
           const Target& target) {
   std::filesystem::create_directories(directory);
@@ -63,13 +63,13 @@ void dump(const std::string& directory, const std::string& kernel, const llvm::M
   std::ofstream(stem + ".s") << generate(*copy, machine_for(target), llvm::CodeGenFileType::AssemblyFile);
 }
 
-// Everything but the function that decides what code comes out.
+// Everything besides the function that determines the generated code.
 std::string environment_text(const Target& target, bool scheduled) {
   return target_text(target) +
          (scheduled ? "\nscheduled" : "\nunscheduled, without " + env::get("IPEX_DISABLE_PASS")) + "\n";
 }
 
-// A profile shows the kernels' own names, so there a name is part of the kernel.
+// A profile shows the kernels' own names, so the name is then part of the key.
 bool keeps_names() { return !env::get("IPEX_PROFILE_JIT").empty(); }
 
 std::string symbol_of(const std::string& key) { return "kernel_" + key.substr(0, 16); }
@@ -85,7 +85,7 @@ class Library : public FunctionLibrary {
   std::map<std::string, ipex_kernel_fn, std::less<>> functions;
 };
 
-// One distinct kernel: functions with the same canonical text share it.
+// One distinct kernel, which all functions with the same canonical text share.
 struct Unit {
   const Function* source = nullptr;
   std::string key, symbol;
@@ -112,14 +112,14 @@ void compile_unit(Unit& unit, const Target& target, bool scheduled, const Object
   double passes_ms = 0, llvm_ms = 0;
   Stopwatch watch;
   std::optional<std::string> object;
-  if (dump_directory.empty()) object = cache.load(unit.key);  // a dump wants to see the work done
+  if (dump_directory.empty()) object = cache.load(unit.key);  // a dump must show all of the work
   const bool hit = object.has_value();
   if (!hit) {
     watch.lap_ms();
     std::vector<Function> functions = {*unit.source};
     if (!scheduled) functions = run_pipeline(std::move(functions), target);
     IPEX_CHECK(functions.size() == 1,
-               "the loop pipeline made several functions of kernel " + unit.source->name);
+               "the loop pipeline returned several functions for kernel " + unit.source->name);
     passes_ms = watch.lap_ms();
     check_time("LLVM's passes over kernel", unit.source->name);
     functions[0].name = unit.symbol;
@@ -166,7 +166,7 @@ std::shared_ptr<FunctionLibrary> compile(const std::vector<Function>& kernels, c
                  [&](int64_t i) { compile_unit(units[i], target, scheduled, cache, library->code, times); });
   for (int64_t i = 0; i < count; ++i) {
     const bool fresh = library->functions.emplace(kernels[i].name, units[by_key[keys[i]]].address).second;
-    IPEX_CHECK(fresh, "two kernels of one library are named " + kernels[i].name);
+    IPEX_CHECK(fresh, "two kernels of one library have the name " + kernels[i].name);
   }
   if (stats) {
     *stats = times.total;
@@ -190,7 +190,7 @@ std::shared_ptr<FunctionLibrary> schedule_and_compile(const std::vector<Function
 
 std::shared_ptr<FunctionLibrary> load_kernels(const std::map<std::string, std::string>& keys,
                                               CompileStats* stats) {
-  if (keeps_names()) return nullptr;  // the cache has them under symbols of their keys
+  if (keeps_names()) return nullptr;  // the cache stores them under symbols derived from their keys
   Stopwatch watch;
   std::map<std::string, ipex_kernel_fn> addresses;  // by key
   for (const auto& [kernel, key] : keys) addresses.emplace(key, nullptr);

@@ -1,6 +1,7 @@
-// One session for the process, never torn down: kernels may be freed as late as interpreter exit. Each
-// LoadedCode is a JITDylib over one that holds what kernels import: the functions of runtime/abi.h, the few
-// of libc that code generation may call, and Sleef, found by name when first needed.
+// One session for the whole process, which is never destroyed, because kernels may be freed as late as at
+// interpreter exit. Each LoadedCode is a JITDylib on top of one that holds what kernels import: the functions
+// of runtime/abi.h, the few functions of libc that code generation may call, and Sleef. They are looked up by
+// name when first needed.
 #include "codegen/llvm/linker.h"
 
 #include <llvm/ExecutionEngine/JITEventListener.h>
@@ -60,7 +61,7 @@ class Session {
   }
 
   void remove(orc::JITDylib& dylib) {
-    // Nothing can be done about code that does not unload; destructors do not throw.
+    // If code cannot be unloaded, nothing can be done about it; destructors do not throw.
     llvm::consumeError(session_.removeJITDylib(dylib));
   }
 
@@ -94,7 +95,7 @@ class Session {
     imports_->addGenerator(std::make_unique<SleefGenerator>());
   }
 
-  // Profilers and debuggers listen to the older linker; nothing else needs it.
+  // Profilers and debuggers work with the older linker only, which is used for nothing else.
   void make_layer() {
     const std::string listeners = env::get("IPEX_PROFILE_JIT");
     if (listeners.empty()) {
@@ -111,7 +112,7 @@ class Session {
     };
     if (listeners.find("perf") == std::string::npos && listeners.find("gdb") == std::string::npos)
       throw UserError("IPEX_PROFILE_JIT is '" + listeners +
-                      "'; it takes perf, gdb or both, separated by commas");
+                      "'; expected perf, gdb or both, separated by commas");
     listen("perf", llvm::JITEventListener::createPerfJITEventListener());
     listen("gdb", llvm::JITEventListener::createGDBRegistrationListener());
     layer_ = std::move(layer);

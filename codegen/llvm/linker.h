@@ -1,5 +1,5 @@
-// Objects to callable memory: ORC's session and JITLink, what LLJIT is made of without its IR layers. Private
-// to codegen/llvm.
+// Links objects into callable memory, with ORC's session and JITLink: what LLJIT consists of, without its IR
+// layers. Private to codegen/llvm.
 #pragma once
 
 #include <memory>
@@ -7,7 +7,7 @@
 
 namespace ipex::loop {
 
-// Code loaded together and freed together. Objects may be added from several threads at once.
+// Code that is loaded together and freed together. Several threads may add objects at once.
 class LoadedCode {
  public:
   LoadedCode();

@@ -1,6 +1,6 @@
-// The O2 subset a kernel needs. Vector width, unrolling and tiling were decided in Loop IR, so there is no
-// loop or SLP vectorizer and no unroller here; what remains is a few cheap passes, tuned for time to first
-// call.
+// The subset of O2 that a kernel needs. Vector width, unrolling and tiling were decided in Loop IR, so no
+// loop vectorizer, SLP vectorizer or unroller runs here. What remains are a few cheap passes, chosen for a
+// short time to the first call.
 #include "codegen/llvm/machine.h"
 
 #include <llvm/Analysis/CGSCCPassManager.h>
@@ -17,7 +17,7 @@
 #include <llvm/Transforms/Scalar/LoopPassManager.h>
 #include <llvm/Transforms/Scalar/SimplifyCFG.h>
 
-#include <array>
+#include <map>
 #include <memory>
 #include <mutex>
 
@@ -53,9 +53,9 @@ std::unique_ptr<llvm::TargetMachine> make_machine(const Target& target) {
                                llvm::CodeModel::Small, llvm::CodeGenOptLevel::Default));
 }
 
-// Keeps the code generator from making addresses into counters of their own, which takes a quarter of the
-// time of a compilation: an x86 address adds two registers and a constant, and no kernel is slower without
-// it. Its option -disable-lsr is the process's, and LLD resets all of those.
+// Disables loop strength reduction, which turns addresses into induction variables and takes a quarter of the
+// compile time. An x86 address adds two registers and a constant, and no kernel is slower without the pass.
+// LLVM's option -disable-lsr is not used, because it is global to the process and LLD resets all options.
 struct WithoutStrengthReduction : llvm::OptPassGate {
   bool shouldRunPass(llvm::StringRef pass, llvm::StringRef) const override {
     return pass != "Loop Strength Reduction";
@@ -66,8 +66,8 @@ struct WithoutStrengthReduction : llvm::OptPassGate {
 }  // namespace
 
 llvm::TargetMachine& machine_for(const Target& target) {
-  thread_local std::array<std::unique_ptr<llvm::TargetMachine>, 3> machines;
-  auto& machine = machines.at(static_cast<size_t>(target.isa));
+  thread_local std::map<Isa, std::unique_ptr<llvm::TargetMachine>> machines;
+  auto& machine = machines[target.isa];
   if (!machine) machine = make_machine(target);
   return *machine;
 }

@@ -1,4 +1,4 @@
-// See masked_accesses.h.
+// Finds the constant parts of masks and rewrites the accesses; see masked_accesses.h for the reasons.
 #include "codegen/llvm/masked_accesses.h"
 
 #include <llvm/Analysis/InstSimplifyFolder.h>
@@ -29,8 +29,8 @@ std::optional<unsigned> only_lane(const llvm::Constant& mask) {
   return lane;
 }
 
-// Lanes [first, first + count) of `v`, taken from its operands as far as lanes are computed one by one: what
-// is constant in this part of a mask shows only there.
+// Lanes [first, first + count) of `v`. They are taken from the operands of `v` if those are computed lane by
+// lane, because only then it shows that this part of a mask is constant.
 llvm::Value* part(Builder& ir, llvm::Value* v, unsigned first, unsigned count) {
   auto of = [&](llvm::Value* operand) { return part(ir, operand, first, count); };
   if (llvm::Value* scalar = llvm::getSplatValue(v)) return ir.CreateVectorSplat(count, scalar);

@@ -1,17 +1,18 @@
-// Masked loads and stores that LLVM's code generator gets wrong, rewritten before it sees them.
+// Rewrites masked loads and stores that LLVM's code generator handles incorrectly.
 #pragma once
 
 #include <llvm/IR/Module.h>
 
 namespace ipex::loop {
 
-// A masked store of one known lane becomes a scalar store. LLVM 22 makes one of it too late: on AVX-512 a
-// truncation is part of the masked store by then, and the element is written at its width from before.
+// A masked store with one known active lane becomes a scalar store. LLVM 22 does this too late: on AVX-512, a
+// truncation is already part of the masked store, and the element is written with its width before the
+// truncation.
 void store_single_lanes(llvm::Function& function);
 
-// A masked load wider than a register becomes one load a register. LLVM 22 splits it itself, but without mask
-// registers it takes a part whose mask is known to be all zeros for an unmasked load, and reads beyond the
-// buffer.
+// A masked load that is wider than a register becomes one load per register. LLVM 22 splits it itself, but on
+// CPUs without mask registers it turns a part whose mask is known to be all zeros into an unmasked load,
+// which reads beyond the buffer.
 void split_masked_loads(llvm::Function& function, unsigned register_bytes);
 
 }  // namespace ipex::loop

@@ -1,4 +1,4 @@
-// Where each math function comes from: math_table.def as data.
+// Where each math function comes from: the contents of math_table.def as data.
 #pragma once
 
 #include <cmath>
@@ -29,7 +29,7 @@ inline constexpr MathFunction kMathFunctions[] = {
 #undef MATH
 };
 
-// Null: the op is arithmetic that has instructions.
+// Null if the op is arithmetic with an instruction of its own.
 constexpr const MathFunction* math_function(ScalarOp op) {
   for (const MathFunction& f : kMathFunctions)
     if (f.op == op) return &f;

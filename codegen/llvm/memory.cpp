@@ -1,7 +1,8 @@
-// Loads and stores. A unit stride is one contiguous access, -1 a contiguous one reversed, 0 a scalar load and
-// a broadcast, a small one loads what lies between as well and shuffles; any other stride or an index vector
-// is a gather or scatter. Masked accesses use LLVM's masked intrinsics: predicated instructions on AVX-512,
-// vmaskmov or safe scalar code on AVX2. Alignment is only ever the element's: views start anywhere.
+// Loads and stores. Stride 1 is one contiguous access, -1 a contiguous access that is reversed, and 0 a
+// scalar load and a broadcast. A small stride loads what lies in between as well, and shuffles. Any other
+// stride, or an index vector, is a gather or scatter. Masked accesses use LLVM's masked intrinsics:
+// predicated instructions on AVX-512, vmaskmov or safe scalar code on AVX2. The alignment is only that of an
+// element, because views may start anywhere.
 #include "codegen/llvm/memory.h"
 
 #include <llvm/IR/Constants.h>
@@ -74,11 +75,13 @@ llvm::Value* MemoryBuilder::load_memory(const BufferRef& buffer, const IndexRef&
     llvm::Value* all = values_.splat(load_memory(buffer, one, any), index.lanes);
     return mask ? ir_.CreateSelect(mask, all, zero) : all;
   }
-  if (stride && *stride > 1 && *stride <= kInterleaved && !mask) return interleaved(buffer, index, *stride);
+  if (stride && *stride > 1 && *stride <= values_.target().max_shuffled_stride && !mask)
+    return interleaved(buffer, index, *stride);
   return access(buffer, ir_.CreateMaskedGather(type, addresses(buffer, index), align, mask, zero));
 }
 
-// Vectors side by side, the last one moved back to where the last lane ends it, and of each what it has.
+// Loads contiguous vectors and selects the wanted lanes from each. The last vector is moved back so that it
+// ends with the last lane.
 llvm::Value* MemoryBuilder::interleaved(const BufferRef& buffer, const IndexRef& index, int64_t stride) {
   const int64_t lanes = index.lanes, last = stride * (lanes - 1) + 1 - lanes;
   llvm::Type* type = values_.memory_type({buffer.dtype, index.lanes});
@@ -88,13 +91,13 @@ llvm::Value* MemoryBuilder::interleaved(const BufferRef& buffer, const IndexRef&
     const int64_t first = std::min(part * lanes, last);
     llvm::Value* pointer = address(buffer, ir_.CreateAdd(index.base, ir_.getInt64(first)));
     llvm::Value* vector = access(buffer, ir_.CreateAlignedLoad(type, pointer, alignment(buffer)));
-    std::vector<int> picks;
+    std::vector<int> mask;
     for (int64_t lane = 0; lane < lanes; ++lane) {
       const int64_t at = lane * stride - first;
-      picks.push_back(static_cast<int>(lane < done ? lane : at < lanes ? lanes + at : -1));
+      mask.push_back(static_cast<int>(lane < done ? lane : at < lanes ? lanes + at : -1));
     }
     while (done < lanes && done * stride - first < lanes) ++done;
-    chosen = ir_.CreateShuffleVector(chosen, vector, picks);
+    chosen = ir_.CreateShuffleVector(chosen, vector, mask);
   }
   return chosen;
 }
@@ -126,14 +129,14 @@ void MemoryBuilder::store(const BufferRef& buffer, const IndexRef& index, llvm::
       access(buffer, ir_.CreateAlignedStore(value, pointer, align));
     return;
   }
-  // Lanes are written in order, so the last of several that meet at one address wins, as in the interpreter.
+  // Lanes are written in order. If several write to one address, the last one wins, as in the interpreter.
   access(buffer, ir_.CreateMaskedScatter(value, addresses(buffer, index), align, mask));
 }
 
 void MemoryBuilder::stream(const BufferRef& buffer, const IndexRef& index, llvm::Value* value) {
   value = values_.to_memory(value, {buffer.dtype, index.lanes});
   llvm::Value* pointer = address(buffer, index.base);
-  // The instruction faults on an address that is not a multiple of its width, and a view starts anywhere.
+  // The instruction faults if the address is not a multiple of its width, and a view may start anywhere.
   const llvm::Align whole(std::min<uint64_t>(index.lanes * itemsize(buffer.dtype), kAlignment));
   llvm::Value* below = ir_.CreateAnd(ir_.CreatePtrToInt(pointer, ir_.getInt64Ty()), whole.value() - 1);
   llvm::Function* function = ir_.GetInsertBlock()->getParent();
@@ -160,7 +163,7 @@ void MemoryBuilder::prefetch(const BufferRef& buffer, const IndexRef& index) {
 
 llvm::Value* MemoryBuilder::address(const BufferRef& buffer, llvm::Value* index) {
   llvm::Type* type = values_.memory_type({buffer.dtype, 1});
-  // What is constant comes last: an address has room for it, and neighbours share what comes before.
+  // The constant is added last: an x86 address includes one, and neighbours share the rest.
   llvm::Value* varying = nullptr;
   llvm::ConstantInt* constant = nullptr;
   using namespace llvm::PatternMatch;
@@ -170,8 +173,8 @@ llvm::Value* MemoryBuilder::address(const BufferRef& buffer, llvm::Value* index)
 }
 
 llvm::Value* MemoryBuilder::addresses(const BufferRef& buffer, const IndexRef& index) {
-  // The common base goes into the pointer; what is left are small constants when the stride is one, and 32
-  // bits when the vector is an extension of them.
+  // The common base becomes part of the pointer. What is left are small constants if the stride is one, and
+  // 32-bit values if the vector is an extension of them.
   llvm::Value* pointer = address(buffer, index.base);
   llvm::Value* lanes = index.vector;
   if (!lanes)

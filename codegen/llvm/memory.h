@@ -1,4 +1,4 @@
-// Loads and stores of buffers: picks the memory instruction that an index vector and a mask allow.
+// Loads from and stores to buffers. Picks the memory instruction that an index and a mask allow.
 #pragma once
 
 #include <llvm/IR/IRBuilder.h>
@@ -10,7 +10,7 @@
 
 namespace ipex::loop {
 
-// A buffer inside one LLVM function.
+// A buffer as one LLVM function sees it.
 struct BufferRef {
   llvm::Value* pointer = nullptr;
   Dtype dtype = Dtype::kF32;
@@ -19,29 +19,29 @@ struct BufferRef {
   bool streamed = false;             // Buffer::streamed
 };
 
-// An index: lane l is base + l * stride, or, where vector is set, base + vector[l].
+// An index: lane l is base + l * stride or, if vector is set, base + vector[l].
 struct IndexRef {
   llvm::Value* base = nullptr;    // scalar i64
-  llvm::Value* stride = nullptr;  // scalar i64; null with a vector
+  llvm::Value* stride = nullptr;  // scalar i64; null if vector is set
   llvm::Value* vector = nullptr;  // <lanes x i64>
   int lanes = 1;
 };
 
-// Whether the iterations of the loop over `innermost` write whole cache lines one after the other; a line
-// written past the caches in parts, with others in between, costs more than it saves.
+// Whether the loop over `innermost` writes whole cache lines one after another. Writing a line past the
+// caches in parts, between writes to other lines, costs more than it saves.
 bool fills_lines(const Store& store, const std::string& innermost);
 
 class MemoryBuilder {
  public:
   MemoryBuilder(llvm::IRBuilder<>& ir, const ValueBuilder& values) : ir_(ir), values_(values) {}
 
-  // mask: i1 or <lanes x i1>, may be null. A lane that is off reads 0 and touches no memory.
+  // mask: i1 or <lanes x i1>, or null. An inactive lane reads 0 and accesses no memory.
   llvm::Value* load(const BufferRef& buffer, const IndexRef& index, llvm::Value* mask);
   void store(const BufferRef& buffer, const IndexRef& index, llvm::Value* value, llvm::Value* mask);
-  // Contiguous, without a mask, and past the caches where the address allows it: before its data is handed to
-  // another thread comes an sfence.
+  // A contiguous store without a mask, which bypasses the caches if the address is aligned. An sfence must
+  // follow before another thread reads the data.
   void stream(const BufferRef& buffer, const IndexRef& index, llvm::Value* value);
-  void prefetch(const BufferRef& buffer, const IndexRef& index);  // one element's line, into L2
+  void prefetch(const BufferRef& buffer, const IndexRef& index);  // the cache line of one element, into L2
 
  private:
   llvm::Value* load_memory(const BufferRef& buffer, const IndexRef& index, llvm::Value* mask);

@@ -1,5 +1,6 @@
-// File format: a header (magic, format version, key, payload length and checksum), then the ELF object. Files
-// appear by rename, so a reader sees a whole one or none; two processes writing one key write the same bytes.
+// The file format is a header (magic, format version, key, length and checksum of the payload), followed by
+// the ELF object. Files are created by rename, so a reader sees a whole file or none. Two processes that
+// write the same key write the same bytes.
 #include "codegen/llvm/object_cache.h"
 
 #include <fcntl.h>
@@ -40,7 +41,7 @@ struct Header {
 };
 static_assert(sizeof(Header) == 96);
 
-// A broken directory would otherwise be reported once a kernel.
+// A broken directory would otherwise be reported for each kernel.
 void warn_once(const std::string& subject, const std::string& message) {
   static std::mutex mutex;
   static std::set<std::string> warned;
@@ -48,10 +49,10 @@ void warn_once(const std::string& subject, const std::string& message) {
     std::lock_guard lock(mutex);
     if (!warned.insert(subject).second) return;
   }
-  log(LogLevel::kWarning, message);  // its sink may wait for another lock: Python's
+  log(LogLevel::kWarning, message);  // outside the lock, because the sink may wait for another one: Python's
 }
 
-// What is wrong with a file's content as the entry of `key`; null when nothing is.
+// Why the content of a file is not a valid entry for `key`; null if it is.
 const char* damage(std::string_view key, std::string_view entry) {
   Header header;
   if (entry.size() < sizeof(header)) return "is cut short";
@@ -64,7 +65,8 @@ const char* damage(std::string_view key, std::string_view entry) {
   return nullptr;
 }
 
-// The modification time says when an entry was last used, to the hour: a write a load would be too many.
+// The modification time says when an entry was last used, to the hour. Writing it at every load would be too
+// often.
 void renew(const std::string& path) {
   struct stat info{};
   if (stat(path.c_str(), &info) == 0 && info.st_mtime + 3600 < std::time(nullptr))
@@ -96,7 +98,7 @@ ObjectCache::ObjectCache(std::string directory)
   const std::string why = distrust_reason(directory_);
   if (why.empty()) return;
   warn_once(directory_, "object cache: " + directory_ + " is not used: " + why +
-                            "; kernels are compiled anew in each process. Set IPEX_CACHE to a directory of "
+                            "; each process compiles its kernels again. Set IPEX_CACHE to a directory of "
                             "your own, or to 'off'");
   directory_.clear();
 }
@@ -146,7 +148,7 @@ void ObjectCache::write(std::string_view header, const std::string& key, std::st
   auto failed = [&](const std::string& doing, int error) {
     warn_once(directory_, "object cache: cannot " + doing + " in " + directory_ + " (" +
                               std::strerror(error) +
-                              "); kernels are compiled anew in each process. Set IPEX_CACHE to a writable "
+                              "); each process compiles its kernels again. Set IPEX_CACHE to a writable "
                               "directory, or to 'off'");
   };
   if (env::get("IPEX_INJECT_FAULT") == "cache_write") return failed("write (injected)", EIO);

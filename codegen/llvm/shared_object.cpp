@@ -1,5 +1,5 @@
-// LLD runs on files: objects are written to a directory of our own under the system's temporary one, which is
-// gone when we return.
+// Links kernels with LLD. LLD works on files, so objects are written to a new directory below the system's
+// temporary directory, which is removed before returning.
 #include "codegen/llvm/shared_object.h"
 
 #include <lld/Common/Driver.h>
@@ -55,13 +55,13 @@ void write_file(const std::string& path, const std::string& bytes) {
 
 std::string read_file(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
-  if (!file) throw InternalError("the linker left no " + path);
+  if (!file) throw InternalError("the linker did not write " + path);
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
 void add_undefined_symbols(const std::string& object, std::set<std::string>& names) {
   auto parsed = llvm::object::ObjectFile::createObjectFile(llvm::MemoryBufferRef(object, "kernel"));
-  if (!parsed) throw InternalError("a compiled kernel: " + llvm::toString(parsed.takeError()));
+  if (!parsed) throw InternalError("reading a compiled kernel: " + llvm::toString(parsed.takeError()));
   for (const llvm::object::SymbolRef& symbol : (*parsed)->symbols()) {
     const auto flags = llvm::cantFail(symbol.getFlags());
     const auto name = llvm::cantFail(symbol.getName());
@@ -69,7 +69,7 @@ void add_undefined_symbols(const std::string& object, std::set<std::string>& nam
   }
 }
 
-// A jump through the table for each import.
+// One jump through the table for each import.
 std::string import_object(const std::set<std::string>& names, const Target& target) {
   std::string text, strings;
   int slot = 0;
@@ -113,7 +113,7 @@ void link(const std::vector<std::string>& objects, const std::string& output) {
   for (const std::string& object : objects) arguments.push_back(object.c_str());
   std::string said;
   llvm::raw_string_ostream stream(said);
-  static std::mutex one_at_a_time;  // LLD keeps its state in globals
+  static std::mutex one_at_a_time;  // LLD keeps state in global variables
   const std::lock_guard lock(one_at_a_time);
   const lld::Result result = lld::lldMain(arguments, stream, stream, {{lld::Gnu, &lld::elf::link}});
   if (result.retCode != 0) throw InternalError("linking kernels: " + said);

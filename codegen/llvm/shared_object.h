@@ -1,8 +1,9 @@
-// Kernels as a shared object for any ISA, linked in the process: what an artifact carries.
+// Kernels as a shared object for any ISA, linked inside this process. Artifacts contain such objects.
 //
-// The object imports nothing by the dynamic linker's rules. What kernels call (runtime/abi.h, memcpy and its
-// kin, Sleef) goes through jumps over a table that its loader fills: `ipex_import_names` holds the names,
-// each ended by a zero byte and the last by two, `ipex_imports` a slot a name (runtime/loaded_code.h).
+// The object has no imports for the dynamic linker. Calls from kernels (runtime/abi.h, memcpy and similar
+// functions, Sleef) jump through a table that the loader fills. `ipex_import_names` holds the names, each
+// terminated by a zero byte and the last by two. `ipex_imports` has one slot per name
+// (runtime/loaded_code.h).
 #pragma once
 
 #include <string>
@@ -13,7 +14,8 @@
 
 namespace ipex::loop {
 
-// Runs the loop pipeline and LLVM on each kernel; ELF bytes, the same for the same kernels and target.
+// Runs the loop pipeline and LLVM on each kernel. Returns ELF bytes, which are always the same for the same
+// kernels and target.
 std::string make_shared_object(const std::vector<Function>& kernels, const Target& target);
 
 }  // namespace ipex::loop

@@ -1,5 +1,5 @@
-// Arithmetic of Loop IR as LLVM instructions. No fast-math flag is ever set: what Loop IR says is what is
-// computed.
+// Arithmetic of Loop IR as LLVM instructions. No fast-math flags are set: the result is exactly what Loop IR
+// says.
 #include "codegen/llvm/value_builder.h"
 
 #include <llvm/Analysis/VectorUtils.h>
@@ -23,7 +23,7 @@ const llvm::fltSemantics& half_semantics(Dtype dtype) {
 [[noreturn]] void unexpected(ScalarOp op, Type t) {
   throw InternalError("LLVM emitter: no instruction for " + std::string(info(op).name) + " of " +
                       std::string(name(t.dtype)) + "x" + std::to_string(t.lanes) +
-                      "; lower_math and legalize run before");
+                      ": lower_math and legalize must run first");
 }
 
 }  // namespace
@@ -128,7 +128,7 @@ llvm::Value* ValueBuilder::apply(ScalarOp op, Type operand, llvm::ArrayRef<llvm:
     case ScalarOp::shr_:
       return bitwise(op, operand, args);
     case ScalarOp::bitcast_int_:
-      if (is_half(operand.dtype)) return args[0];  // which stand as their bits
+      if (is_half(operand.dtype)) return args[0];  // half types are represented by their bits
       return ir_.CreateBitCast(
           args[0], type(operand.with_dtype(operand.dtype == Dtype::kF64 ? Dtype::kI64 : Dtype::kI32)));
     case ScalarOp::bitcast_float_:
@@ -213,7 +213,8 @@ llvm::Value* ValueBuilder::bitwise(ScalarOp op, Type t, llvm::ArrayRef<llvm::Val
     default:
       break;
   }
-  // LLVM's shifts are poison for a count out of range; a negative count is out of range as unsigned.
+  // LLVM's shifts are poison if the count is out of range. A negative count is out of range as an unsigned
+  // number.
   const int64_t bits = itemsize(t.dtype) * 8;
   if (op == ScalarOp::shr_ && is_signed(t))
     return ir_.CreateAShr(a, ir_.CreateBinaryIntrinsic(llvm::Intrinsic::umin, b, integer(t, bits - 1)));
@@ -251,8 +252,8 @@ llvm::Value* ValueBuilder::min_max(ScalarOp op, Type t, llvm::Value* a, llvm::Va
                                : (is_min ? llvm::Intrinsic::umin : llvm::Intrinsic::umax);
     return ir_.CreateBinaryIntrinsic(id, a, b);
   }
-  // (a < b ? a : b) is vminps: it gives b where either is NaN, so only a NaN in a is left to restore. In this
-  // order: two selects of a, one in the other, LLVM makes one of, and then it is no vminps any more.
+  // (a < b ? a : b) is vminps: it returns b if either is NaN, so only a NaN in a must be restored. The order
+  // matters: LLVM would merge two nested selects of a, and would then not use vminps.
   llvm::Value* better = is_min ? ir_.CreateFCmpOLT(a, b) : ir_.CreateFCmpOGT(a, b);
   return ir_.CreateSelect(ir_.CreateFCmpORD(a, a), ir_.CreateSelect(better, a, b), a);
 }
@@ -279,9 +280,9 @@ llvm::Value* ValueBuilder::divide(ScalarOp op, Type t, llvm::Value* a, llvm::Val
                           ir_.CreateSelect(by_minus_one, quotient ? ir_.CreateNeg(a) : zero, safe));
 }
 
-// Sleef's fmod divides in a loop. Where every quotient is small its whole part is exact or, rounded up, one
-// too many, and then a - n * b is a multiple of b's last place that fits: a single fma gives it, one addition
-// mends it.
+// Sleef's fmod divides in a loop. If every quotient is small, its integer part is exact or, if it was rounded
+// up, one too large. a - n * b is then a representable multiple of b's last place: one fma computes it, and
+// one addition corrects it.
 llvm::Value* ValueBuilder::float_remainder(const MathFunction& f, Type t, llvm::Value* a, llvm::Value* b) {
   const auto absolute = [&](llvm::Value* x) { return ir_.CreateUnaryIntrinsic(llvm::Intrinsic::fabs, x); };
   llvm::Value *dividend = absolute(a), *divisor = absolute(b), *zero = real(t, 0);
@@ -306,7 +307,8 @@ llvm::Value* ValueBuilder::float_remainder(const MathFunction& f, Type t, llvm::
   ir_.CreateBr(after);
 
   ir_.SetInsertPoint(called);
-  // Sleef's needs a finite quotient. Where it overflows, fmod(a, b * step) has the same remainder by b.
+  // Sleef's function needs a finite quotient. If the quotient overflows, fmod(a, b * step) has the same
+  // remainder by b.
   llvm::Value* step = real(t, t.dtype == Dtype::kF64 ? 0x1p1000 : 0x1p120);
   llvm::Value* infinite = real(t, std::numeric_limits<double>::infinity());
   llvm::Value* overflows =
@@ -325,8 +327,8 @@ llvm::Value* ValueBuilder::float_remainder(const MathFunction& f, Type t, llvm::
 
 llvm::Value* ValueBuilder::reduce_lanes(ScalarOp op, Type t, llvm::Value* x) {
   if (!t.is_vector()) return x;
-  // Halves are combined pairwise: short chains, and float sums that do not depend on the optimizer. An odd
-  // lane waits.
+  // Combines halves pairwise: dependence chains are short, and float sums do not depend on the optimizer. An
+  // odd lane is kept for the next round.
   int lanes = t.lanes;
   llvm::Value* rest = nullptr;
   while (lanes > 1) {
@@ -358,16 +360,16 @@ llvm::Value* ValueBuilder::tail_mask(llvm::Value* base, llvm::Value* count, int 
   return ir_.CreateICmpULT(iota(Dtype::kI32, lanes), splat(ir_.CreateTrunc(left, ir_.getInt32Ty()), lanes));
 }
 
-// Sleef works on whole registers.
+// Sleef's functions work on whole registers.
 llvm::Value* ValueBuilder::call_sleef(const MathFunction& f, Type t, llvm::ArrayRef<llvm::Value*> args) {
   const bool is_double = t.dtype == Dtype::kF64;
   const int narrow = is_double ? 4 : 8;
-  const bool wide = target_.vector_bytes == 64 && t.lanes > narrow;
+  const bool wide = target_.lanes(t.dtype) > narrow && t.lanes > narrow;
   const int width = wide ? narrow * 2 : narrow;
-  // fmod is the one function whose name has an underscore before the ISA and no accuracy.
+  // fmod is the only function whose name has an underscore before the ISA and no accuracy.
   const std::string symbol = "Sleef_" + std::string(f.sleef) + (is_double ? "d" : "f") +
                              std::to_string(width) + std::string(f.accuracy_of(t.dtype)) +
-                             (f.accuracy.empty() ? "_" : "") + (wide ? "avx512f" : "avx2");
+                             (f.accuracy.empty() ? "_" : "") + (wide ? target_.sleef : "avx2");
   llvm::Type* chunk = type(t.with_lanes(width));
   llvm::SmallVector<llvm::Type*, 2> parameters(args.size(), chunk);
   llvm::Module* module = ir_.GetInsertBlock()->getModule();

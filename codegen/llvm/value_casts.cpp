@@ -1,6 +1,6 @@
-// Conversions between every pair of dtypes, rounding where ATen rounds. Half types convert through f32 (a
-// double becomes f32 first, then half, as ATen does); narrow integers from floats go through i32; nothing is
-// poison.
+// Conversions between every pair of dtypes, rounding where ATen rounds. Half types are converted through f32
+// (a double becomes f32 first, then half, as in ATen). Narrow integers are converted from floats through i32.
+// No result is poison.
 #include <llvm/Analysis/VectorUtils.h>
 #include <llvm/IR/Constants.h>
 #include <llvm/IR/IntrinsicsX86.h>
@@ -45,9 +45,9 @@ llvm::Value* ValueBuilder::cast(llvm::Value* x, Type from, Dtype to) {
   return ir_.CreateIntCast(x, type(target), is_signed);
 }
 
-// The instruction (vcvttps2dq and its family) gives the smallest integer for NaN and out of range; freeze
-// keeps LLVM from reading more into it than that. ATen's u8 are the low bits of an i64, of which only f64
-// from 2^31 on has any.
+// The instruction (vcvttps2dq and its variants) gives the smallest integer for NaN and for values out of
+// range. freeze keeps LLVM from assuming more. ATen's u8 is the low bits of an i64; this only makes a
+// difference for f64 from 2^31 on.
 llvm::Value* ValueBuilder::float_to_int(llvm::Value* x, Type from, Dtype to) {
   const bool is_wide = to == Dtype::kI64 || (to == Dtype::kU8 && from.dtype == Dtype::kF64);
   const Dtype wide = is_wide ? Dtype::kI64 : Dtype::kI32;
@@ -55,10 +55,10 @@ llvm::Value* ValueBuilder::float_to_int(llvm::Value* x, Type from, Dtype to) {
   return ir_.CreateIntCast(converted, type(from.with_dtype(to)), /*isSigned=*/true);
 }
 
-// vcvtneps2bf16 where it exists, else the integer sequence. The instruction reads denormals as zero, whatever
-// the processor's mode: a vector that has one takes the sequence, which costs the others a test. Scalars take
-// the sequence everywhere: LLVM 22 believes that the sign bit of a scalar converted by the instruction is 0,
-// and drops what is computed from it.
+// Uses vcvtneps2bf16 if the CPU has it, otherwise a sequence of integer operations. The instruction treats
+// denormals as zero, whatever the mode of the CPU, so a vector that contains one takes the sequence; all
+// others pay for a test. Scalars always take the sequence: LLVM 22 assumes that the sign bit of a scalar
+// converted by the instruction is 0, and drops code that depends on it.
 llvm::Value* ValueBuilder::to_bf16(llvm::Value* x, Type f32) {
   if (!target_.native_bf16 || !f32.is_vector()) return round_to_bf16(x, f32);
   return unless_denormal(x, f32, &ValueBuilder::convert_to_bf16, &ValueBuilder::round_to_bf16);
@@ -81,8 +81,8 @@ llvm::Value* ValueBuilder::unless_denormal(llvm::Value* x, Type f32, Converter c
   return result;
 }
 
-// A vector, by the instruction: of two registers where there are two, which LLVM would convert one by one and
-// join.
+// Converts a vector by the instruction, two registers at a time if there are two. LLVM would convert them one
+// by one and join the results.
 llvm::Value* ValueBuilder::convert_to_bf16(llvm::Value* x, Type f32) {
   constexpr int kRegister = 16;
   if (f32.lanes % (2 * kRegister) == 0) {
@@ -99,7 +99,7 @@ llvm::Value* ValueBuilder::convert_to_bf16(llvm::Value* x, Type f32) {
   return ir_.CreateBitCast(ir_.CreateFPTrunc(x, bfloat), type(f32.with_dtype(Dtype::kBF16)));
 }
 
-// Denormals are 0 here where the CPU converts: what multiplies pairs takes them for that.
+// Denormals become 0 if the CPU has the conversion, because its dot products treat them as 0 too.
 llvm::Value* ValueBuilder::pair_bf16(Type t, llvm::Value* a, llvm::Value* b) {
   const bool converts = target_.native_bf16 && t.is_vector();
   const auto bits = [&](llvm::Value* x) {
@@ -109,7 +109,7 @@ llvm::Value* ValueBuilder::pair_bf16(Type t, llvm::Value* a, llvm::Value* b) {
   return ir_.CreateBitCast(ir_.CreateOr(bits(a), ir_.CreateShl(bits(b), 16)), type(t));
 }
 
-// vdpbf16ps where the CPU has it, a register at a time.
+// vdpbf16ps if the CPU has it, one register at a time.
 llvm::Value* ValueBuilder::dot_bf16(Type t, llvm::Value* a, llvm::Value* b, llvm::Value* c) {
   const int width = std::min(t.lanes, target_.vector_bytes / 4);
   llvm::Intrinsic::ID id = llvm::Intrinsic::not_intrinsic;
@@ -137,10 +137,10 @@ llvm::Value* ValueBuilder::dot_bf16(Type t, llvm::Value* a, llvm::Value* b, llvm
   return fma(lower(a), lower(b), fma(upper(a), upper(b), c));
 }
 
-// vscalefps, or two factors of which the first is exact.
+// vscalefps, or multiplication by two factors, the first of which is exact.
 llvm::Value* ValueBuilder::scale(Type t, llvm::Value* a, llvm::Value* b) {
   constexpr int kRegister = 16, kCurrentRounding = 4;
-  if (target_.vector_bytes == 64 && t.lanes % kRegister == 0)
+  if (target_.scale_by_power && t.lanes % kRegister == 0)
     return by_register(t, kRegister, {a, b}, [&](llvm::ArrayRef<llvm::Value*> parts) {
       llvm::Value* zero = llvm::Constant::getNullValue(parts[0]->getType());
       return ir_.CreateIntrinsic(
@@ -156,8 +156,8 @@ llvm::Value* ValueBuilder::scale(Type t, llvm::Value* a, llvm::Value* b) {
   return ir_.CreateFMul(ir_.CreateFMul(a, power(half)), power(ir_.CreateSub(n, half)));
 }
 
-// By lane, or by lanes that are a register apart. vfpclassps is one instruction where LLVM makes three of its
-// own test.
+// Tests each lane, or lanes that are one register apart. vfpclassps is one instruction, while LLVM uses three
+// for its own test.
 llvm::Value* ValueBuilder::is_denormal(llvm::Value* x, Type f32) {
   constexpr int kRegister = 16, kDenormal = 0x20;
   if (f32.lanes % kRegister != 0) return ir_.createIsFPClass(x, llvm::fcSubnormal);
@@ -175,8 +175,8 @@ llvm::Value* ValueBuilder::round_to_bf16(llvm::Value* x, Type f32) {
   return ir_.CreateTrunc(ir_.CreateLShr(rounded_words(x, f32), 16), type(f32.with_dtype(Dtype::kBF16)));
 }
 
-// Adds half of the last kept bit, plus that bit for ties to even; the upper half of the result is the bf16. A
-// NaN keeps its upper bits and is made quiet, since rounding could carry it into an infinity.
+// Adds half of the last kept bit, and that bit itself for ties to even; the upper half of the result is the
+// bf16. A NaN keeps its upper bits and becomes quiet, because rounding could turn it into an infinity.
 llvm::Value* ValueBuilder::rounded_words(llvm::Value* x, Type f32) {
   const Type word = f32.with_dtype(Dtype::kI32);
   llvm::Value* bits = ir_.CreateBitCast(x, type(word));
@@ -190,17 +190,17 @@ bool splits_bf16(const ExprNode& shuffle, const Target& target) {
   const ExprNode& x = *shuffle.args[0];
   const int pair = 2 * target.lanes(Dtype::kF32);
   return x.is(ExprKind::kCast) && x.type.dtype == Dtype::kF32 && x.args[0]->type.dtype == Dtype::kBF16 &&
-         x.type.lanes % pair == 0 && shuffle.picks == splitting_picks(x.type.lanes, pair);
+         x.type.lanes % pair == 0 && shuffle.shuffle_mask == deinterleave_mask(x.type.lanes, pair);
 }
 
 bool joins_bf16(const ExprNode& cast, const Target& target) {
   const ExprNode& x = *cast.args[0];
   const int pair = 2 * target.lanes(Dtype::kF32);
   return cast.type.dtype == Dtype::kBF16 && x.type.dtype == Dtype::kF32 && x.is(ExprKind::kShuffle) &&
-         x.args[0]->type.lanes % pair == 0 && x.picks == interleaving_picks(x.args[0]->type.lanes, pair);
+         x.args[0]->type.lanes % pair == 0 && x.shuffle_mask == interleave_mask(x.args[0]->type.lanes, pair);
 }
 
-llvm::Value* ValueBuilder::split_bf16(llvm::Value* x, int lanes) {
+llvm::Value* ValueBuilder::deinterleave_bf16(llvm::Value* x, int lanes) {
   const int width = target_.lanes(Dtype::kF32);
   const Type words{Dtype::kI32, lanes / 2}, word{Dtype::kI32, width};
   llvm::Value* all = ir_.CreateBitCast(x, type(words));
@@ -213,7 +213,7 @@ llvm::Value* ValueBuilder::split_bf16(llvm::Value* x, int lanes) {
   return ir_.CreateBitCast(llvm::concatenateVectors(ir_, parts), type({Dtype::kF32, lanes}));
 }
 
-llvm::Value* ValueBuilder::join_bf16(llvm::Value* x, int lanes) {
+llvm::Value* ValueBuilder::interleave_bf16(llvm::Value* x, int lanes) {
   const Type f32{Dtype::kF32, lanes};
   if (!target_.native_bf16) return round_interleaved(x, f32);
   return unless_denormal(x, f32, &ValueBuilder::convert_interleaved, &ValueBuilder::round_interleaved);
@@ -222,7 +222,7 @@ llvm::Value* ValueBuilder::join_bf16(llvm::Value* x, int lanes) {
 llvm::Value* ValueBuilder::convert_interleaved(llvm::Value* x, Type f32) {
   const int block = 2 * target_.lanes(Dtype::kF32);
   const Type bf16 = f32.with_dtype(Dtype::kBF16);
-  return ir_.CreateShuffleVector(convert_to_bf16(x, f32), interleaving_picks(bf16.lanes, block));
+  return ir_.CreateShuffleVector(convert_to_bf16(x, f32), interleave_mask(bf16.lanes, block));
 }
 
 llvm::Value* ValueBuilder::round_interleaved(llvm::Value* x, Type f32) {
@@ -239,8 +239,8 @@ llvm::Value* ValueBuilder::round_interleaved(llvm::Value* x, Type f32) {
   return ir_.CreateBitCast(llvm::concatenateVectors(ir_, parts), type(f32.with_dtype(Dtype::kBF16)));
 }
 
-// One permutation of a register of constants where it has 16 lanes, or 8 and the others repeat them; a tree
-// of choices elsewhere.
+// One permutation of a register of constants if it has 16 lanes, or 8 lanes if the others repeat them.
+// Otherwise a tree of selects.
 llvm::Value* ValueBuilder::lookup(Type t, llvm::Value* a, llvm::ArrayRef<llvm::Value*> values) {
   constexpr int kRegister = 16, kHalf = 8;
   const Type word = t.with_dtype(Dtype::kI32);
@@ -252,13 +252,13 @@ llvm::Value* ValueBuilder::lookup(Type t, llvm::Value* a, llvm::ArrayRef<llvm::V
     if (constant) table.push_back(constant);
   }
   const bool constants = table.size() == kRegister;
-  if (constants && target_.vector_bytes == 64 && t.lanes % kRegister == 0)
+  if (constants && target_.table_lanes == kRegister && t.lanes % kRegister == 0)
     return by_register(t, kRegister, {index}, [&](llvm::ArrayRef<llvm::Value*> parts) {
       return ir_.CreateIntrinsic(llvm::Intrinsic::x86_avx512_permvar_sf_512,
                                  {llvm::ConstantVector::get(table), parts[0]});
     });
   const bool repeats = constants && std::equal(table.begin(), table.begin() + kHalf, table.begin() + kHalf);
-  if (repeats && target_.vector_bytes == 32 && t.lanes % kHalf == 0)
+  if (repeats && target_.table_lanes == kHalf && t.lanes % kHalf == 0)
     return by_register(t, kHalf, {index}, [&](llvm::ArrayRef<llvm::Value*> parts) {
       auto* half = llvm::ConstantVector::get(llvm::ArrayRef(table).take_front(kHalf));
       return ir_.CreateIntrinsic(llvm::Intrinsic::x86_avx2_permps, {half, parts[0]});

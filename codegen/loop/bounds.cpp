@@ -1,9 +1,10 @@
-// Interval arithmetic and the prover.
+// Interval arithmetic, and a prover of inequalities.
 //
-// To prove p >= 0, p is split as a*x + b around one atom x with a known bound; if a >= 0 it is enough to
-// prove it at the lowest x, if a <= 0 at the highest, and that p has one atom less. Loop bounds that name
-// outer variables unfold this way: j < s, i < n  |-  n*s - 1 - (i*s + j) >= n*s - i*s - s >= n*s - (n - 1)*s
-// - s = 0.
+// To prove p >= 0, the prover splits p into a*x + b, where x is an atom with a known bound. If a >= 0, it is
+// enough to prove p at the lowest x; if a <= 0, at the highest. Either substitution leaves one atom less. It
+// works for loop bounds that depend on outer variables:
+//
+//   j < s, i < n  |-  n*s - 1 - (i*s + j) >= n*s - i*s - s >= n*s - (n - 1)*s - s = 0
 #include "codegen/loop/bounds.h"
 
 #include <algorithm>
@@ -11,8 +12,8 @@
 namespace ipex::loop {
 namespace {
 
-constexpr int kDepth = 5;    // atoms eliminated one inside another
-constexpr int kBudget = 40;  // eliminations tried for one question
+constexpr int kMaxDepth = 5;          // depth to which atoms are eliminated
+constexpr int kMaxEliminations = 40;  // eliminations that one proof may try
 
 using Wide = __int128;
 
@@ -31,7 +32,7 @@ Interval operator+(Interval a, Interval b) {
   return sum;
 }
 
-// An endpoint without bound is an infinity here; clamp makes every overflow one.
+// A missing bound is an infinity here; clamp turns every overflow into one.
 int64_t end_product(int64_t a, int64_t b) {
   if (a == 0 || b == 0) return 0;
   auto infinite = [](int64_t x) { return x == Interval::kLow || x == Interval::kHigh; };
@@ -53,7 +54,7 @@ int64_t floor_quotient(int64_t a, int64_t b) { return a / b - (a % b != 0 && (a 
 
 Interval quotient(Interval a, Interval b) {
   if (b.low < 1) return {};
-  // Monotonic in each operand; an infinite one gives its limit.
+  // The operation is monotonic in each operand; an infinite operand gives the limit.
   auto end = [](int64_t x, int64_t y) -> int64_t {
     if (x == Interval::kLow || x == Interval::kHigh) return x;
     if (y == Interval::kHigh) return x < 0 ? -1 : 0;
@@ -132,7 +133,7 @@ Interval Bounds::interval(const Expr& e) const {
       if (e->type.dtype != Dtype::kI64) return type;
       return interval(e->args[0]) + interval(e->args[1]) * Interval{0, e->type.lanes - 1};
     case ExprKind::kCast: {
-      // Every value of the source fits the target, or nothing is known but the target.
+      // Either every value of the source type fits the target type, or only the target type is known.
       if (is_float(e->type.dtype) || is_float(e->args[0]->type.dtype) || e->type.dtype == Dtype::kBool)
         return type;
       Interval source = interval(e->args[0]);
@@ -147,7 +148,7 @@ Interval Bounds::interval(const Expr& e) const {
     return hull(interval(e->args[1]), interval(e->args[2]));
   if (e->type.dtype != Dtype::kI64) return type;
   auto of = [&](size_t i) { return interval(e->args[i]); };
-  // Tensor data wraps where an index is taken not to.
+  // Tensor data may wrap; an index is assumed not to.
   auto unless_wrapped = [&](Interval i) { return i.bounded() || is_index(e) ? i : Interval{}; };
   switch (e->op) {
     case ScalarOp::add_:
@@ -215,8 +216,8 @@ bool Bounds::is_exact(const Polynomial& p) const {
 
 bool Bounds::is_nonnegative(const Polynomial& p) const {
   if (!p.exact) return false;
-  int budget = kBudget;
-  return prove(p, kDepth, budget);
+  int budget = kMaxEliminations;
+  return prove(p, kMaxDepth, budget);
 }
 
 bool Bounds::prove(const Polynomial& p, int depth, int& budget) const {
@@ -254,7 +255,7 @@ bool Bounds::prove_without(const Expr& atom, const Polynomial& p, int depth, int
   return false;
 }
 
-// Lower bounds of factor*atom, where the factor is known to be >= 0 (rising) or <= 0.
+// Lower bounds of factor*atom, if the factor is known to be >= 0 (rising) or <= 0.
 std::vector<Polynomial> Bounds::product_bounds(const Expr& atom, const Polynomial& factor,
                                                bool rising) const {
   std::vector<Polynomial> out;
@@ -263,7 +264,7 @@ std::vector<Polynomial> Bounds::product_bounds(const Expr& atom, const Polynomia
     const Entry* entry = find(atom->name);
     const auto& symbolic = rising ? entry->low : entry->last;
     if (symbolic) at(*symbolic);
-    // Under a constant factor the interval of p has used the numeric bound already.
+    // With a constant factor, the interval of p already accounts for the numeric bound.
     int64_t numeric = rising ? entry->interval.low : entry->interval.high;
     if (!factor.is_constant() && numeric != Interval::kHigh && numeric != Interval::kLow) at(numeric);
     return out;
@@ -280,7 +281,7 @@ std::vector<Polynomial> Bounds::product_bounds(const Expr& atom, const Polynomia
       if (interval(args[1]).low >= 1) at(rising ? Polynomial(0) : add(to_polynomial(args[1]), -1));
       break;
     case ScalarOp::floordiv_: {
-      // x - d < (x//d)*d <= x, for a factor that is a multiple of d.
+      // x - d < (x//d)*d <= x, if the factor is a multiple of d.
       auto whole = factor.as_term(), divisor = to_polynomial(args[1]).as_term();
       if (!whole || !divisor || interval(args[1]).low < 1) break;
       auto multiple = divide(*whole, *divisor);
@@ -288,7 +289,7 @@ std::vector<Polynomial> Bounds::product_bounds(const Expr& atom, const Polynomia
       Polynomial x = to_polynomial(args[0]);
       if (!is_exact(x)) break;
       if (rising) x = add(add(x, Polynomial::of(*divisor), -1), 1);
-      // The multiple has the factor's sign, since the divisor is positive.
+      // The multiple has the same sign as the factor, because the divisor is positive.
       out.push_back(multiply(Polynomial::of(*multiple), x));
       break;
     }

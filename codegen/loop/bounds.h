@@ -1,5 +1,5 @@
-// What is known about the values of integer expressions: numeric intervals, and proofs over symbolic bounds
-// such as 0 <= j < s. Both are sound and incomplete: "no" means "not proved".
+// What is known about the values of integer expressions: numeric intervals, and proofs with symbolic bounds
+// such as 0 <= j < s. Both are sound but incomplete: "no" means "not proved".
 #pragma once
 
 #include <limits>
@@ -11,7 +11,7 @@
 
 namespace ipex::loop {
 
-// Inclusive; the extremes of int64_t stand for no bound.
+// Inclusive. The smallest and largest int64_t mean that there is no bound.
 struct Interval {
   static constexpr int64_t kLow = std::numeric_limits<int64_t>::min();
   static constexpr int64_t kHigh = std::numeric_limits<int64_t>::max();
@@ -21,7 +21,7 @@ struct Interval {
 
 class Bounds {
  public:
-  // name in [low, high); null: unknown.
+  // name is in [low, high); null: unknown.
   void set_range(const std::string& name, const Expr& low, const Expr& high);
   void set_interval(const std::string& name, Interval interval);
   // The variable holds tensor data, not an index: sums and products of it may wrap.
@@ -30,8 +30,8 @@ class Bounds {
   Interval interval(const Expr& e) const;  // of every lane
   Interval interval(const Polynomial& p) const;
 
-  // No intermediate value wraps, so that order and division mean what they do on the integers. Indices are
-  // taken not to wrap; values that come from memory must be bounded.
+  // Whether no intermediate value wraps, so that order and division have the same meaning as for integers.
+  // Indices are assumed not to wrap; values from memory must be bounded.
   bool is_exact(const Polynomial& p) const;
 
   bool is_nonnegative(const Polynomial& p) const;
@@ -44,11 +44,12 @@ class Bounds {
  private:
   struct Entry {
     Interval interval;
-    std::optional<Polynomial> low, last;  // where a bound is symbolic
+    std::optional<Polynomial> low, last;  // symbolic bounds
     bool data = false;
   };
   bool prove(const Polynomial& p, int depth, int& budget) const;
-  // Replaces the part of p linear in `atom` by a bound of it; false when none proves p nonnegative.
+  // Replaces the part of p that is linear in `atom` by a bound. Returns false if no bound proves that p is
+  // nonnegative.
   bool prove_without(const Expr& atom, const Polynomial& p, int depth, int& budget) const;
   std::vector<Polynomial> product_bounds(const Expr& atom, const Polynomial& factor, bool rising) const;
   bool is_index(const Expr& atom) const;

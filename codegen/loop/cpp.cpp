@@ -1,5 +1,5 @@
-// See cpp.h. Operations keep the meaning that scalar_ops.def gives them: where C++ has another, the prelude
-// has a function.
+// Prints Loop IR as C++; see cpp.h. Operations keep the meaning that scalar_ops.def gives them. Where C++
+// differs, the prelude has a function.
 #include "codegen/loop/cpp.h"
 
 #include <array>
@@ -23,7 +23,7 @@ struct Infix {
   int precedence;
 };
 
-// Integers narrower than int and unsigned ones wrap differently in C++: they go through functions.
+// Integers that are narrower than int, and unsigned ones, wrap differently in C++, so functions compute them.
 std::optional<Infix> infix(const ExprNode& e) {
   const Dtype dtype = e.args[0]->type.dtype;
   const bool plain = is_float(dtype) || dtype == Dtype::kI64;
@@ -80,7 +80,7 @@ class CppPrinter {
   }
 
  private:
-  // Loop IR's names may have dots; each is bound once in a function.
+  // Names in Loop IR may contain dots. Each is bound once in a function.
   const std::string& identifier(const std::string& name) {
     const auto [it, is_new] = names_.try_emplace(name);
     if (!is_new) return it->second;
@@ -98,7 +98,7 @@ class CppPrinter {
     const std::string type(type_name(e.type.dtype));
     if (e.type.dtype == Dtype::kBool) return e.int_value ? "true" : "false";
     if (!is_float(e.type.dtype)) {
-      // The least integer has no literal.
+      // The smallest integer has no literal.
       if (e.int_value == std::numeric_limits<int64_t>::min()) return "INT64_MIN";
       return e.type.dtype == Dtype::kI64 ? std::to_string(e.int_value)
                                          : type + "(" + std::to_string(e.int_value) + ")";
@@ -125,16 +125,18 @@ class CppPrinter {
   std::string arguments(const std::vector<Expr>& list) {
     std::string text = "(";
     for (const Expr& e : list) {
-      const bool literal = e->is(ExprKind::kConst) && e->type.dtype == Dtype::kI64;  // an int, to templates
+      const bool literal =
+          e->is(ExprKind::kConst) && e->type.dtype == Dtype::kI64;  // a template would deduce int
       text += (text.size() > 1 ? ", " : "") + (literal ? "int64_t(" + expr(e) + ")" : expr(e));
     }
     return text + ")";
   }
 
-  // `least`: an operation that binds less tightly gets parentheses.
+  // An operation whose precedence is lower than `least` gets parentheses.
   std::string expr(const Expr& e, int least = 0) {
     if (e->type.is_vector())
-      throw InternalError("C++ of kernel " + f_.name + ": vectors have no form; stop after tile_reduction");
+      throw InternalError("C++ of kernel " + f_.name +
+                          ": vectors cannot be written as C++; stop the pipeline after tile_reduction");
     switch (e->kind) {
       case ExprKind::kConst:
         return constant(*e);
@@ -151,7 +153,7 @@ class CppPrinter {
       case ExprKind::kApply:
         break;
       default:
-        throw InternalError("C++ of kernel " + f_.name + ": " + loop::print(e) + " has no form");
+        throw InternalError("C++ of kernel " + f_.name + ": " + loop::print(e) + " cannot be written as C++");
     }
     if (const auto op = infix(*e)) {
       const int left = op->precedence == 1 ? 2 : op->precedence;
@@ -202,7 +204,7 @@ class CppPrinter {
     line("}");
   }
 
-  // All states together: each next value reads the old ones.
+  // All states are updated together: each next value reads the old values.
   void yield(const Reduction& reduction) {
     const bool one = reduction.states.size() == 1;
     for (size_t i = 0; i < reduction.states.size(); ++i) {
@@ -373,7 +375,7 @@ template <class T> bool op_isinf(T a) { return std::isinf(a); }
 template <class T> T op_rsqrt(T a) { return T(1) / std::sqrt(a); }
 template <class T> T op_round(T a) { return std::nearbyint(a); }
 )"
-         // One line a function of <cmath>; a literal has a largest size.
+         // One line for each function of <cmath>; the length of a string literal is limited.
          R"(template <class T> T op_floor(T a) { return std::floor(a); }
 template <class T> T op_ceil(T a) { return std::ceil(a); }
 template <class T> T op_trunc(T a) { return std::trunc(a); }

@@ -1,5 +1,5 @@
-// Loop IR as C++ for people, and for a compiler of their choice: the loops of the schedule before they become
-// vectors, one function a kernel with the signature of runtime/abi.h.
+// Prints Loop IR as C++, for reading and for other compilers. It shows the loops of the schedule before
+// vectorization, one function per kernel with the signature of runtime/abi.h.
 #pragma once
 
 #include <string>
@@ -9,8 +9,8 @@
 
 namespace ipex::loop {
 
-// What every file of kernels begins with: element types and the scalar operations that C++ lacks. The file
-// includes nothing but the standard library; -fopenmp makes parallel loops parallel.
+// The beginning of every file of kernels: element types, and the scalar operations that C++ lacks. The file
+// includes only the standard library. -fopenmp makes parallel loops parallel.
 std::string_view cpp_prelude();
 
 //   pre: scalar (stop the pipeline after tile_reduction)

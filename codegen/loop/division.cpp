@@ -1,5 +1,5 @@
-// Division rules. All of them rest on one fact: with n = q*d + r, n//d = q + r//d and n%d = r%d, and where r
-// is known to lie in [0, d) those are q and r. The work is in choosing q.
+// Division rules. All of them rest on one fact: if n = q*d + r, then n//d = q + r//d and n%d = r%d, and if r
+// is known to be in [0, d), these are q and r. The difficulty is to choose q.
 #include "codegen/loop/division.h"
 
 #include <algorithm>
@@ -15,8 +15,8 @@ struct Split {
   Polynomial quotient, rest;
 };
 
-// n = quotient*d + rest by what d divides term by term. The rest's constant is in [0, d) when d is a
-// constant.
+// Splits n into quotient*d + rest, dividing term by term. If d is a constant, the constant of the rest is in
+// [0, d).
 Split split_by_term(const Polynomial& n, const Term& d) {
   Split s;
   for (const Term& t : n.terms) {
@@ -32,7 +32,7 @@ Split split_by_term(const Polynomial& n, const Term& d) {
   return s;
 }
 
-// Long division by a sum, on its term of highest degree: (i*s + i + j) = i*(s + 1) + j.
+// Long division by a sum, using its term of highest degree: (i*s + i + j) = i*(s + 1) + j.
 Split split_by_sum(const Polynomial& n, const Polynomial& d) {
   const Term& lead = *std::max_element(d.terms.begin(), d.terms.end(), [](const Term& a, const Term& b) {
     return a.atoms.size() < b.atoms.size();
@@ -62,7 +62,7 @@ class Division {
     if (auto block = block_of(s.rest)) return add(s.quotient, *block);
     if (!term) return atom(ScalarOp::floordiv_, n_);
     if (d_.is_constant()) {
-      // Nothing gained from the constant's multiple of d: leave (i + 7)//4 as it is.
+      // Moving a multiple of d out of the constant gains nothing: (i + 7)//4 stays as it is.
       s.rest.constant = n_.constant;
       s.quotient.constant -= floor_quotient(n_.constant, d_.constant);
     }
@@ -83,7 +83,7 @@ class Division {
     if (auto block = block_of(s.rest)) return add(s.rest, multiply(d_, *block), -1);
     if (!term) return atom(ScalarOp::floormod_, n_);
     if (d_.is_constant())
-      for (Term& t : s.rest.terms) t.coefficient %= d_.constant;  // none becomes 0: d divides none
+      for (Term& t : s.rest.terms) t.coefficient %= d_.constant;  // none becomes 0, because d divides none
     if (auto simpler = without_inner_remainder(s.rest, *term)) return floor_remainder(*simpler, d_, bounds_);
     if (auto reduced = by_common_factor(s.rest, *term))
       return add(multiply(Polynomial::of(reduced->factor),
@@ -93,7 +93,7 @@ class Division {
   }
 
  private:
-  // Divisors 0, 1 and -1, and constants by constants. A remainder by them is 0.
+  // Divisors 0, 1 and -1, and division of a constant by a constant. The remainder by 0, 1 or -1 is 0.
   std::optional<Polynomial> constant_quotient() const {
     if (!d_.is_constant()) return std::nullopt;
     if (d_.constant == 0) return Polynomial(0);
@@ -132,7 +132,7 @@ class Division {
       Term f = common_factor(t, d);
       if (!f.atoms.empty() || f.coefficient > 1) factors.push_back(std::move(f));
     }
-    // The largest first: it leaves least above it.
+    // The largest factor first: it leaves the smallest rest.
     std::sort(factors.begin(), factors.end(), [](const Term& a, const Term& b) {
       return a.atoms.size() != b.atoms.size() ? a.atoms.size() > b.atoms.size()
                                               : a.coefficient > b.coefficient;
@@ -167,7 +167,7 @@ class Division {
     return std::nullopt;
   }
 
-  // c*(x % m) = c*x modulo d, when d divides c*m.
+  // c*(x % m) = c*x modulo d, if d divides c*m.
   std::optional<Polynomial> without_inner_remainder(const Polynomial& r, const Term& d) const {
     for (const Term& t : r.terms) {
       if (t.atoms.size() != 1 || !t.atoms[0]->is(ExprKind::kApply) || t.atoms[0]->op != ScalarOp::floormod_)
@@ -205,7 +205,7 @@ Polynomial recombine(Polynomial p, const Bounds& bounds) {
       if (!is_op(mod, ScalarOp::floormod_) || bounds.interval(mod->args[1]).low < 1) continue;
       auto m = to_polynomial(mod->args[1]).as_term();
       if (!m) continue;
-      // others*(x % m) beside others*m*(x // m)
+      // combines others*(x % m) with others*m*(x // m)
       Polynomial others = Polynomial::of(*divide(p.terms[i], {{mod}, 1}));
       Expr div = make_apply(ScalarOp::floordiv_, {mod->args[0], mod->args[1]});
       Polynomial partner = multiply(multiply(others, Polynomial::of(*m)), Polynomial::atom(div));

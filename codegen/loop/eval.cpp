@@ -1,6 +1,5 @@
-// The reference interpreter. An expression is evaluated one lane at a time, so vectors need no values of
-// their own except in variables; loops of every kind run serially, which is what the parallel and vector ones
-// must be equivalent to.
+// The reference interpreter. It evaluates expressions one lane at a time, so that only variables need vector
+// values. It runs loops of every kind serially; parallel and vector loops must give the same results.
 #include "codegen/loop/eval.h"
 
 #include <cstring>
@@ -13,7 +12,8 @@
 namespace ipex::loop {
 namespace {
 
-constexpr int kPoison = 0xcb;  // fills scratch memory: a read of what was never written shows
+constexpr int kPoison =
+    0xcb;  // fills scratch memory, so that reading an element that was never written shows
 
 template <class T>
 T read(const std::byte* at) {
@@ -104,7 +104,7 @@ Scalar evaluate(const ExprNode& e, int lane, Env& env) {
     case ExprKind::kLoad:
       return env.load(e, lane);
     case ExprKind::kApply: {
-      Scalar args[kMostOperands];
+      Scalar args[kMaxOperands];
       for (size_t i = 0; i < e.args.size(); ++i) args[i] = evaluate(*e.args[i], lane, env);
       return eval_scalar(e.op, {args, e.args.size()}, e.type.dtype);
     }
@@ -117,7 +117,7 @@ Scalar evaluate(const ExprNode& e, int lane, Env& env) {
     }
     case ExprKind::kBroadcast:
       return evaluate(*e.args[0], 0, env);
-    case ExprKind::kReduceLanes: {  // lane 0 first; generated code may reassociate
+    case ExprKind::kReduceLanes: {  // lane 0 first; generated code may use another order
       Scalar pair[2] = {evaluate(*e.args[0], 0, env), {}};
       for (int i = 1; i < e.args[0]->type.lanes; ++i) {
         pair[1] = evaluate(*e.args[0], i, env);
@@ -126,8 +126,8 @@ Scalar evaluate(const ExprNode& e, int lane, Env& env) {
       return pair[0];
     }
     case ExprKind::kShuffle: {
-      const int pick = e.picks[lane], lanes = e.args[0]->type.lanes;
-      return evaluate(*e.args[pick / lanes], pick % lanes, env);
+      const int selected = e.shuffle_mask[lane], lanes = e.args[0]->type.lanes;
+      return evaluate(*e.args[selected / lanes], selected % lanes, env);
     }
   }
   throw InternalError("eval: unknown expression kind");
@@ -204,7 +204,7 @@ class Interpreter {
   void statement(const For& s) {
     const int64_t begin = index(s.begin), end = index(s.end);
     std::vector<Lanes> next;
-    auto update_states = [&] {  // all together: a yield reads the old value of every state
+    auto update_states = [&] {  // all together, because each yield reads the old values of all states
       for (size_t i = 0; i < next.size(); ++i) variables_[s.reduction->states[i].name] = std::move(next[i]);
       next.clear();
     };
@@ -227,7 +227,7 @@ class Interpreter {
   }
 
   void statement(const Store& s) {
-    // Everything is read before anything is written.
+    // Reads everything before it writes anything.
     Lanes values = all_lanes(s.value), indices = all_lanes(s.index);
     Lanes mask = s.mask ? all_lanes(s.mask) : Lanes();
     for (size_t i = 0; i < values.size(); ++i)
@@ -253,7 +253,7 @@ class Interpreter {
 
   void statement(const Call& s) {
     if (s.function == kPrefetch) {
-      for (const Expr& e : s.args) all_lanes(e);  // which lies in bounds
+      for (const Expr& e : s.args) all_lanes(e);  // checks the load's bounds
       return;
     }
     if (s.function != "ipex_report_index" || s.args.size() != 3)

@@ -1,5 +1,5 @@
-// One scalar operation on single elements: what scalar_ops.def says, in C++. Floats are computed in their own
-// precision (fp32 with the float functions), integers wrap at their width.
+// The scalar operations of scalar_ops.def in C++. Floats are computed in their own precision (f32 with the
+// float functions), and integers wrap at their width.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -29,7 +29,8 @@ int64_t wrap(Dtype dtype, uint64_t bits) {
   }
 }
 
-// Truncating quotient and remainder of 64-bit values: total, so that neither zero nor the one overflow traps.
+// Truncating quotient and remainder of 64-bit values. They are defined for all operands: neither zero nor the
+// one overflow traps.
 uint64_t quotient(int64_t a, int64_t b) {
   if (b == 0) return 0;
   if (b == -1) return 0 - static_cast<uint64_t>(a);
@@ -92,8 +93,8 @@ T floor_mod(T a, T b) {
   return r != 0 && (b < 0) != (r < 0) ? r + b : r;
 }
 
-// Not floor(a / b): the quotient is taken of a - fmod(a, b), as torch.floor_divide does, so that it agrees
-// with the remainder where a / b rounds up to an integer.
+// Not floor(a / b). The quotient is that of a - fmod(a, b), as in torch.floor_divide, so that it agrees with
+// the remainder if a / b rounds up to an integer.
 template <class T>
 T floor_div(T a, T b) {
   if (b == 0) return a / b;
@@ -105,7 +106,7 @@ T floor_div(T a, T b) {
   return q - floor > T(0.5) ? floor + 1 : floor;
 }
 
-// Of the normal distribution.
+// The density of the normal distribution.
 template <class T>
 T normal_cdf(T a) {
   return std::erfc(-a * std::numbers::sqrt2_v<T> / 2) / 2;
@@ -115,7 +116,7 @@ T normal_pdf(T a) {
   return std::exp(-a * a / 2) * std::numbers::inv_sqrtpi_v<T> * std::numbers::sqrt2_v<T> / 2;
 }
 
-// What GELU by tanh multiplies its argument by, and the derivative of the product.
+// The factor that GELU with tanh multiplies its argument by, and the derivative of the product.
 template <class T>
 T tanh_inner(T a) {
   return T(std::numbers::sqrt2 * std::numbers::inv_sqrtpi) * (a + T(0.044715) * a * a * a);
@@ -126,7 +127,8 @@ T tanh_cdf(T a) {
 }
 template <class T>
 T gelu_tanh_slope(T a) {
-  if (std::isfinite(a) && std::abs(a) > 40) return tanh_cdf(a);  // an infinite inner slope would meet 0
+  if (std::isfinite(a) && std::abs(a) > 40)
+    return tanh_cdf(a);  // beyond 40, the inner slope may be infinite and would be multiplied by 0
   const T e = std::exp(-2 * std::abs(tanh_inner(a)));
   const T inner_slope = T(std::numbers::sqrt2 * std::numbers::inv_sqrtpi) * (1 + T(3 * 0.044715) * a * a);
   return tanh_cdf(a) + a * 2 * inner_slope * e / ((1 + e) * (1 + e));
@@ -287,7 +289,7 @@ double from_bits(int64_t bits, Dtype dtype) {
   }
 }
 
-// Truncates; NaN and values out of range give the smallest integer, as the conversion instructions do. Types
+// Truncates. NaN and values out of range give the smallest integer, as the conversion instructions do. Types
 // narrower than 32 bits wrap from there.
 int64_t float_to_int(double value, Dtype dtype) {
   const bool fits_wide = value >= -0x1p63 && value < 0x1p63;
@@ -300,7 +302,7 @@ int64_t float_to_int(double value, Dtype dtype) {
   return wrap(dtype, static_cast<uint64_t>(static_cast<int64_t>(wide)));
 }
 
-// A pair of bf16 is the bits of an f32: lower half, upper half.
+// A pair of bf16 is the two halves of the bits of an f32, the first element in the lower half.
 float lower(float pair) { return std::bit_cast<float>(std::bit_cast<uint32_t>(pair) << 16); }
 float upper(float pair) { return std::bit_cast<float>(std::bit_cast<uint32_t>(pair) & 0xffff0000u); }
 float pair_bf16(float a, float b) {
@@ -362,7 +364,7 @@ Scalar cast_scalar(Scalar x, Dtype dtype) {
     out.f = is_float(x.dtype) ? x.f : static_cast<double>(x.i);
     return out;
   }
-  // Half types are rounded from fp32, whatever they come from: an i64 or f64 is rounded twice, as in ATen.
+  // Half types are rounded from f32, whatever the source type is: an i64 or f64 is rounded twice, as in ATen.
   float single = is_float(x.dtype) ? static_cast<float>(x.f) : static_cast<float>(x.i);
   if (dtype == Dtype::kF32) out.f = single;
   if (dtype == Dtype::kF16) out.f = f16_to_f32(f32_to_f16(single));

@@ -1,5 +1,5 @@
-// Expression rules. Index arithmetic goes through polynomials; the rest is local rewriting, bit-identical for
-// floats.
+// Rules for expressions. Index arithmetic goes through polynomials; everything else is local rewriting that
+// keeps floats bit-identical.
 #include "codegen/loop/expr_simplifier.h"
 
 #include <algorithm>
@@ -12,8 +12,8 @@
 namespace ipex::loop {
 namespace {
 
-// The number of the lane of an n-lane vector as a variable: ramp(b, s) is b + s*lane. Not a name, so it meets
-// no other.
+// The lane number of an n-lane vector as a variable: ramp(b, s) is b + s*lane. It is not a valid name, so it
+// is different from all names.
 Expr lane(int n) { return make_var("<lane of " + std::to_string(n) + ">"); }
 
 bool is_apply(const Expr& e, ScalarOp op) { return e->is(ExprKind::kApply) && e->op == op; }
@@ -33,7 +33,7 @@ bool is_index_op(const Expr& e) {
   }
 }
 
-// Ramps and broadcasts under index operations: a function of the lane number.
+// Index operations on ramps and broadcasts are functions of the lane number.
 bool is_lane_function(const Expr& e) {
   if (!e->type.is_vector() || e->type.dtype != Dtype::kI64) return false;
   if (e->is(ExprKind::kRamp) || e->is(ExprKind::kBroadcast)) return true;
@@ -62,10 +62,11 @@ bool is_float_value(const Expr& e, double value) {
   return c && is_float(c->dtype) && c->f == value && std::signbit(c->f) == std::signbit(value);
 }
 
-// Ops whose result IEEE 754 or C defines to the bit; the others depend on whose library computes them.
+// Ops whose result is defined to the bit by IEEE 754 or C. The others depend on the library that computes
+// them.
 bool folds_exactly(ScalarOp op) { return op != ScalarOp::rsqrt_ && !is_function(op); }
 
-// Every value of `from` is one of `to`.
+// Whether every value of `from` is a value of `to`.
 bool holds(Dtype to, Dtype from) {
   if (from == to || from == Dtype::kBool) return true;
   if (to == Dtype::kBool) return false;
@@ -114,7 +115,7 @@ std::optional<ScalarOp> negated(ScalarOp op) {
 
 void ExprSimplifier::bind(const std::string& name, Expr value) {
   bound_[name] = std::move(value);
-  shared_.clear();  // a result may have been made with the name's value of before
+  shared_.clear();  // earlier results may have used the old value of the name
 }
 
 void ExprSimplifier::unbind(const std::string& name) {
@@ -133,7 +134,7 @@ Expr ExprSimplifier::simplify(const Expr& e) {
     if (auto it = shared_.find(e); it != shared_.end()) return it->second;
   bool arithmetic = is_index_op(e) && (!e->type.is_vector() || is_lane_function(e));
   Expr result = arithmetic ? index(e) : structural(e);
-  // Names may have stood for what is affine along the lanes.
+  // Names may have stood for expressions that are affine in the lane number.
   if (!arithmetic && result->type.is_vector() && is_index_op(result) && is_lane_function(result))
     result = index(result);
   if (equal(result, e)) result = e;
@@ -149,7 +150,8 @@ Expr ExprSimplifier::index(const Expr& e) {
   Polynomial p = recombine(polynomial(e), bounds);
   std::optional<Expr> written = lanes > 1 ? from_lanes(p, lanes) : to_expr(p);
   if (written && node_count(*written) <= node_count(e)) return *written;
-  // The canonical form is larger, or no affine function of the lane: keep the shape, simplify inside.
+  // If the canonical form is larger, or not an affine function of the lane, the expression keeps its shape
+  // and only its operands are simplified.
   Expr kept = structural(e);
   return written && node_count(*written) <= node_count(kept) ? *written : kept;
 }
@@ -178,7 +180,7 @@ Polynomial ExprSimplifier::polynomial(const Expr& e) {
   }
 }
 
-// base + stride*lane as a ramp; none when the lane number is inside an atom or squared.
+// base + stride*lane as a ramp; none if the lane number is inside an atom or squared.
 std::optional<Expr> ExprSimplifier::from_lanes(const Polynomial& p, int lanes) const {
   const Expr number = lane(lanes);
   Polynomial base = p.constant, stride;
@@ -234,7 +236,7 @@ Expr ExprSimplifier::cast(const Expr& e) const {
   if (auto c = constant(x)) return make_scalar(e->type, cast_scalar(*c, to));
   if (x->is(ExprKind::kBroadcast)) return make_broadcast(make_cast(to, x->args[0]), e->type.lanes);
   if (!x->is(ExprKind::kCast)) return e;
-  // Through a type that holds every value of the first, the value arrives unchanged.
+  // A cast through a type that holds every value of the source type does not change the value.
   const Expr& source = x->args[0];
   Dtype from = source->type.dtype;
   if (!holds(mid, from)) return to == from && keeps_ramp(x) ? source : e;
@@ -242,7 +244,7 @@ Expr ExprSimplifier::cast(const Expr& e) const {
   return is_half(from) ? e : cast(make_cast(to, source));
 }
 
-// Indices along the lanes, all of which the narrower type holds: its interval is theirs.
+// Indices along the lanes whose interval the narrower type holds.
 bool ExprSimplifier::keeps_ramp(const Expr& cast) const {
   if (!cast->args[0]->is(ExprKind::kRamp)) return false;
   const Interval lanes = bounds.interval(cast->args[0]), kept = bounds.interval(cast);
@@ -296,7 +298,7 @@ Expr ExprSimplifier::apply(const Expr& e) {
 }
 
 std::optional<Expr> ExprSimplifier::fold(const Expr& e) const {
-  std::array<Scalar, kMostOperands> args;
+  std::array<Scalar, kMaxOperands> args;
   for (size_t i = 0; i < e->args.size(); ++i) {
     auto c = constant(e->args[i]);
     if (!c) return std::nullopt;
@@ -306,7 +308,7 @@ std::optional<Expr> ExprSimplifier::fold(const Expr& e) const {
   return make_scalar(e->type, eval_scalar(e->op, {args.data(), e->args.size()}, e->type.dtype));
 }
 
-// What holds in every wrapping integer type.
+// Rules that hold in every wrapping integer type.
 Expr ExprSimplifier::int_arithmetic(const Expr& e) const {
   const Expr &a = e->args[0], &b = e->args.back();
   switch (e->op) {
@@ -402,7 +404,7 @@ Expr ExprSimplifier::bits(const Expr& e) {
       break;
   }
   if (is_apply(a, ScalarOp::bitnot_)) return a->args[0];
-  // Not of a comparison; of floats only (in)equality has an opposite, because of NaN.
+  // Negates a comparison. Of floats only (in)equality has an opposite, because of NaN.
   if (e->type.dtype != Dtype::kBool || !a->is(ExprKind::kApply)) return e;
   auto opposite = negated(a->op);
   bool ordered = a->op != ScalarOp::eq_ && a->op != ScalarOp::ne_;
@@ -410,8 +412,8 @@ Expr ExprSimplifier::bits(const Expr& e) {
   return make_apply(*opposite, a->args);
 }
 
-// Both sides as polynomials (of the lane number, for vectors), when their order as integers is the order of
-// their values.
+// Both sides as polynomials (in the lane number, for vectors), if they compare as integers in the same way as
+// their values do.
 std::optional<std::pair<Polynomial, Polynomial>> ExprSimplifier::comparable(const Expr& a, const Expr& b) {
   if (a->type.dtype != Dtype::kI64) return std::nullopt;
   if (a->type.is_vector()) {
@@ -462,7 +464,7 @@ Expr ExprSimplifier::comparison(const Expr& e) {
   const Expr &a = e->args[0], &b = e->args[1];
   if (is_float(a->type.dtype)) return e;
   if (auto known = compare_ints(e->op, a, b)) return make_int(e->type, *known);
-  // The constant on the right.
+  // The constant goes to the right.
   if (constant(a)) return make_apply(swapped(e->op), {b, a});
   return e;
 }
@@ -474,7 +476,7 @@ Expr ExprSimplifier::min_max(const Expr& e) {
   const bool is_min = e->op == ScalarOp::min_;
   if (auto known = compare_ints(ScalarOp::le_, a, b)) return *known == is_min ? a : b;
   if (auto known = compare_ints(ScalarOp::le_, b, a)) return *known == is_min ? b : a;
-  // Canonical order, the constant last; constants of a chain together.
+  // Canonical order with the constant last; the constants of a chain are combined.
   if (constant(a) || (!constant(b) && compare(b, a) < 0)) return min_max(make_apply(e->op, {b, a}));
   if (constant(b) && is_apply(a, e->op) && constant(a->args[1])) {
     const Scalar both[2] = {*constant(a->args[1]), *constant(b)};

@@ -1,5 +1,5 @@
-// Rewrites one expression at a time, under what is known about the variables around it. The statement pass of
-// simplify.cpp owns one for a whole function and tells it about loops and lets as it meets them.
+// Simplifies one expression at a time, using what is known about the variables around it. The statement walk
+// of simplify.cpp has one for a whole function, and tells it about loops and lets as it reaches them.
 #pragma once
 
 #include <optional>
@@ -17,7 +17,7 @@ class ExprSimplifier {
   Bounds bounds;
 
   Expr simplify(const Expr& e);
-  // From here on `name` reads as `value`, which is simplified already.
+  // From now on, `name` is replaced by `value`, which is already simplified.
   void bind(const std::string& name, Expr value);
   void unbind(const std::string& name);
 
@@ -27,7 +27,7 @@ class ExprSimplifier {
   Polynomial polynomial(const Expr& e);
   std::optional<Expr> from_lanes(const Polynomial& p, int lanes) const;
 
-  // Everything else: operands first, then the rules of the operation.
+  // Everything else: the operands first, then the rules of the operation.
   Expr structural(const Expr& e);
   Expr load(const Expr& e) const;
   Expr cast(const Expr& e) const;
@@ -47,7 +47,8 @@ class ExprSimplifier {
   std::optional<bool> compare_ints(ScalarOp op, const Expr& a, const Expr& b);
 
   std::unordered_map<std::string, Expr> bound_;
-  // Results for nodes that several trees share, which would be walked once a use. Keeps its keys alive.
+  // Results for nodes that several trees share, which would otherwise be visited once per use. The map keeps
+  // its keys alive.
   std::unordered_map<Expr, Expr> shared_;
 };
 

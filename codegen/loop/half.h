@@ -1,5 +1,6 @@
-// Exact conversions between fp32 and the two half types, round to nearest even. The meaning of `cast.bf16`
-// and `cast.f16`: the interpreter and the constant folder use these, generated code must agree with them.
+// Exact conversions between f32 and the two half types, rounding to nearest even. They define the meaning of
+// `cast.bf16` and `cast.f16`: the interpreter and the constant folder use them, and generated code must
+// agree.
 #pragma once
 
 #include <bit>
@@ -28,8 +29,9 @@ inline uint16_t f32_to_f16(float x) {
   if (std::isnan(x)) return 0x7e00;
   uint16_t sign = std::signbit(x) ? 0x8000 : 0;
   float magnitude = std::fabs(x);
-  if (magnitude >= 65520.0f) return sign | 0x7c00;  // halfway from the largest finite value to the next power
-  if (magnitude < 0x1p-14f) {                       // subnormal: a count of 2^-24
+  if (magnitude >= 65520.0f)
+    return sign | 0x7c00;      // halfway between the largest finite value and the next power of two
+  if (magnitude < 0x1p-14f) {  // subnormal: a multiple of 2^-24
     return sign | static_cast<uint16_t>(std::nearbyint(std::ldexp(magnitude, 24)));
   }
   auto bits = std::bit_cast<uint32_t>(magnitude) - (112u << 23);  // rebias the exponent from 127 to 15

@@ -1,5 +1,5 @@
-// Constructors of Loop IR: every node that exists has passed the typing rules, and index arithmetic on
-// constants never becomes a node at all.
+// Constructors of Loop IR. They check the typing rules for every node, and fold index arithmetic on
+// constants.
 #include "codegen/loop/ir.h"
 
 #include <algorithm>
@@ -65,8 +65,8 @@ double round_to(Dtype dtype, double value) {
   }
 }
 
-// The operands' values where they are i64 constants, broadcast or not. Operands of different types have none,
-// so that folding never hides the mistake.
+// The values of the operands if they are i64 constants, broadcast or not. None if the operands have different
+// types, so that folding never hides the mistake.
 std::pair<std::optional<int64_t>, std::optional<int64_t>> index_values(const Expr& a, const Expr& b) {
   if (a->type.dtype != Dtype::kI64 || b->type.dtype != Dtype::kI64) return {};
   return {as_const_int(a), as_const_int(b)};
@@ -98,7 +98,7 @@ std::optional<ScalarOp> parse_scalar_op(std::string_view name) {
 
 Expr make_const(Type type, double value) {
   if (!is_float(type.dtype)) {
-    // 2^63 and beyond (and NaN) have no integer; everything below converts exactly or not at all.
+    // 2^63, larger values and NaN have no integer. Every smaller value converts exactly or not at all.
     if (!(value >= -0x1p63 && value < 0x1p63) || value != std::trunc(value))
       ill_typed("constant " + std::to_string(value) + " is not a value of " + to_string(type));
     return make_int(type, static_cast<int64_t>(value));
@@ -146,7 +146,7 @@ Expr make_apply(ScalarOp op, std::vector<Expr> args) {
   if (lanes > 1)
     for (Expr& arg : args)
       if (arg && arg->type.lanes == 1) arg = make_broadcast(std::move(arg), lanes);
-  // With too few operands there is no type to derive; the check below reports the count.
+  // With too few operands there is no type to derive. The check below reports their number.
   bool derivable =
       args.size() == info(op).arity && std::all_of(args.begin(), args.end(), [](const Expr& a) { return a; });
   Type type = derivable ? apply_type(op, args) : Type{};
@@ -189,30 +189,30 @@ Expr make_reduce_lanes(ScalarOp op, Expr x) {
   return n;
 }
 
-Expr make_shuffle(Expr a, Expr b, std::vector<int> picks) {
-  if (std::string error = shuffle_error(a, b, picks); !error.empty()) ill_typed(error);
-  Type type = a->type.with_lanes(static_cast<int>(picks.size()));
+Expr make_shuffle(Expr a, Expr b, std::vector<int> mask) {
+  if (std::string error = shuffle_error(a, b, mask); !error.empty()) ill_typed(error);
+  Type type = a->type.with_lanes(static_cast<int>(mask.size()));
   auto n = node(ExprKind::kShuffle, type, {std::move(a), std::move(b)});
-  n->picks = std::move(picks);
+  n->shuffle_mask = std::move(mask);
   return n;
 }
 
-std::vector<int> splitting_picks(int lanes, int block) {
-  std::vector<int> picks(lanes);
+std::vector<int> deinterleave_mask(int lanes, int block) {
+  std::vector<int> mask(lanes);
   for (int i = 0; i < lanes; ++i) {
     const int at = i % block;
-    picks[i] = i - at + (at < block / 2 ? 2 * at : 2 * at - block + 1);
+    mask[i] = i - at + (at < block / 2 ? 2 * at : 2 * at - block + 1);
   }
-  return picks;
+  return mask;
 }
 
-std::vector<int> interleaving_picks(int lanes, int block) {
-  std::vector<int> picks(lanes);
+std::vector<int> interleave_mask(int lanes, int block) {
+  std::vector<int> mask(lanes);
   for (int i = 0; i < lanes; ++i) {
     const int at = i % block;
-    picks[i] = i - at + at / 2 + at % 2 * (block / 2);
+    mask[i] = i - at + at / 2 + at % 2 * (block / 2);
   }
-  return picks;
+  return mask;
 }
 
 Expr operator+(Expr a, Expr b) {
@@ -243,7 +243,7 @@ Expr floordiv(Expr a, Expr b) {
   auto [x, y] = index_values(a, b);
   if (y == 1) return widen(a, b);
   if (y == 0) return index_like(a, b, 0);
-  if (x && y == -1) return index_like(a, b, 0 - static_cast<uint64_t>(*x));  // the one quotient that wraps
+  if (x && y == -1) return index_like(a, b, 0 - static_cast<uint64_t>(*x));  // the only quotient that wraps
   if (x && y)
     return index_like(a, b, static_cast<uint64_t>(*x / *y - (*x % *y != 0 && (*x < 0) != (*y < 0))));
   return make_apply(ScalarOp::floordiv_, {std::move(a), std::move(b)});
@@ -284,7 +284,7 @@ bool equal(const Expr& a, const Expr& b) {
       if (a->op != b->op) return false;
       break;
     case ExprKind::kShuffle:
-      if (a->picks != b->picks) return false;
+      if (a->shuffle_mask != b->shuffle_mask) return false;
       break;
     default:
       break;

@@ -1,13 +1,13 @@
-// Loop IR: 9 expressions and 7 statements. Immutable, shared, printable; parse(print(x)) is x.
+// Loop IR: 9 expressions and 7 statements. They are immutable, shared and printable; parse(print(x)) is x.
 //
 //   expr  := Const | Var | Load(buffer, index[, mask]) | Apply(op, args) | Cast(x) | Ramp(base, stride) |
-//            Broadcast(x) | ReduceLanes(op, x) | Shuffle(a, b, picks)
+//            Broadcast(x) | ReduceLanes(op, x) | Shuffle(a, b, mask)
 //   stmt  := Block | For | Let | Store(buffer, index, value[, mask]) | Alloc | If | Call
 //
-// All values are scalars or vectors of `lanes` elements. Indices are i64 element offsets into a named buffer.
-// There is one name space per Function and every name in it is bound once. A masked-off lane of a Load gives
-// 0 and touches no memory; a masked-off lane of a Store writes nothing. The interpreter (loop/eval.h) is the
-// meaning of all of this.
+// All values are scalars or vectors of `lanes` elements. Indices are i64 offsets, in elements, into a named
+// buffer. A Function has one name space, in which every name is bound once. An inactive lane of a masked Load
+// gives 0 and accesses no memory; an inactive lane of a masked Store writes nothing. The interpreter
+// (loop/eval.h) defines the meaning of all of this.
 #pragma once
 
 #include <algorithm>
@@ -45,9 +45,9 @@ struct ScalarOpInfo {
 const ScalarOpInfo& info(ScalarOp op);
 std::optional<ScalarOp> parse_scalar_op(std::string_view name);
 int scalar_op_count();
-// From exp to lgamma: dear, and the last bits depend on whose library computes them.
+// From exp to lgamma: expensive functions whose last bits depend on the library that computes them.
 constexpr bool is_function(ScalarOp op) { return op >= ScalarOp::exp_ && op <= ScalarOp::lgamma_; }
-inline constexpr size_t kMostOperands = std::max({
+inline constexpr size_t kMaxOperands = std::max({
 #define SCALAR_OP(name, arity, domain, result, summary) size_t{arity},
 #include "codegen/scalar_ops.def"
 #undef SCALAR_OP
@@ -93,28 +93,32 @@ struct ExprNode {
   // Load: index[, mask] | Apply: operands | Cast, Broadcast, ReduceLanes: x | Ramp: base, stride |
   // Shuffle: a, b
   std::vector<Expr> args;
-  std::vector<int> picks;  // Shuffle: by lane, which of the lanes of a and then of b
+  std::vector<int>
+      shuffle_mask;  // Shuffle: for each lane, the lane to take from a and b, counted through both
   bool is(ExprKind k) const { return kind == k; }
 };
 
-Expr make_const(Type type, double value);  // float types (an exact integer is fine for every type)
-Expr make_int(Type type, int64_t value);   // bool and integer types; float types convert
+Expr make_const(Type type,
+                double value);            // float types (an integer that is exact is accepted for every type)
+Expr make_int(Type type, int64_t value);  // bool and integer types; float types convert
 inline Expr index_const(int64_t value) { return make_int(kIndex, value); }
 Expr make_var(std::string name, Type type = kIndex);
-Expr make_load(std::string buffer, Dtype dtype, Expr index, Expr mask = nullptr);  // lanes from index
+Expr make_load(std::string buffer, Dtype dtype, Expr index,
+               Expr mask = nullptr);  // as many lanes as the index
 Expr make_apply(ScalarOp op,
                 std::vector<Expr> args);  // checks arity, domain, equal types; broadcasts scalars to vectors
 Expr make_apply_as(ScalarOp op, std::vector<Expr> args, Type type);  // bitcasts: explicit result type
-Expr make_cast(Dtype dtype, Expr x);                                 // no node when x has that dtype already
+Expr make_cast(Dtype dtype, Expr x);                                 // returns x if it has that dtype already
 Expr make_ramp(Expr base, Expr stride, int lanes);                   // base, base + stride, ...
-Expr make_broadcast(Expr x, int lanes);                              // no node when lanes is 1
-Expr make_reduce_lanes(ScalarOp op, Expr x);                // add, mul, min, max, bitand, bitor, bitxor
-Expr make_shuffle(Expr a, Expr b, std::vector<int> picks);  // of two vectors of one type
-// In each block of lanes the even ones, then the odd ones: 0, 2, 4, .. 1, 3, 5, ..; and back in order.
-std::vector<int> splitting_picks(int lanes, int block);
-std::vector<int> interleaving_picks(int lanes, int block);
+Expr make_broadcast(Expr x, int lanes);                              // returns x if lanes is 1
+Expr make_reduce_lanes(ScalarOp op, Expr x);               // add, mul, min, max, bitand, bitor, bitxor
+Expr make_shuffle(Expr a, Expr b, std::vector<int> mask);  // of two vectors of one type
+// The shuffle mask that puts the even lanes of each block before its odd lanes: 0, 2, 4, .. 1, 3, 5, ..; and
+// the mask that restores the order.
+std::vector<int> deinterleave_mask(int lanes, int block);
+std::vector<int> interleave_mask(int lanes, int block);
 
-// Index arithmetic reads as arithmetic. Constant operands fold at once.
+// Index arithmetic is written with operators. Constant operands are folded at once.
 Expr operator+(Expr a, Expr b);
 Expr operator-(Expr a, Expr b);
 Expr operator*(Expr a, Expr b);
@@ -124,7 +128,7 @@ inline Expr ceildiv(const Expr& a, const Expr& b) { return floordiv(a + b - inde
 
 std::optional<int64_t> as_const_int(
     const Expr& e);                        // value of an integer or bool Const (or a Broadcast of one)
-bool equal(const Expr& a, const Expr& b);  // structural
+bool equal(const Expr& a, const Expr& b);  // structural equality
 
 // ---- statements ----
 
@@ -133,8 +137,8 @@ using Block = std::shared_ptr<const BlockNode>;
 
 enum class ForKind : uint8_t { kSerial, kParallel, kVector };
 
-// One loop-carried value. `init` is its value on entry (usually the identity; an enclosing loop's state when
-// loops nest); `identity` is neutral for merge, and is what a split of the loop starts from. After the loop,
+// One loop-carried value. `init` is its value on entry: usually the identity, or the state of an enclosing
+// loop. `identity` is neutral for merge, and every part of a split loop starts from it. After the loop,
 // `name` is bound to the final value.
 struct State {
   std::string name;
@@ -143,11 +147,11 @@ struct State {
   Expr identity;
 };
 
-// The only reduction mechanism; tuples (Welford, argmax) are several states merged together.
+// The only form of reduction. Tuples (Welford, argmax) are several states that are merged together.
 struct Reduction {
   std::vector<State> states;
   std::vector<Expr>
-      yield;  // next value of each state; in scope: the states, the loop variable, the body's lets
+      yield;  // the next value of each state; may use the states, the loop variable and the lets of the body
   std::vector<Expr> merge;  // combines state `s` with another partial result named `s.other`; associative
 };
 
@@ -155,8 +159,8 @@ struct For {
   std::string var;  // i64
   Expr begin, end;  // [begin, end), step 1
   ForKind kind = ForKind::kSerial;
-  int64_t grain = 1;  // parallel: least iterations worth a thread
-  int lanes = 1;      // vector: elements per step, the tail is masked
+  int64_t grain = 1;  // parallel: the least number of iterations worth waking a thread for
+  int lanes = 1;      // vector: elements per step; the tail is masked
   int unroll = 1;     // vector: vectors per step with independent accumulators
   std::optional<Reduction> reduction;
   Block body;
@@ -167,10 +171,10 @@ struct Let {  // in scope to the end of the enclosing block
 };
 struct Store {
   std::string buffer;
-  Expr index, value;  // value's dtype is the buffer's
+  Expr index, value;  // the dtype of value is that of the buffer
   Expr mask;          // may be null
 };
-struct Alloc {  // scratch, uninitialised, in scope to the end of the enclosing block
+struct Alloc {  // uninitialized scratch, in scope to the end of the enclosing block
   std::string buffer;
   Dtype dtype;
   Expr extent;  // elements
@@ -183,7 +187,7 @@ struct Call {  // an ABI function of runtime/abi.h, or kPrefetch of a load
   std::string function;
   std::vector<Expr> args;
 };
-inline constexpr std::string_view kPrefetch = "prefetch";  // the line of a load, into L2
+inline constexpr std::string_view kPrefetch = "prefetch";  // fetches the cache line of a load into L2
 
 using Stmt = std::variant<Block, For, Let, Store, Alloc, If, Call>;
 struct BlockNode {
@@ -199,14 +203,14 @@ struct Buffer {
   Dtype dtype;
   Access access;
   Expr extent;            // elements; may use symbols
-  bool streamed = false;  // of an output: stored past the caches where that is possible
+  bool streamed = false;  // of an output: stored past the caches if possible
 };
 struct Function {
   std::string name;
   std::vector<Buffer> buffers;  // parameters; distinct buffers do not overlap, except where in_place says so
   std::vector<std::string> symbols;  // i64 parameters
   Block body;
-  // Least values of the symbols that may be below 1: a size that may be 0, an integer that is no size.
+  // The least values of symbols that may be below 1: sizes that may be 0, and integers that are not sizes.
   std::map<std::string, int64_t> symbol_lows = {};
 };
 

@@ -1,4 +1,4 @@
-// Tokens: words, numbers with their type suffix, one- and two-character symbols.
+// Splits text into tokens: words, numbers with their type suffix, symbols of one or two characters.
 #include "codegen/loop/lexer.h"
 
 #include <algorithm>
@@ -47,13 +47,13 @@ void Lexer::skip_space() {
   }
 }
 
-// A dot belongs to a word only between its characters: `m.other`, but `s0..n` is a range.
+// A dot is part of a word only between its characters: `m.other` is a word, but `s0..n` is a range.
 void Lexer::word() {
   auto inner = [](char c) { return is_letter(c) || is_digit(c); };
   while (inner(peek()) || (peek() == '.' && inner(peek(1)))) ++at_;
 }
 
-// Digits, fraction, exponent, then the letters of a type suffix; `0..8` is a range, not a fraction.
+// Digits, fraction, exponent, then the letters of a type suffix. `0..8` is a range, not a fraction.
 void Lexer::number() {
   while (is_digit(peek())) ++at_;
   if (peek() == '.' && peek(1) != '.') {

@@ -1,5 +1,5 @@
-// Loop IR text as tokens. Blanks, newlines and comments separate tokens and mean nothing else, except that a
-// token knows whether it begins a line: that tells a store's mask from an if statement.
+// Tokens of Loop IR text. Blanks, newlines and comments only separate tokens, with one exception: a token
+// knows whether it begins a line, which distinguishes the mask of a store from an if statement.
 #pragma once
 
 #include <string_view>

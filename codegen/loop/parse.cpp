@@ -1,7 +1,7 @@
-// Text to Loop IR: recursive descent, one token of lookahead. Types are found bottom-up: constants carry
-// theirs, buffers and variables have it from their declaration. The constructors check operand types; their
-// complaint gets a position here. Scopes and single binding are the verifier's business: this only needs to
-// know what a name was declared as.
+// Parses Loop IR by recursive descent with one token of lookahead. Types are found bottom-up: constants carry
+// theirs, and buffers and variables have them from their declarations. Constructors check operand types, and
+// the parser adds a position to their errors. The parser only records what a name was declared as; the
+// verifier checks scopes and that names are bound once.
 #include <array>
 #include <charconv>
 #include <limits>
@@ -51,7 +51,7 @@ class Parser {
     Function f;
     f.name = name("a function name");
     symbol("(");
-    unknown_is_index_ = true;  // extents come before the symbols they use
+    unknown_is_index_ = true;  // extents precede the symbols that they use
     if (!is(")")) do {
         f.buffers.push_back(buffer());
       } while (accept(","));
@@ -144,7 +144,7 @@ class Parser {
     return {dtype(), 1};
   }
 
-  // Runs a constructor; an ill-typed node is the text's mistake, reported where the text is.
+  // Runs a constructor. An ill-typed node is a mistake in the text, so it is reported with its position.
   template <class Make>
   Expr checked(const Token& at, Make make) {
     try {
@@ -251,8 +251,8 @@ class Parser {
   }
 
   Expr float_constant(const Token& at, bool negative) {
-    // The longest numeric prefix, then the type; read in the type's own precision, so that shortest digits
-    // are exact.
+    // The longest numeric prefix, followed by the type. The number is read in the precision of the type, so
+    // that the shortest digits are exact.
     const char *begin = at.text.data(), *end = begin + at.text.size();
     double wide = 0;
     auto read = std::from_chars(begin, end, wide);
@@ -305,12 +305,12 @@ class Parser {
       Expr b = expr();
       symbol(",");
       symbol("[");
-      std::vector<int> picks;
-      do picks.push_back(small_integer("a lane", 0));
+      std::vector<int> mask;
+      do mask.push_back(small_integer("a lane", 0));
       while (accept(","));
       symbol("]");
       symbol(")");
-      return checked(at, [&] { return make_shuffle(std::move(a), std::move(b), std::move(picks)); });
+      return checked(at, [&] { return make_shuffle(std::move(a), std::move(b), std::move(mask)); });
     }
     std::vector<Expr> args = arguments();
     if (head == "cast") {
@@ -497,7 +497,7 @@ class Parser {
     symbol("]");
     symbol("=");
     s.value = expr();
-    // On the value's line, `if` is the mask; on a line of its own it begins the next statement.
+    // On the line of the value, `if` is the mask. On a line of its own, it begins the next statement.
     if (is("if") && !token_.begins_line) {
       advance();
       s.mask = expr();

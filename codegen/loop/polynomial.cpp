@@ -1,4 +1,4 @@
-// Polynomial arithmetic, and the one way a polynomial is written as an expression.
+// Polynomial arithmetic, and the conversion of a polynomial to its canonical expression.
 #include "codegen/loop/polynomial.h"
 
 #include <algorithm>
@@ -9,8 +9,9 @@
 namespace ipex::loop {
 namespace {
 
-// A product of two sums this large stays a product: expanding pays while it cancels, not for its own sake.
-constexpr size_t kMostProducts = 64;
+// A product of two sums stays a product if it would expand to more terms than this. Expanding is useful only
+// for cancellation.
+constexpr size_t kMaxExpandedTerms = 64;
 
 int compare_all(const std::vector<Expr>& a, const std::vector<Expr>& b) {
   for (size_t i = 0; i < a.size() && i < b.size(); ++i)
@@ -47,7 +48,7 @@ Term product(const Term& a, const Term& b, bool& exact) {
 
 int compare(const Expr& a, const Expr& b) {
   if (a == b) return 0;
-  // Operations before variables, so that products read i//4*s.
+  // Operations come before variables, so that products are written i//4*s.
   if (int order = three_way(!a->is(ExprKind::kApply), !b->is(ExprKind::kApply))) return order;
   if (int order = three_way(a->kind, b->kind)) return order;
   if (int order = a->name.compare(b->name)) return order;
@@ -110,7 +111,7 @@ Polynomial add(const Polynomial& a, const Polynomial& b, int64_t factor) {
 Polynomial multiply(const Polynomial& a, const Polynomial& b) {
   if (a.is_constant()) return add(0, b, a.constant);
   if (b.is_constant()) return add(0, a, b.constant);
-  if (a.terms.size() * b.terms.size() > kMostProducts)
+  if (a.terms.size() * b.terms.size() > kMaxExpandedTerms)
     return Polynomial::atom(make_apply(ScalarOp::mul_, {to_expr(a), to_expr(b)}));
   Polynomial sum = add(add(0, b, a.constant), a, b.constant);
   sum.constant = wrapping_mul(a.constant, b.constant, sum.exact);
@@ -177,12 +178,13 @@ Polynomial to_polynomial(const Expr& e) {
 
 namespace {
 
-// A part of a sum, with its sign apart where it can be: `positive` subtracted when `negative`.
+// One addend of a sum. Its sign is kept separately if possible: `positive` is subtracted if `negative` is
+// set.
 struct Addend {
   Expr magnitude;  // without the sign
   Expr value;      // with it
   bool negative = false;
-  size_t degree = 0;  // the rest is the order among addends: more factors, then larger strides, first
+  size_t degree = 0;  // the remaining fields order addends: more factors first, then larger strides
   int64_t stride = 1;
   Expr first;
 };
@@ -228,7 +230,7 @@ Addend factored(std::vector<Term> inner, int64_t constant, const Expr& factor, s
   return a;
 }
 
-// The atom that most terms share; null when none is in two of them.
+// The atom that most terms share; null if no atom is in two terms.
 Expr shared_atom(const std::vector<Term>& terms) {
   Expr best;
   size_t best_count = 1;
@@ -246,7 +248,7 @@ Expr shared_atom(const std::vector<Term>& terms) {
   return best;
 }
 
-// Takes the terms that contain `atom` out of `terms`: their sum is atom * (inner + constant).
+// Removes the terms that contain `atom` from `terms`. Their sum is atom * (inner + constant).
 Addend take_shared(const Expr& atom, std::vector<Term>& terms) {
   std::vector<Term> inner, rest;
   int64_t constant = 0, stride = 0;
@@ -271,10 +273,10 @@ Addend take_shared(const Expr& atom, std::vector<Term>& terms) {
 Expr write_sum(std::vector<Term> terms, int64_t constant) {
   std::vector<Addend> addends;
   while (Expr atom = shared_atom(terms)) addends.push_back(take_shared(atom, terms));
-  // Terms of one stride: (i + j)*4.
+  // Combines terms with the same stride: (i + j)*4.
   for (size_t i = 0; i < terms.size(); ++i) {
     int64_t stride = terms[i].coefficient;
-    if (stride == 0) continue;  // taken
+    if (stride == 0) continue;  // already combined
     if (is_negative(stride)) stride = -stride;
     std::vector<Term> inner;
     size_t degree = 0;

@@ -1,11 +1,11 @@
-// Integer sums and products as polynomials over opaque atoms: the normal form in which the simplifier
-// computes.
+// Integer sums and products as polynomials over opaque atoms. This is the normal form in which the simplifier
+// works.
 //
 //   r*s0*4 + (i//4) + 7   =   {[r, s0]: 4, [i//4]: 1} + 7
 //
-// Atoms are scalar i64 expressions that are no sum, product or constant. Coefficients wrap as i64 does;
-// `exact` is lost when one did, after which the polynomial still equals the expression but says nothing about
-// order or division.
+// Atoms are scalar i64 expressions that are not sums, products or constants. Coefficients wrap like i64. If
+// one does, `exact` becomes false: the polynomial still equals the expression, but says nothing about order
+// or division.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ namespace ipex::loop {
 
 // A total order on expressions, by structure.
 int compare(const Expr& a, const Expr& b);
-// Nodes of the tree, shared ones counted as often as they print.
+// The number of nodes of the tree; shared nodes count as often as they are printed.
 int64_t node_count(const Expr& e);
 
 struct Term {
@@ -37,7 +37,7 @@ struct Polynomial {
 
   bool is_constant() const { return terms.empty(); }
   bool is_zero() const { return terms.empty() && constant == 0; }
-  // The polynomial as one product; none for a sum, or for zero.
+  // The polynomial as one product; none if it is a sum or zero.
   std::optional<Term> as_term() const;
 };
 
@@ -45,15 +45,15 @@ Polynomial add(const Polynomial& a, const Polynomial& b, int64_t factor = 1);  /
 Polynomial multiply(const Polynomial& a, const Polynomial& b);
 inline Polynomial negate(const Polynomial& a) { return add(0, a, -1); }
 
-// a / b when b's atoms and coefficient divide a's.
+// a / b if the atoms and the coefficient of b divide those of a.
 std::optional<Term> divide(const Term& a, const Term& b);
-// The largest product that divides both; its coefficient is positive.
+// The largest product that divides both. Its coefficient is positive.
 Term common_factor(const Term& a, const Term& b);
 
-// Sums and products are taken apart, all else is an atom.
+// Expands sums and products; everything else is an atom.
 Polynomial to_polynomial(const Expr& e);
-// The canonical expression: common factors outside (r*4 + q)*s0 + c, larger strides first, what is subtracted
-// after what is added, the constant last.
+// The canonical expression: common factors outside (r*4 + q)*s0 + c, larger strides first, subtracted terms
+// after added terms, the constant last.
 Expr to_expr(const Polynomial& p);
 
 }  // namespace ipex::loop

@@ -1,5 +1,4 @@
-// Loop IR to text. The grammar is in text.h and codegen/README.md; parse.cpp reads back exactly what this
-// writes.
+// Prints Loop IR. The grammar is in text.h and codegen/README.md; parse.cpp reads exactly what this writes.
 #include <array>
 #include <charconv>
 #include <cmath>
@@ -10,8 +9,8 @@
 namespace ipex::loop {
 namespace {
 
-// How tightly an expression binds; an operand that binds less tightly than its place asks for gets
-// parentheses.
+// The precedence of an expression. An operand gets parentheses if its precedence is lower than its place
+// requires.
 enum Precedence { kComparison = 1, kAdditive, kMultiplicative, kUnary, kPrimary };
 
 struct Infix {
@@ -85,7 +84,7 @@ class Printer {
           out_ += ", ";
         }
         if (e->is(ExprKind::kShuffle))
-          picks(e->picks);
+          mask(e->shuffle_mask);
         else
           number(e->type.lanes);
         out_ += ')';
@@ -118,7 +117,7 @@ class Printer {
   }
 
  private:
-  void picks(const std::vector<int>& lanes) {
+  void mask(const std::vector<int>& lanes) {
     for (size_t i = 0; i < lanes.size(); ++i) {
       out_ += i == 0 ? "[" : ", ";
       number(lanes[i]);
@@ -144,7 +143,7 @@ class Printer {
     } else {
       std::array<char, 32> text;
       char *begin = text.data(), *end = begin + text.size();
-      // Half values are fp32 values: their shortest fp32 digits read back exactly.
+      // Half values are f32 values, and the shortest digits of the f32 read back exactly.
       auto result = e.type.dtype == Dtype::kF64
                         ? std::to_chars(begin, end, e.float_value)
                         : std::to_chars(begin, end, static_cast<float>(e.float_value));
@@ -190,13 +189,13 @@ class Printer {
     if (auto op = infix(e.op)) {
       bool parentheses = op->precedence < least;
       if (parentheses) out_ += '(';
-      // Chains of + - and of * // % lean left; comparisons do not chain.
+      // Chains of + and -, and of * // %, are left-associative. Comparisons do not chain.
       expr(e.args[0], op->precedence == kComparison ? kAdditive : op->precedence);
       out_ += op->text;
       expr(e.args[1], op->precedence + 1);
       if (parentheses) out_ += ')';
     } else if (e.op == ScalarOp::neg_ && !e.args[0]->is(ExprKind::kConst)) {
-      out_ += '-';  // of a constant, `-1` would be the constant -1
+      out_ += '-';  // `-1` would read back as the constant -1
       expr(e.args[0], kPrimary);
     } else {
       out_ += info(e.op).name;

@@ -1,5 +1,5 @@
-// Walking and rebuilding: unchanged subtrees are shared, changed ones go through the constructors again, so
-// that a scalar replaced by a vector retypes everything above it.
+// Walking and rebuilding trees. Unchanged subtrees are shared. Changed nodes go through the constructors
+// again, so that replacing a scalar by a vector changes the types of everything above it.
 #include "codegen/loop/rewrite.h"
 
 #include <algorithm>
@@ -43,7 +43,7 @@ class Rewriter {
   void exprs(std::vector<Expr>& list) {
     for (Expr& e : list) e = expr(e);
   }
-  // A nested block resets the flag; what was seen before it still counts.
+  // A nested block resets the flag, but what was found before it still counts.
   Block nested(const Block& b) {
     bool before = changed_;
     Block rebuilt = block(b);
@@ -158,7 +158,7 @@ Expr substitute_var(const Expr& e, const Substitution& s) {
   return it == s.end() ? e : it->second;
 }
 
-// Calls fn on every name a statement binds, by reference: buffers, variables, states.
+// Calls fn by reference on every name that a statement binds: buffers, variables, states.
 template <class Fn>
 void for_each_binding(Stmt& s, const Fn& fn) {
   if (auto* loop = std::get_if<For>(&s)) {
@@ -197,7 +197,7 @@ Expr with_args(const Expr& e, std::vector<Expr> args) {
     case ExprKind::kReduceLanes:
       return make_reduce_lanes(e->op, std::move(args[0]));
     case ExprKind::kShuffle:
-      return make_shuffle(std::move(args[0]), std::move(args[1]), e->picks);
+      return make_shuffle(std::move(args[0]), std::move(args[1]), e->shuffle_mask);
   }
   return e;
 }
@@ -304,7 +304,7 @@ std::optional<Affine> affine(const Expr& e, const std::set<std::string>& vars) {
     return Affine{{{e->name, index_const(1)}}, index_const(0)};
   }
   std::vector<Affine> args;
-  bool rebuilt = false;  // an operand is not its own rest: it has variables, or had ones that cancelled
+  bool rebuilt = false;  // an operand with variables, or with variables that cancelled, is not its own rest
   for (const Expr& arg : e->args) {
     auto a = affine(arg, vars);
     if (!a) return std::nullopt;

@@ -1,4 +1,4 @@
-// Walking and rebuilding trees: the few verbs every pass is written with.
+// Walking and rebuilding trees: the few functions that every pass is written with.
 #pragma once
 
 #include <functional>
@@ -12,22 +12,24 @@ namespace ipex::loop {
 
 using ExprFn = std::function<Expr(const Expr&)>;
 
-// The same operation on other operands, of other lanes too: types follow, scalars beside vectors are
-// broadcast.
+// The same operation on other operands, which may have another number of lanes. The type is derived again,
+// and scalars beside vectors are broadcast.
 Expr with_args(const Expr& e, std::vector<Expr> args);
 
-// Rebuilds e bottom-up, each node passed through fn after its children; shares what did not change.
+// Rebuilds e bottom-up, passing each node to fn after its children. Unchanged subtrees are shared.
 Expr transform(const Expr& e, const ExprFn& fn);
-// Applies fn (through transform) to every expression of a block, and optionally rewrites statements: stmt_fn
-// gets each statement after its children and returns its replacements (none, one or several); null: keep.
+// Applies transform with fn to every expression of a block, and optionally rewrites statements. stmt_fn gets
+// each statement after its children and returns its replacements (none, one or several). If it is null,
+// statements stay.
 using StmtFn = std::function<std::vector<Stmt>(Stmt)>;
 Block transform(const Block& b, const ExprFn& fn, const StmtFn& stmt_fn = nullptr);
-Block transform_stmts(const Block& b, const StmtFn& stmt_fn);  // expressions stay
+Block transform_stmts(const Block& b, const StmtFn& stmt_fn);  // leaves expressions unchanged
 
 using Substitution = std::map<std::string, Expr>;
-Expr substitute(const Expr& e, const Substitution& s);  // variables by expressions
+Expr substitute(const Expr& e, const Substitution& s);  // replaces variables by expressions
 Block substitute(const Block& b, const Substitution& s);
-Block rename_bound(const Block& b, const std::string& suffix);  // fresh copies of everything bound inside
+Block rename_bound(const Block& b,
+                   const std::string& suffix);  // copies the block and renames everything bound inside
 
 void visit(const Expr& e, const std::function<void(const ExprNode&)>& fn);  // pre-order
 void visit(const Block& b, const std::function<void(const Stmt&)>& stmt_fn,
@@ -36,14 +38,14 @@ std::set<std::string> free_vars(const Expr& e);
 std::set<std::string> bound_names(const Block& b);  // variables, states and buffers
 bool uses(const Expr& e, const std::string& var);
 
-// e as  sum(coefficient * var) + rest  in the given variables, when it is affine in them.
+// e written as sum(coefficient * var) + rest in the given variables, if it is affine in them.
 struct Affine {
   std::map<std::string, Expr> coefficients;  // absent: 0
   Expr rest;
 };
 std::optional<Affine> affine(const Expr& e, const std::set<std::string>& vars);
 
-// Hands out names not used in a function.
+// Generates names that a function does not use.
 class Names {
  public:
   explicit Names(const Function& f);
@@ -54,7 +56,7 @@ class Names {
 
  private:
   std::set<std::string, std::less<>> used_;
-  std::map<std::string, int, std::less<>> next_;  // suffix to try first, by base
+  std::map<std::string, int, std::less<>> next_;  // for each base name, the suffix to try first
 };
 
 }  // namespace ipex::loop

@@ -1,5 +1,5 @@
-// The simplifier's statements: one walk forward that simplifies expressions under the ranges of the loops
-// around them and drops what control flow makes trivial, one walk backward that drops what nothing reads.
+// Simplifies the statements of a function. A forward walk simplifies expressions, knowing the ranges of the
+// loops around them, and removes trivial control flow. A backward walk removes what nothing reads.
 #include "codegen/loop/simplify.h"
 
 #include <algorithm>
@@ -45,7 +45,8 @@ class Forward {
     return make_block(std::move(out));
   }
 
-  // Names are bound once in a function, so that a nested block's statements may stand in the one around it.
+  // Every name is bound once in a function, so the statements of a nested block can move to the block around
+  // it.
   void splice(const Block& b, std::vector<Stmt>& out) {
     for (const Stmt& s : b->stmts) std::visit([&](const auto& stmt) { statement(stmt, out); }, s);
   }
@@ -54,7 +55,8 @@ class Forward {
 
   void statement(const Let& s, std::vector<Stmt>& out) { define(s.name, simplify(s.value), out); }
 
-  // Binds name to a simplified value: in place when that costs nothing, by a let otherwise.
+  // Binds a name to a simplified value. The value replaces the name if it is trivial; otherwise it is bound
+  // by a let.
   void define(const std::string& name, Expr value, std::vector<Stmt>& out) {
     if (is_trivial(value)) {
       exprs_.bind(name, std::move(value));
@@ -104,8 +106,9 @@ class Forward {
     for (const State& state : s.reduction->states) define(state.name, state.init, out);
   }
 
-  // The body once, with the loop variable's value in its place. A state's name means its initial value in the
-  // body and its final one after, so the former gets a name of its own where it is more than a name already.
+  // The body of a loop of one iteration, with the value of the loop variable substituted. A state's name
+  // means its initial value in the body and its final value after it. The initial value therefore gets a name
+  // of its own, unless it is already a name.
   void single_trip(const For& s, std::vector<Stmt>& out) {
     exprs_.bind(s.var, s.begin);
     if (!s.reduction) return splice(s.body, out);
@@ -172,12 +175,12 @@ class Forward {
   std::optional<Names> names_;
 };
 
-// Removes lets, states, scratch buffers, loops and conditions without a reader or an effect. Blocks are
-// walked from the end, so that a use is always seen before what it uses.
+// Removes lets, states, scratch buffers, loops and conditions that have no reader and no effect. Blocks are
+// walked from the end, so that every use is seen before the definition.
 class Backward {
  public:
   explicit Backward(const Block& body) {
-    // A store may precede its load in the text of a loop only, so loads are collected beforehand.
+    // In a loop, a store may come before the load that reads it, so loads are collected first.
     visit(
         body,
         [this](const Stmt& s) {
@@ -248,7 +251,8 @@ class Backward {
     For rest = s;
     std::vector<bool> live = live_states(s);
     if (s.reduction) {
-      // A live yield may need a let of the body, and the body another state: until no more states come alive.
+      // A live yield may need a let of the body, and the body may need another state. This is repeated until
+      // no more states become live.
       for (std::vector<bool> before; before != live;) {
         before = live;
         for (size_t i = 0; i < live.size(); ++i) {
@@ -287,7 +291,7 @@ class Backward {
     return live;
   }
 
-  // The merge of one state reads others by two names.
+  // The merge of a state reads other states under two names each.
   void use_merge(const Reduction& r, size_t i) {
     use(r.merge[i]);
     for (const State& state : r.states)

@@ -1,11 +1,13 @@
-// One simplifier for indices, shapes and kernel arithmetic.
+// The simplifier for indices, shapes and kernel arithmetic.
 //
-// precondition: verified expression; `ranges` bounds variables (inclusive low, exclusive high; absent:
-// unknown; symbols are >= 1 unless given otherwise). postcondition: equal value for every binding in range,
-// never more nodes; integer sums and products in a canonical order, so that equal() decides equality of the
-// usual shape and index expressions; floating-point values bit-identical (x*1, x+(-0.0) only).
-// Index arithmetic over variables and symbols is taken not to overflow i64; loaded values wrap, and no rule
-// assumes otherwise.
+//   pre: a verified expression; `ranges` bounds variables (low inclusive, high exclusive); a variable without
+//        a range is unknown, and symbols are >= 1 unless stated otherwise
+//   post: the same value for every binding within the ranges, never more nodes; integer sums and products are
+//         in a canonical order, so that equal() decides equality of the usual shape and index expressions;
+//         floats are bit-identical (only x*1 and x+(-0.0) are simplified)
+//
+// Index arithmetic on variables and symbols is assumed not to overflow i64. Loaded values may wrap, and no
+// rule assumes otherwise.
 #pragma once
 
 #include <map>
@@ -20,11 +22,11 @@ struct Range {
   Expr low, high;  // null: unknown
 };
 using Ranges = std::map<std::string, Range>;
-// Symbols are at least 1, or what `lows` says.
+// Symbols are at least 1, or at least what `lows` says.
 Ranges symbol_ranges(const std::vector<std::string>& symbols, const std::map<std::string, int64_t>& lows);
 
 Expr simplify(const Expr& e, const Ranges& ranges = {});
-Function simplify(const Function& f);  // also drops unused lets, dead ifs, empty and single-trip loops
+Function simplify(const Function& f);  // also removes unused lets, dead ifs, and loops of no or one iteration
 bool provably_equal(const Expr& a, const Expr& b);
 bool provably_even(const Expr& index);
 bool provably_less(const Expr& a, const Expr& b, const Ranges& ranges = {});

@@ -1,4 +1,4 @@
-// Typing of expressions, and the shape of names.
+// The types of expressions, and what a name may look like.
 #include "codegen/loop/type_rules.h"
 
 #include <algorithm>
@@ -42,7 +42,7 @@ std::string_view describe(Domain domain) {
 
 std::string quote(std::string_view text) { return "'" + std::string(text) + "'"; }
 
-// A bitcast keeps the width; unlike arithmetic it may touch half types, whose bits are i16.
+// A bitcast keeps the width. Unlike arithmetic, it accepts half types, whose bits are an i16.
 std::string bitcast_error(ScalarOp op, Type from, Type to) {
   bool to_int = op == ScalarOp::bitcast_int_;
   Dtype number = to_int ? from.dtype : to.dtype, bits = to_int ? to.dtype : from.dtype;
@@ -133,13 +133,13 @@ std::string broadcast_error(const Expr& x, int lanes) {
   return "";
 }
 
-std::string shuffle_error(const Expr& a, const Expr& b, const std::vector<int>& picks) {
+std::string shuffle_error(const Expr& a, const Expr& b, const std::vector<int>& mask) {
   if (a->type != b->type || !a->type.is_vector())
     return "shuffle takes two vectors of one type, got " + to_string(a->type) + " and " + to_string(b->type);
-  if (picks.size() < 2) return "shuffle needs at least 2 lanes, got " + std::to_string(picks.size());
-  for (int pick : picks)
-    if (pick < 0 || pick >= 2 * a->type.lanes)
-      return "shuffle picks lane " + std::to_string(pick) + " of " + std::to_string(2 * a->type.lanes);
+  if (mask.size() < 2) return "shuffle needs at least 2 lanes, got " + std::to_string(mask.size());
+  for (int selected : mask)
+    if (selected < 0 || selected >= 2 * a->type.lanes)
+      return "shuffle selects lane " + std::to_string(selected) + " of " + std::to_string(2 * a->type.lanes);
   return "";
 }
 

@@ -1,4 +1,5 @@
-// The invariants every pass may rely on, checked between passes. A violation is a bug of the pass before.
+// Checks, between passes, the invariants that every pass may rely on. A violation is a bug in the pass
+// before.
 #include <unordered_map>
 #include <unordered_set>
 
@@ -22,7 +23,7 @@ class Verifier {
     for (const std::string& s : function_.symbols) bind_variable(s, kIndex);
     for (const Buffer& b : function_.buffers) {
       expect_type("the extent of '" + b.name + "'", b.extent,
-                  kIndex);  // before any buffer: extents load nothing
+                  kIndex);  // checked before any buffer is known: extents contain no loads
       require(!b.streamed || b.access == Access::kOut, "'" + b.name + "' is streamed, but is no output");
     }
     for (const Buffer& b : function_.buffers) bind_buffer(b.name, {b.dtype, b.access != Access::kIn});
@@ -112,9 +113,10 @@ class Verifier {
         if (e.args.size() != 1 || e.type != e.args[0]->type.with_lanes(1)) return "ill-typed lane reduction";
         return reduce_lanes_error(e.op, e.args[0]);
       case ExprKind::kShuffle:
-        if (e.args.size() != 2 || e.type != e.args[0]->type.with_lanes(static_cast<int>(e.picks.size())))
+        if (e.args.size() != 2 ||
+            e.type != e.args[0]->type.with_lanes(static_cast<int>(e.shuffle_mask.size())))
           return "ill-typed shuffle";
-        return shuffle_error(e.args[0], e.args[1], e.picks);
+        return shuffle_error(e.args[0], e.args[1], e.shuffle_mask);
     }
     return "unknown expression kind";
   }
@@ -132,7 +134,7 @@ class Verifier {
     leave(mark);
   }
 
-  // Leaves the block's names in scope, for the yields of a loop.
+  // Leaves the names of the block in scope, for the yields of a loop.
   void open_block(const Block& b) {
     if (!b) fail("a block is null");
     for (const Stmt& s : b->stmts) {
@@ -160,7 +162,8 @@ class Verifier {
         expect_type("the initial value of '" + state.name + "'", state.init, state.type);
         expect_type("the identity of '" + state.name + "'", state.identity, state.type);
       }
-      // Bound first: in scope in the body and, since they are the results, to the end of the enclosing block.
+      // The states are bound first: they are in scope in the body and, as results, to the end of the
+      // enclosing block.
       for (const State& state : r.states) bind_variable(state.name, state.type);
       mark = trail_.size();
     }

@@ -1,20 +1,20 @@
-// apply_schedule: carries out a Schedule, step by step: divide among owners, tile, permute, fuse, then mark
-// each loop's kind.
+// apply_schedule: carries out a Schedule in this order: distribute rows among owners, tile, permute, fuse,
+// mark the kind of each loop.
 //
-// Nothing is decided or proved here; a schedule that does not fit the function is an InternalError that names
-// the loop.
+// Nothing is decided or proved here. A schedule that does not fit the function throws an InternalError that
+// names the loop.
 #include <set>
 
+#include "codegen/analyses/loop_nest.h"
 #include "codegen/loop/rewrite.h"
 #include "codegen/loop/simplify.h"
-#include "codegen/passes/loop_nest.h"
 #include "codegen/passes/passes.h"
 
 namespace ipex::loop {
 
 namespace {
 
-// ..; let row = x; rest  =>  ..; let row = x; if row // block % parts == owner { rest }
+//   ..; let row = x; rest  =>  ..; let row = x; if row // block % parts == owner { rest }
 bool guard(Block& block, const Ownership& o, const Expr& owner) {
   std::vector<Stmt> stmts = block->stmts;
   for (size_t i = 0; i < stmts.size(); ++i) {
@@ -36,16 +36,17 @@ bool guard(Block& block, const Ownership& o, const Expr& owner) {
   return false;
 }
 
-// for i in b..e { body }  =>  for i_owner in 0..parts parallel { for i in b..e { guarded body } }
+//   for i in b..e { body }  =>  for i_owner in 0..parts parallel { for i in b..e { guarded body } }
 For divide(For loop, const Ownership& o) {
   For outer{.var = loop.var + "_owner", .begin = index_const(0), .end = index_const(o.parts)};
-  IPEX_CHECK(guard(loop.body, o, make_var(outer.var)), "no `" + o.row + "` in the nest of `" + o.loop + "`");
+  IPEX_CHECK(guard(loop.body, o, make_var(outer.var)),
+             "the nest of `" + o.loop + "` has no let `" + o.row + "`");
   outer.kind = ForKind::kParallel;
   outer.body = make_block({std::move(loop)});
   return outer;
 }
 
-// for i in b..e  =>  for i_tile in 0..ceil((e-b)/T) { for i in b + i_tile*T .. min(b + i_tile*T + T, e) }
+//   for i in b..e  =>  for i_tile in 0..ceil((e-b)/T) { for i in b + i_tile*T .. min(b + i_tile*T + T, e) }
 For tile(For loop, int64_t size, Names& names) {
   const std::string outer_var = loop.var + "_tile";
   For outer{.var = outer_var, .begin = index_const(0), .reduction = loop.reduction};
@@ -90,8 +91,8 @@ For permute(const For& outermost, const std::vector<std::string>& order) {
   return join_levels(std::move(levels));
 }
 
-// for i in 0..N { for j in 0..M { body } }  =>  for i_fused in 0..N*M { let i = i_fused // M; let j = i_fused
-// % M; body }
+//   for i in 0..N { for j in 0..M { body } }
+//   =>  for i_fused in 0..N*M { let i = i_fused // M; let j = i_fused % M; body }
 For fuse(const For& outermost, const std::vector<std::string>& vars) {
   std::vector<For> levels = perfect_levels(outermost);
   IPEX_CHECK(levels.size() >= vars.size(),
@@ -102,7 +103,8 @@ For fuse(const For& outermost, const std::vector<std::string>& vars) {
   Expr rest = make_var(fused.var);
   for (size_t i = vars.size(); i-- > 0;) {
     const For& level = i + 1 == vars.size() ? inner : levels[i];
-    IPEX_CHECK(level.var == vars[i] && !level.reduction, "`" + vars[i] + "` is not where it can be fused");
+    IPEX_CHECK(level.var == vars[i] && !level.reduction,
+               "`" + vars[i] + "` is not a loop that can be fused here");
     const Expr extent = simplify(level.end - level.begin);
     body.push_back(Let{level.var, simplify(level.begin + (i == 0 ? rest : floormod(rest, extent)))});
     rest = floordiv(rest, extent);
@@ -133,7 +135,8 @@ Function apply_schedule(const Function& f, const Schedule& schedule) {
   for (const LoopSchedule& s : schedule.loops)
     if (s.tile > 0) rewrite(s.loop, [&](For loop) { return tile(std::move(loop), s.tile, names); });
   for (const auto& order : schedule.order) {
-    // The nest is found from its present outermost loop: the first of them that a walk from outside meets.
+    // The nest starts at its current outermost loop, which is the first member that a walk from the outside
+    // finds.
     std::string first;
     const std::set<std::string> members(order.begin(), order.end());
     visit(

@@ -1,43 +1,43 @@
-// block_products: a product of matrices becomes blocks, packed panels and a micro-kernel.
+// block_products: cache and register blocking of matrix products. A product becomes blocks, packed panels and
+// a micro-kernel.
 //
-//   for i in 0..M { for j in 0..N { for k in 0..K reduce(s) {} yield(s + a[i, k]*b[k, j]); rest } }
+//   for i in 0..M { for j in 0..N { for k in 0..K reduce(s) {} yield(s + a[i, k]*b[k, j]); epilogue } }
 //     =>  for parallel block {
-//           alloc sums[rows of the block][P*W], panels[P][terms][W];
-//           for piece of K {
+//           alloc sums[rows of the block][P*W], panels[P][length of a block of K][W];
+//           for block of K {
 //             for p in panels { panels[p][k][..] = b[k, columns of p] }
 //             for t in tiles of R rows { for p in panels {
-//               for k in piece reduce(R x W/V states) {} yield(fma(a[row, k], panels[p][k], state)) } } }
-//           for i in rows { for j in columns { let s = sums[i][j]; rest } } }
+//               for k in block of K reduce(R x W/V states) {} yield(fma(a[row, k], panels[p][k], s)) } } }
+//           for i in rows { for j in columns { let s = sums[i][j]; epilogue } } }
 //
-// As it stands the nest reads a column of b for every element, and at best keeps one row of sums in
-// registers. A tile of R rows by V vectors of columns loads V vectors and R scalars for R*V fused
-// multiply-adds; a panel of b streams from L2 for each tile, beside the part of it that is packed next, which
-// is asked for meanwhile. This is the layered scheme of Goto and van de Geijn (Anatomy of High-Performance
-// Matrix Multiplication, 2008) with b in the place of a; a is read where it lies.
+// The original nest reads a column of b for every element, or keeps at best one row of sums in registers. A
+// tile of R rows by V vectors of columns loads V vectors and R scalars for R*V fused multiply-adds. For each
+// tile, a panel of b streams from L2, while the part of b that will be packed next is prefetched. This is the
+// scheme of Goto and van de Geijn (Anatomy of High-Performance Matrix Multiplication, 2008) with the roles of
+// a and b exchanged. a is not packed.
 //
-// Edges cost no second micro-kernel. Rows beyond the last one are the last one again, and their sums are
-// dropped. The last panel ends with the last column, so that its first columns may be the previous panel's
-// too; `rest` runs once for each element, as before.
+// Edges need no second micro-kernel. Rows beyond the last one repeat the last row, and their sums are
+// dropped. The last panel ends at the last column, so its first columns may also belong to the panel before
+// it. The epilogue runs once for each element, as before.
 //
-// Of bf16 a term is a pair (product_nest.h), multiplied by dot_bf16.
+// In bf16, K counts pairs of elements (product_nest.h), which dot_bf16 multiplies.
 #include <algorithm>
-#include <span>
 
-#include "codegen/passes/loop_nest.h"
+#include "codegen/analyses/loop_nest.h"
+#include "codegen/analyses/product_nest.h"
 #include "codegen/passes/passes.h"
-#include "codegen/passes/product_nest.h"
 #include "codegen/product_tile.h"
 
 namespace ipex::loop {
 
 namespace {
 
-// How far a block, its panels and its tiles reach.
+// The largest sizes of a block, its panels and its tiles.
 struct Sizes {
   int64_t tile_rows, tile_vectors;
-  int64_t panels;       // in a block
-  int64_t panel_bytes;  // of a piece of one
-  int64_t rows;         // in a block
+  int64_t panels;           // in a block
+  int64_t max_panel_bytes;  // of a panel within one block of K
+  int64_t rows;             // in a block
 };
 
 class ProductBlocker {
@@ -55,7 +55,7 @@ class ProductBlocker {
     }
     out.body = make_block(std::move(body));
     for (Buffer& buffer : out.buffers)
-      if (products_.paired().count(buffer.name) > 0) declare_pairs(buffer);
+      if (products_.packed_buffers().count(buffer.name) > 0) declare_packed(buffer);
     return out;
   }
 
@@ -64,77 +64,73 @@ class ProductBlocker {
 
   int lanes(const Product& p) const { return target_.lanes(p.dtype()); }
 
-  // A block's panels take a part of L2, which the rows of a, the sums and what is asked for ahead share.
+  // The panels of a block take a part of L2. The rows of a, the sums and prefetched lines share the rest.
   Sizes sizes(const Product& p) const {
     const auto [rows, vectors] = tile_shape(p);
     const int64_t width = vectors * lanes(p) * itemsize(p.dtype());
-    // Terms that lie far apart are copied in four lines at a time, which 16 columns of f32 do not fill.
-    const int64_t panels = !p.pairs && terms_apart(p) ? divided_up(4 * kCacheLine, width) : 1;
-    return {rows, vectors, panels, target_.l2_bytes / (p.pairs ? 8 : 4) / panels, 512};
+    // If K is strided in memory, packing copies four cache lines at a time, which 16 columns of f32 do not
+    // fill.
+    const int64_t panels = !p.packed_bf16 && k_is_strided(p) ? divided_up(4 * kCacheLine, width) : 1;
+    return {rows, vectors, panels, target_.l2_bytes / (p.packed_bf16 ? 8 : 4) / panels, 512};
   }
 
-  // Rows and columns beyond the last are multiplied for nothing; a shape that wastes less takes precedence
-  // over one that multiplies faster.
+  // Work on rows and columns beyond the last is wasted. A shape that wastes less is preferred to one that
+  // multiplies faster.
   std::pair<int64_t, int64_t> tile_shape(const Product& p) const {
-    struct Candidate {
-      int64_t rows, vectors;
-      double time;  // of a product that fills the tiles, relative to the fastest shape's
-    };
-    // Zen 4, bf16, 1024 rows, 768 x 3072: six by four 452, twelve by two 421 GFLOP/s. Zen 3, f32, 768 x 3072:
-    // of 128 rows, which fill no tiles of six, 176 and 180; of 197 185 and 178.
-    static constexpr Candidate kWide[] = {{6, 4, 1}, {8, 3, 1.02}, {12, 2, 1.07}},
-                               kNarrow[] = {{6, 2, 1}, {4, 3, 1.02}};
-    const auto shapes = target_.vector_registers >= 32 ? std::span<const Candidate>(kWide) : kNarrow;
     const auto rows = extent(p.rows());
     const int64_t columns = *extent(p.columns());
-    const auto time = [&](const Candidate& c) {
+    const auto time = [&](const TileShape& c) {
       const int64_t width = c.vectors * lanes(p);
       const auto waste = [](int64_t n, int64_t step) {
         return static_cast<double>(divided_up(n, step) * step) / static_cast<double>(n);
       };
-      constexpr double kNever = 1e9;  // a panel has as many columns
-      return width > columns ? kNever : c.time * (rows ? waste(*rows, c.rows) : 1) * waste(columns, width);
+      constexpr double kImpossible = 1e9;  // a panel cannot be wider than the matrix
+      return width > columns ? kImpossible
+                             : c.relative_time * (rows ? waste(*rows, c.rows) : 1) * waste(columns, width);
     };
-    const auto best = std::min_element(shapes.begin(), shapes.end(),
-                                       [&](const auto& x, const auto& y) { return time(x) < time(y); });
+    const TileShape* best = nullptr;
+    for (const TileShape& shape : target_.tile_shapes)
+      if (shape.rows > 0 && (!best || time(shape) < time(*best))) best = &shape;
     return {best->rows, best->vectors};
   }
 
-  // What one block works on, as expressions over the variables bound at its start.
+  // What one block works on, as expressions over the variables that are bound at its start.
   struct Shape {
     int64_t width, tile;
-    int64_t terms, pieces;  // terms in a piece, the last one may have fewer
-    int64_t columns;        // of all blocks
-    int64_t most_panels;    // of a block
-    Expr first_row, rows;   // in the row loop's range; rows there are
-    Expr block_rows;        // rows of a block, whole tiles
+    int64_t k_block, k_blocks;  // the length of a block of K (the last may be shorter), their number
+    int64_t columns;            // of all blocks
+    int64_t max_panels;         // in a block
+    Expr first_row, rows;       // the first row in the range of the row loop; the number of rows
+    Expr block_rows;            // rows of a block, in whole tiles
     Expr column_block, panels;
     std::string sums, packed;
   };
 
-  // The fewest, or more where threads would wait for each other, though each block packs its panels anew.
-  Expr blocks_of_rows(const Product& p, const Sizes& most, int64_t column_blocks) const {
-    constexpr int64_t kPackedRows = 16;  // packing takes as long as so many rows of products
+  // As few blocks as the sizes allow, or more if threads would have to wait for each other otherwise. Each
+  // block packs its own panels.
+  Expr blocks_of_rows(const Product& p, const Sizes& limits, int64_t column_blocks) const {
     const auto rows = extent(p.rows());
-    if (!rows) return simplify(ceildiv(p.rows().end - p.rows().begin, index_const(most.rows)));
+    if (!rows) return simplify(ceildiv(p.rows().end - p.rows().begin, index_const(limits.rows)));
     int64_t others = column_blocks;
     for (size_t level = 0; level < p.levels.size(); ++level)
       if (level != p.row && level != p.column) others *= extent(p.levels[level]).value_or(target_.threads);
     const auto time = [&](int64_t blocks) {
-      return divided_up(blocks * others, target_.threads) * (divided_up(*rows, blocks) + kPackedRows);
+      return divided_up(blocks * others, target_.threads) *
+             (divided_up(*rows, blocks) + target_.packing_cost_rows);
     };
-    int64_t best = divided_up(*rows, most.rows);
-    for (int64_t blocks = best + 1; blocks <= std::min(*rows / most.tile_rows, best * target_.threads);
+    int64_t best = divided_up(*rows, limits.rows);
+    for (int64_t blocks = best + 1; blocks <= std::min(*rows / limits.tile_rows, best * target_.threads);
          ++blocks)
       if (time(blocks) < time(best)) best = blocks;
     return index_const(best);
   }
 
-  // At least so many; somewhat more where all of them are whole runs then.
-  static int64_t pieces_of(int64_t terms, int64_t least) {
-    for (int64_t pieces = least; pieces <= least + std::max<int64_t>(least / 2, 1); ++pieces)
-      if (terms % (pieces * kRunTerms) == 0) return pieces;
-    return least;
+  // At least min_count blocks of K; up to half as many more if all of them are then whole prefetch strips.
+  static int64_t k_block_count(int64_t k_count, int64_t min_count) {
+    for (int64_t k_blocks = min_count; k_blocks <= min_count + std::max<int64_t>(min_count / 2, 1);
+         ++k_blocks)
+      if (k_count % (k_blocks * kPrefetchStrip) == 0) return k_blocks;
+    return min_count;
   }
 
   static Expr min(Expr a, Expr b) { return make_apply(ScalarOp::min_, {std::move(a), std::move(b)}); }
@@ -142,27 +138,27 @@ class ProductBlocker {
   For blocked(const Product& p) {
     const For &rows = p.rows(), &columns = p.columns();
     const int64_t item = itemsize(p.dtype());
-    const Sizes most = sizes(p);
-    Shape s{.width = most.tile_vectors * lanes(p), .tile = most.tile_rows};
+    const Sizes limits = sizes(p);
+    Shape s{.width = limits.tile_vectors * lanes(p), .tile = limits.tile_rows};
     s.columns = *extent(columns);
-    const int64_t all_terms = *as_const_int(p.terms.end);
-    s.pieces = pieces_of(all_terms, divided_up(all_terms * s.width * item, most.panel_bytes));
-    s.terms = divided_up(all_terms, s.pieces);
-    s.pieces = divided_up(all_terms, s.terms);
+    const int64_t total_k = *as_const_int(p.k_loop.end);
+    s.k_blocks = k_block_count(total_k, divided_up(total_k * s.width * item, limits.max_panel_bytes));
+    s.k_block = divided_up(total_k, s.k_blocks);
+    s.k_blocks = divided_up(total_k, s.k_block);
     const int64_t panels = divided_up(s.columns, s.width);
-    s.most_panels = std::min(panels, most.panels);
-    const int64_t column_blocks = divided_up(panels, most.panels);
+    s.max_panels = std::min(panels, limits.panels);
+    const int64_t column_blocks = divided_up(panels, limits.panels);
 
-    // Blocks of rows are alike, so that threads that share them out finish together.
+    // All blocks have the same number of rows, so that the threads finish at the same time.
     const Expr row_count = simplify(rows.end - rows.begin);
-    const Expr row_blocks = blocks_of_rows(p, most, column_blocks);
+    const Expr row_blocks = blocks_of_rows(p, limits, column_blocks);
     const Expr tile = index_const(s.tile);
     s.block_rows = simplify(ceildiv(ceildiv(row_count, row_blocks), tile) * tile);
 
-    const int64_t least_rows = std::min(as_const_int(s.block_rows).value_or(kLeastRows), most.rows);
-    const int64_t block_terms = least_rows * s.most_panels * s.width * all_terms;
+    const int64_t min_rows = std::min(as_const_int(s.block_rows).value_or(kMinRows), limits.rows);
+    const int64_t block_fmas = min_rows * s.max_panels * s.width * total_k;
     For block{.var = names_.fresh("block"), .kind = ForKind::kParallel};
-    block.grain = std::max<int64_t>(kGrainTerms / block_terms, 1);
+    block.grain = std::max<int64_t>(target_.grain_fmas / block_fmas, 1);
     block.begin = index_const(0);
     std::vector<Stmt> body;
     Expr left = make_var(block.var), count = index_const(1);
@@ -182,20 +178,20 @@ class ProductBlocker {
 
     s.first_row = let(body, "first_row", rows.begin + row_block * s.block_rows);
     s.rows = let(body, "rows", min(s.block_rows, rows.end - s.first_row));
-    const Expr most_panels = index_const(s.most_panels),
-               panels_left = index_const(panels) - s.column_block * most_panels;
+    const Expr max_panels = index_const(s.max_panels),
+               panels_left = index_const(panels) - s.column_block * max_panels;
     s.panels =
-        panels % s.most_panels == 0 ? most_panels : let(body, "panel_count", min(most_panels, panels_left));
-    const Expr most_rows = index_const(divided_up(most.rows, s.tile) * s.tile);
+        panels % s.max_panels == 0 ? max_panels : let(body, "panel_count", min(max_panels, panels_left));
+    const Expr max_rows = index_const(divided_up(limits.rows, s.tile) * s.tile);
     const auto alloc = [&](std::string_view name, const Expr& size) {
       body.push_back(Alloc{names_.fresh(name), p.dtype(), simplify(size)});
       return std::get<Alloc>(body.back()).buffer;
     };
-    s.sums = alloc("sums", min(s.block_rows, most_rows) * index_const(s.most_panels * s.width));
-    s.packed = alloc("panels", index_const(s.most_panels * s.terms * s.width));
-    if (s.pieces > 1) body.emplace_back(clear(p, s));
-    body.emplace_back(add_pieces(p, s));
-    body.emplace_back(finish(p, s));
+    s.sums = alloc("sums", min(s.block_rows, max_rows) * index_const(s.max_panels * s.width));
+    s.packed = alloc("panels", index_const(s.max_panels * s.k_block * s.width));
+    if (s.k_blocks > 1) body.emplace_back(clear_sums(p, s));
+    body.emplace_back(accumulate_k_blocks(p, s));
+    body.emplace_back(apply_epilogue(p, s));
     block.body = make_block(std::move(body));
     return block;
   }
@@ -216,72 +212,74 @@ class ProductBlocker {
     return out;
   }
 
-  // Where the columns of a block's panel begin.
+  // Where the columns of a panel of the block begin.
   static Expr first_column(const Product& p, const Shape& s, const Expr& panel) {
-    const Expr wanted = (s.column_block * index_const(s.most_panels) + panel) * index_const(s.width);
+    const Expr wanted = (s.column_block * index_const(s.max_panels) + panel) * index_const(s.width);
     return p.columns().begin + min(wanted, index_const(s.columns - s.width));
   }
 
   static Expr sum_at(const Shape& s, const Expr& row, const Expr& panel) {
-    return (row * index_const(s.most_panels) + panel) * index_const(s.width);
+    return (row * index_const(s.max_panels) + panel) * index_const(s.width);
   }
 
-  For clear(const Product& p, const Shape& s) {
-    For each = vector_loop("cleared", s.block_rows * index_const(s.most_panels * s.width), p);
+  For clear_sums(const Product& p, const Shape& s) {
+    For each = vector_loop("cleared", s.block_rows * index_const(s.max_panels * s.width), p);
     each.body = make_block({Store{s.sums, make_var(each.var), make_const({p.dtype()}, 0), nullptr}});
     return each;
   }
 
-  For add_pieces(const Product& p, const Shape& s) {
-    For piece = loop("piece", index_const(s.pieces));
+  For accumulate_k_blocks(const Product& p, const Shape& s) {
+    For k_block = loop("piece", index_const(s.k_blocks));
     std::vector<Stmt> body;
-    const Expr begin = let(body, "first_term", make_var(piece.var) * index_const(s.terms));
-    const Expr count = simplify(min(index_const(s.terms), p.terms.end - begin));
-    const Expr terms = as_const_int(p.terms.end) == s.terms * s.pieces ? index_const(s.terms)
-                                                                       : let(body, "term_count", count);
-    body.emplace_back(pack(p, s, begin, terms));
-    body.emplace_back(multiply(p, s, make_var(piece.var), begin, terms));
-    piece.body = make_block(std::move(body));
-    return piece;
+    const Expr begin = let(body, "first_term", make_var(k_block.var) * index_const(s.k_block));
+    const Expr count = simplify(min(index_const(s.k_block), p.k_loop.end - begin));
+    const Expr k_count = as_const_int(p.k_loop.end) == s.k_block * s.k_blocks
+                             ? index_const(s.k_block)
+                             : let(body, "term_count", count);
+    body.emplace_back(pack(p, s, begin, k_count));
+    body.emplace_back(multiply(p, s, make_var(k_block.var), begin, k_count));
+    k_block.body = make_block(std::move(body));
+    return k_block;
   }
 
-  For pack(const Product& p, const Shape& s, const Expr& begin, const Expr& terms) {
-    For panel = loop("panel", s.panels), term = loop("term", terms);
+  For pack(const Product& p, const Shape& s, const Expr& begin, const Expr& k_count) {
+    For panel = loop("panel", s.panels), k_loop = loop("term", k_count);
     For column = vector_loop("column", index_const(s.width), p);
-    const Expr k = make_var(term.var), j = make_var(column.var);
+    const Expr k = make_var(k_loop.var), j = make_var(column.var);
     std::vector<Stmt> body;
     const Expr first = let(body, "first_column", first_column(p, s, make_var(panel.var)));
-    const Expr from = p.b.at({{p.columns().var, first + j}}, p.terms.var, begin + k);
-    const Expr to = (make_var(panel.var) * index_const(s.terms) + k) * index_const(s.width) + j;
+    const Expr from = p.b.at({{p.columns().var, first + j}}, p.k_loop.var, begin + k);
+    const Expr to = (make_var(panel.var) * index_const(s.k_block) + k) * index_const(s.width) + j;
     column.body = make_block({Store{s.packed, simplify(to), from, nullptr}});
-    term.body = make_block({std::move(column)});
-    body.emplace_back(std::move(term));
+    k_loop.body = make_block({std::move(column)});
+    body.emplace_back(std::move(k_loop));
     panel.body = make_block(std::move(body));
     return panel;
   }
 
-  For multiply(const Product& p, const Shape& s, const Expr& piece, const Expr& begin, const Expr& terms) {
+  For multiply(const Product& p, const Shape& s, const Expr& k_block, const Expr& begin,
+               const Expr& k_count) {
     const int64_t vectors = s.width / lanes(p);
     const Expr tile_size = index_const(s.tile), tiles = simplify(ceildiv(s.rows, tile_size));
-    For tile = loop("tile", tiles), panel = loop("panel", s.panels), term = loop("term", terms);
+    For tile = loop("tile", tiles), panel = loop("panel", s.panels), k_loop = loop("term", k_count);
     const Dtype dtype = p.dtype();
-    const Expr k = make_var(term.var);
+    const Expr k = make_var(k_loop.var);
 
     std::vector<Stmt> rows, body;
-    ProductTile product{.term = term, .pairs = p.pairs};
+    ProductTile product{.k = k_loop, .packed_bf16 = p.packed_bf16};
     const auto a_row = [&](const Expr& r) {
       const Expr row = min(make_var(tile.var) * tile_size + r, s.rows - index_const(1));
-      return substitute(p.a.index, {{p.rows().var, s.first_row + row}, {p.terms.var, begin}});
+      return substitute(p.a.index, {{p.rows().var, s.first_row + row}, {p.k_loop.var, begin}});
     };
     for (int64_t r = 0; r < s.tile; ++r) {
       const Expr at = let(rows, "a_row", a_row(index_const(r)));
-      const Expr step = *LoopTree::stride(p.a.index, p.terms.var);
+      const Expr step = *LoopTree::stride(p.a.index, p.k_loop.var);
       product.a.push_back(make_load(p.a.buffer, dtype, simplify(at + k * step)));
     }
     const auto vector_at = [&](const Expr& first, int64_t v) {
       return make_ramp(simplify(first + index_const(v * lanes(p))), index_const(1), lanes(p));
     };
-    const Expr packed = (make_var(panel.var) * index_const(s.terms) + k) * index_const(s.width);
+    const Expr packed = (make_var(panel.var) * index_const(s.k_block) + k) * index_const(s.width);
     for (int64_t v = 0; v < vectors; ++v)
       product.b.push_back(make_load(s.packed, dtype, vector_at(packed, v)));
     std::vector<Expr> places;
@@ -291,18 +289,20 @@ class ProductBlocker {
         places.push_back(vector_at(sum_at(s, row, make_var(panel.var)), v));
     }
     std::vector<Expr> sums;
-    const bool packs_again = s.pieces > 1 || s.columns > s.most_panels * s.width;
-    if (packs_again) {
-      const Expr passes = simplify(ceildiv(s.block_rows, tile_size) * index_const(s.most_panels)),
-                 pass = make_var(tile.var) * index_const(s.most_panels) + make_var(panel.var);
-      sums = multiply_in_runs(std::move(product), packed_next(p, s, piece, pass, passes), names_, body);
+    const bool packs_more = s.k_blocks > 1 || s.columns > s.max_panels * s.width;
+    if (packs_more) {
+      const Expr passes = simplify(ceildiv(s.block_rows, tile_size) * index_const(s.max_panels)),
+                 pass = make_var(tile.var) * index_const(s.max_panels) + make_var(panel.var);
+      sums = multiply_with_prefetch(std::move(product), next_panel_lines(p, s, k_block, pass, passes), names_,
+                                    body);
     } else {
       sums = loop::multiply(product, names_, body);
     }
-    // A piece's sum begins at zero: long sums of terms one by one lose digits.
+    // The sum over each block of K starts at zero: adding all products to one running sum would lose digits.
     for (size_t i = 0; i < sums.size(); ++i) {
-      const Expr sum =
-          s.pieces > 1 ? make_apply(ScalarOp::add_, {make_load(s.sums, dtype, places[i]), sums[i]}) : sums[i];
+      const Expr sum = s.k_blocks > 1
+                           ? make_apply(ScalarOp::add_, {make_load(s.sums, dtype, places[i]), sums[i]})
+                           : sums[i];
       body.push_back(Store{s.sums, places[i], sum, nullptr});
     }
     panel.body = make_block(std::move(body));
@@ -311,47 +311,50 @@ class ProductBlocker {
     return tile;
   }
 
-  // A panel lies in memory as its columns of terms side by side, or as its terms of columns side by side.
-  static bool terms_apart(const Product& p) { return LoopTree::constant_stride(p.b.index, p.terms.var) != 1; }
+  // Whether K is strided in memory. If it is not, each column of b is contiguous.
+  static bool k_is_strided(const Product& p) {
+    return LoopTree::constant_stride(p.b.index, p.k_loop.var) != 1;
+  }
 
-  // A share of the next piece of the block's panels, or of the next block's first: rows of lines that lie
-  // side by side, one or more for each of the `passes` or, where there are more passes than rows, a part of
-  // one. Beyond the last row is the last one.
-  LinesAhead packed_next(const Product& p, const Shape& s, const Expr& piece, const Expr& pass,
-                         const Expr& passes) const {
-    const bool apart = terms_apart(p);
-    const int64_t columns = s.width * s.most_panels, terms = s.terms * (p.b.apart ? 2 : 1);
-    const int64_t in_line = kCacheLine / itemsize(p.b.dtype), rows = apart ? terms : columns,
-                  lines = divided_up(apart ? columns : terms, in_line);
+  // The lines to prefetch during one of `passes` passes over a tile: a share of what is packed next, which is
+  // the next block of K or the first one of the next block of columns. A pass prefetches one or more rows of
+  // contiguous lines, or a part of a row if there are more passes than rows. Rows beyond the last one repeat
+  // the last row.
+  PrefetchLines next_panel_lines(const Product& p, const Shape& s, const Expr& k_block, const Expr& pass,
+                                 const Expr& passes) const {
+    const bool strided = k_is_strided(p);
+    const int64_t columns = s.width * s.max_panels, k_count = s.k_block * (p.b.packs_on_load ? 2 : 1);
+    const int64_t per_line = kCacheLine / itemsize(p.b.dtype), rows = strided ? k_count : columns,
+                  lines = divided_up(strided ? columns : k_count, per_line);
     const int64_t parts = std::clamp(as_const_int(passes).value_or(1) / rows, int64_t{1}, lines);
     const int64_t part_lines = divided_up(lines, parts);
     const Expr pass_rows = simplify(ceildiv(index_const(rows), passes)), one = index_const(1);
     const auto at = [=, &p, &s](const Expr& line) {
       const Expr part = index_const(parts), of_part = index_const(part_lines);
       const Expr row = min(floordiv(pass, part) * pass_rows + floordiv(line, of_part), index_const(rows - 1));
-      const Expr in_row = (floormod(pass, part) * of_part + floormod(line, of_part)) * index_const(in_line);
-      const Expr next = piece + one, pieces = index_const(s.pieces);
+      const Expr in_row = (floormod(pass, part) * of_part + floormod(line, of_part)) * index_const(per_line);
+      const Expr next = k_block + one, k_blocks = index_const(s.k_blocks);
       const Expr column =
-          min((s.column_block + floordiv(next, pieces)) * index_const(columns) + (apart ? in_row : row),
+          min((s.column_block + floordiv(next, k_blocks)) * index_const(columns) + (strided ? in_row : row),
               index_const(s.columns) - one);
-      const Expr term = min(floormod(next, pieces) * index_const(terms) + (apart ? row : in_row),
-                            p.terms.end * index_const(p.b.apart ? 2 : 1) - one);
+      const Expr k = min(floormod(next, k_blocks) * index_const(k_count) + (strided ? row : in_row),
+                         p.k_loop.end * index_const(p.b.packs_on_load ? 2 : 1) - one);
       const Expr index =
-          substitute(p.b.index, {{p.columns().var, p.columns().begin + column}, {p.terms.var, term}});
+          substitute(p.b.index, {{p.columns().var, p.columns().begin + column}, {p.k_loop.var, k}});
       return make_load(p.b.buffer, p.b.dtype, simplify(index));
     };
     return {simplify(pass_rows * index_const(part_lines)), at};
   }
 
-  // What came after the reduction, for each element.
-  For finish(const Product& p, const Shape& s) {
+  // What follows the reduction, for each element.
+  For apply_epilogue(const Product& p, const Shape& s) {
     For row = loop("row", s.rows), panel = loop("panel", s.panels);
     const Expr i = make_var(row.var), c = make_var(panel.var);
     std::vector<Stmt> around, body;
     const Expr first = let(around, "first_column", first_column(p, s, c));
     For column = p.columns();
-    // A panel begins behind its own first column where the columns end first.
-    const Expr own = column.begin + (s.column_block * index_const(s.most_panels) + c) * index_const(s.width);
+    // The last panel may overlap the one before it: its epilogue skips the columns that are already done.
+    const Expr own = column.begin + (s.column_block * index_const(s.max_panels) + c) * index_const(s.width);
     const bool whole = s.columns % s.width == 0;
     column.begin = simplify(whole ? first : own);
     column.end = simplify(first + index_const(s.width));
@@ -359,11 +362,11 @@ class ProductBlocker {
     column.lanes = lanes(p);
     const Expr j = make_var(column.var);
     body.push_back(Let{p.rows().var, simplify(s.first_row + i)});
-    body.insert(body.end(), p.before.begin(), p.before.end());
+    body.insert(body.end(), p.index_lets.begin(), p.index_lets.end());
     const Dtype dtype = p.dtype();
-    body.push_back(Let{p.terms.reduction->states[0].name,
+    body.push_back(Let{p.k_loop.reduction->states[0].name,
                        make_load(s.sums, dtype, simplify(sum_at(s, i, c) + (j - first)))});
-    body.insert(body.end(), p.rest.begin(), p.rest.end());
+    body.insert(body.end(), p.epilogue.begin(), p.epilogue.end());
     column.body = make_block(std::move(body));
     around.emplace_back(std::move(column));
     panel.body = make_block(std::move(around));

@@ -1,44 +1,38 @@
-// choose_schedule: how each nest of a function runs. Pure: the same nest and target give the same schedule.
+// choose_schedule: decides how each nest of a function runs. The same nest and target always give the same
+// schedule.
 //
-// One cost model (loop_costs.h) decides. The vector loop is the one for which the nest costs least. An outer
-// loop may win over the reduction inside it: column sums keep a vector of columns. Parallel is the outermost
-// loop that is proved independent, unless all the work is smaller than waking the threads. A reduction with
-// too little around it to keep threads busy is cut into chunks of a fixed size: results do not depend on the
-// number of threads. Nor do they where a nest writes to rows that data name: each row has one owner, who
-// writes it in the nest's order.
+// One cost model (loop_costs.h) decides. The vector loops are those with which the nest costs least. An outer
+// loop may win over the reduction inside it: sums down columns keep a vector of columns. The outermost loop
+// that is proved independent runs in parallel, unless the whole nest takes less time than waking threads. A
+// reduction with too few iterations around it to keep all threads busy is split into chunks of a fixed size,
+// so that results do not depend on the number of threads. The same holds for a nest that writes to rows given
+// by data: each row has one owner, which writes it in the order of the nest.
 #include <algorithm>
 #include <bit>
 #include <cmath>
 #include <set>
 
+#include "codegen/analyses/loop_costs.h"
+#include "codegen/analyses/loop_nest.h"
+#include "codegen/analyses/loop_tree.h"
 #include "codegen/loop/rewrite.h"
 #include "codegen/loop/simplify.h"
-#include "codegen/passes/loop_costs.h"
-#include "codegen/passes/loop_nest.h"
-#include "codegen/passes/loop_tree.h"
 #include "codegen/schedule.h"
 
 namespace ipex::loop {
 
 namespace {
 
-constexpr double kLeastExtent = 4;  // of a loop over symbols, where too little parallelism would be dear
-constexpr double kSerialWork = 32 << 10;  // element operations not worth a second thread
-constexpr double kGrainWork = 16 << 10;   // the least one thread is woken for
-constexpr double kSplitWork = 256 << 10;  // a reduction worth two stages
-constexpr double kChunkWork = 64 << 10;
-constexpr int64_t kMaxChunks = 1024;      // of a static reduction; bounds the serial merge
-constexpr int64_t kMaxColumnChunks = 64;  // where each leaves a few partial results
-constexpr int64_t kLongLane =
-    4096;  // additions to one partial result: half of them no longer see its last digits
-constexpr double kLongColumn = 2048;  // rows; the merge of the chunks is then a few percent
-// Where rows are many results: what is merged is 1/64 of what is read at most, and no sum has more terms than
-// keep its digits.
-constexpr int64_t kChunkRows = 64, kMostChunkRows = 256;
-constexpr double kKeptBlocks = 16;  // this many vectors of results keep threads busy without splitting
-constexpr double kPassCost = 8;     // finding out that a row is another thread's
-constexpr int64_t kOwnedBytes =
-    256;  // the least memory an owner has in one piece: threads share no cache line
+constexpr double kAssumedMinExtent = 4;      // of a symbolic loop; assuming more could leave threads idle
+constexpr int64_t kMaxChunks = 1024;         // of a reduction of constant length; bounds the serial merge
+constexpr int64_t kMaxColumnChunks = 64;     // the same, if each chunk leaves a few partial results
+constexpr int64_t kMaxLaneAdditions = 4096;  // to one partial result; with more, last digits are lost
+constexpr double kMinSplitRows = 2048;       // the merge of the chunks then takes a few percent of the time
+// Chunks of rows with many results each. The merge then reads at most 1/64 of what the first stage reads, and
+// no sum is so long that it loses digits.
+constexpr int64_t kChunkRows = 64, kMaxChunkRows = 256;
+constexpr double kMinColumnBlocks = 16;  // so many vectors of results keep the threads busy without splitting
+constexpr int64_t kMinOwnedBytes = 256;  // contiguous memory of an owner: threads share no cache line
 
 class Chooser {
  public:
@@ -64,7 +58,7 @@ class Chooser {
 
   // ---- one nest ----
 
-  // Independent loops from the root down, each holding nothing but the next.
+  // The independent loops from the root down, each of which contains nothing but the next.
   std::vector<int> parallel_chain(int root) const {
     std::vector<int> chain;
     std::set<std::string> vars;
@@ -104,7 +98,7 @@ class Chooser {
     const std::vector<int> chain = parallel_chain(root);
     const LoopCosts::Choice choice = costs_.choose(root);
     for (int loop : choice.vectors) mark_vector(loop);
-    int chain_vector = -1;  // the vector loop, where it is one of the chain
+    int chain_vector = -1;  // the vector loop, if it is part of the chain
     for (int loop : choice.vectors)
       if (std::find(chain.begin(), chain.end(), loop) != chain.end()) chain_vector = loop;
     for (int loop : choice.vectors)
@@ -115,48 +109,50 @@ class Chooser {
       return;
     }
     for (int loop : choice.vectors)
-      if (tree_.at(loop).node->reduction) cut_long_lanes(loop);
+      if (tree_.at(loop).node->reduction) tile_long_reduction(loop);
     if (parallel_ && chain.empty() && divide(root)) return;
     std::vector<Level> levels = outer_levels(chain, chain_vector);
-    if (parallel_ && !(costs_.is_static(root) && costs_.work(root) < kSerialWork))
+    if (parallel_ && !(costs_.is_static(root) && costs_.work(root) < target_.costs.serial_work))
       parallelise(root, levels, chain_vector);
   }
 
-  // A long reduction in pieces, with partial results: a running sum of 2^20 numbers has lost digits.
-  void cut_long_lanes(int loop) {
+  // Tiles a long reduction, so that it has several partial results: a running sum of 2^20 numbers loses
+  // digits.
+  void tile_long_reduction(int loop) {
     LoopSchedule& s = entry(var(loop));
-    const int64_t piece = kLongLane * s.lanes * s.accumulators;
+    const int64_t tile_size = kMaxLaneAdditions * s.lanes * s.accumulators;
     const auto extent = tree_.extent(loop);
-    // Where the length is not known, sums of one operation have accumulators enough for most lengths.
-    const bool may_be_long = extent ? *extent >= 2 * piece : !costs_.simple_merge(loop);
+    // A sum of unknown length with a simple merge already has enough accumulators for most lengths.
+    const bool may_be_long = extent ? *extent >= 2 * tile_size : !costs_.simple_merge(loop);
     if (!may_be_long || s.tile != 0) return;
-    s.tile = piece;
+    s.tile = tile_size;
     for (std::vector<std::string>& order : out_.order)
       if (order.back() == var(loop)) order.insert(order.end() - 1, var(loop) + "_tile");
   }
 
-  // A nest whose outermost loop must run in order, divided by the rows that it writes.
+  // Divides a nest whose outermost loop is serial by the rows that it writes.
   bool divide(int root) {
     const double total = costs_.work(root), threads = target_.threads;
-    if (tree_.at(root).node->reduction || threads < 2 || total < kSerialWork) return false;
+    if (tree_.at(root).node->reduction || threads < 2 || total < target_.costs.serial_work) return false;
     for (const LoopTree::Access& access : tree_.accesses()) {
       if (!access.is_store || access.loop < 0 || !tree_.encloses(root, access.loop)) continue;
-      for (const LoopTree::Position& row : access.positions) {
+      for (const LoopTree::IndirectIndex& row : access.indirect) {
         if (row.loop < 0 || !tree_.encloses(root, row.loop)) continue;
-        double passes = kPassCost;
+        double passes = target_.costs.ownership_test;
         for (int l = row.loop;; l = tree_.at(l).parent) {
           passes *= costs_.trips(l);
           if (l == root) break;
         }
         if (passes + total / threads > 0.75 * total || !tree_.divisible(root, row.name)) continue;
-        const auto weight = LoopTree::stride(access.named, row.name);
+        const auto weight = LoopTree::stride(access.symbolic, row.name);
         const auto elements = weight ? as_const_int(*weight) : std::nullopt;
-        const int64_t bytes = std::max<int64_t>(elements.value_or(kOwnedBytes), 1) * itemsize(access.dtype);
+        const int64_t bytes =
+            std::max<int64_t>(elements.value_or(kMinOwnedBytes), 1) * itemsize(access.dtype);
         out_.owners.push_back(
             {.loop = var(root),
              .row = row.name,
              .block = static_cast<int64_t>(
-                 std::bit_ceil(static_cast<uint64_t>((kOwnedBytes + bytes - 1) / bytes))),
+                 std::bit_ceil(static_cast<uint64_t>((kMinOwnedBytes + bytes - 1) / bytes))),
              .parts = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(target_.threads)))});
         return true;
       }
@@ -164,7 +160,7 @@ class Chooser {
     return false;
   }
 
-  // A reduction over several loops runs its contiguous one innermost, keeping the vector of partial results
+  // A reduction over several loops runs the contiguous one innermost and keeps the vector of partial results
   // across the others.
   void innermost_reduction(int loop) {
     int top = loop;
@@ -202,8 +198,8 @@ class Chooser {
     out_.order.push_back(std::move(order));
   }
 
-  // Another loop of the chain along which some access is contiguous that is not along the vector loop: a
-  // transposition.
+  // Another loop of the chain along which some access is contiguous, though it is not contiguous along the
+  // vector loop: the nest transposes.
   int transposed_loop(const std::vector<int>& chain, int vector) const {
     if (vector < 0) return -1;
     for (int loop : chain) {
@@ -224,16 +220,17 @@ class Chooser {
     return -1;
   }
 
-  // The loops around the vector loop in their final order, tiles included; writes the order down where it
-  // changes.
+  // The loops around the vector loop in their final order, tiles included. Adds the order to the schedule if
+  // it changes.
   std::vector<Level> outer_levels(const std::vector<int>& chain, int vector) {
     std::vector<Level> levels;
     for (int loop : chain)
       if (loop != vector) levels.push_back({var(loop), costs_.trips(loop), tree_.extent(loop).has_value()});
     const int across = transposed_loop(chain, vector);
     if (across >= 0) {
-      // One cache line of the strided access along `across`, reused for every line the vector loop touches;
-      // of more than the caches hold, several lines, which the hardware prefetches.
+      // A tile spans one cache line of the strided access along `across`, which is reused for every line that
+      // the vector loop touches. If the caches do not hold the data, it spans several lines, which the
+      // hardware prefetches.
       double bytes = 8;
       costs_.for_each_below(chain.back(), [&](int l) {
         for (int a : tree_.at(l).accesses)
@@ -242,9 +239,10 @@ class Chooser {
       double footprint = bytes;
       for (int loop : chain) footprint *= costs_.trips(loop);
       const bool cached = 2 * footprint <= static_cast<double>(target_.l3_bytes);
-      const int64_t wide = bytes == 2 ? 128 : 64;
+      const int64_t wide = bytes == 2 ? target_.transposed_line_halves : target_.transposed_line;
       const int64_t line = cached ? kCacheLine / static_cast<int64_t>(bytes) : wide;
-      const int64_t run = std::max<int64_t>(cached ? 64 : wide, entry(var(vector)).lanes);
+      const int64_t run =
+          std::max<int64_t>(cached ? target_.transposed_line : wide, entry(var(vector)).lanes);
       if (costs_.trips(across) > static_cast<double>(line) &&
           costs_.trips(vector) > static_cast<double>(run)) {
         entry(var(across)).tile = line;
@@ -255,7 +253,8 @@ class Chooser {
         };
         std::vector<std::string> order;
         std::erase_if(levels, [&](const Level& l) { return l.name == var(across); });
-        // The next tile lies in the pages of this one, unless that leaves too little to share out.
+        // The next tile lies in the same pages as this one, unless that leaves too few iterations to
+        // distribute.
         levels.push_back(tile_level(vector, run));
         levels.push_back(tile_level(across, line));
         if (levels.end()[-2].trips < 4.0 * target_.threads) std::swap(levels.end()[-2], levels.end()[-1]);
@@ -270,21 +269,22 @@ class Chooser {
   }
 
   void parallelise(int root, std::vector<Level> levels, int vector) {
-    const double total = costs_.work(root), wanted = 4.0 * std::max(target_.threads, 1);
+    const double total = costs_.work(root), min_iterations = 4.0 * std::max(target_.threads, 1);
     double available = 1;
-    for (const Level& l : levels) available *= l.is_constant ? l.trips : kLeastExtent;
-    // Too few iterations around a long vector loop: cut it as well.
-    if (vector >= 0 && entry(var(vector)).tile == 0 && available < wanted) {
+    for (const Level& l : levels) available *= l.is_constant ? l.trips : kAssumedMinExtent;
+    // If there are too few iterations around a long vector loop, it is tiled as well.
+    if (vector >= 0 && entry(var(vector)).tile == 0 && available < min_iterations) {
       const LoopSchedule& s = entry(var(vector));
       const double per_element = total / costs_.trips(vector) / std::max(1.0, levels_product(levels));
       const int64_t step = static_cast<int64_t>(s.lanes) * s.accumulators;
-      int64_t size = static_cast<int64_t>(kGrainWork / 2 / std::max(per_element, 1.0)) / step * step;
+      int64_t size =
+          static_cast<int64_t>(target_.costs.grain_work / 2 / std::max(per_element, 1.0)) / step * step;
       size = std::max(size, step);
       if (!tree_.extent(vector) || *tree_.extent(vector) >= 2 * size) {
         entry(var(vector)).tile = size;
         levels.push_back({var(vector) + "_tile", std::ceil(costs_.trips(vector) / static_cast<double>(size)),
                           tree_.extent(vector).has_value()});
-        // A nest that was reordered for this loop has its tiles around it too.
+        // In a nest that was reordered for this loop, its tiles go around it too.
         for (std::vector<std::string>& order : out_.order)
           if (order.back() == var(vector)) order.insert(order.end() - 1, levels.back().name);
       }
@@ -292,9 +292,9 @@ class Chooser {
     if (levels.empty()) return;
     size_t count = 0;
     double iterations = 1, certain = 1;
-    while (count < levels.size() && (count == 0 || certain < wanted)) {
+    while (count < levels.size() && (count == 0 || certain < min_iterations)) {
       iterations *= levels[count].trips;
-      certain *= levels[count].is_constant ? levels[count].trips : kLeastExtent;
+      certain *= levels[count].is_constant ? levels[count].trips : kAssumedMinExtent;
       ++count;
     }
     std::string name = levels[0].name;
@@ -305,7 +305,8 @@ class Chooser {
     }
     LoopSchedule& s = entry(name);
     s.kind = ForKind::kParallel;
-    s.grain = static_cast<int64_t>(std::max(1.0, std::ceil(kGrainWork / std::max(total / iterations, 1.0))));
+    s.grain = static_cast<int64_t>(
+        std::max(1.0, std::ceil(target_.costs.grain_work / std::max(total / iterations, 1.0))));
   }
 
   static double levels_product(const std::vector<Level>& levels) {
@@ -316,7 +317,7 @@ class Chooser {
 
   // ---- two stages ----
 
-  // What tile_reduction can cut: results first, each a pure reduction, then whatever uses them.
+  // The reductions that tile_reduction can split. They come first in the body, and each is a pure reduction.
   std::vector<int> leading_reductions(const Block& body, const std::vector<int>& loops) const {
     std::vector<int> found;
     size_t next = 0;
@@ -336,11 +337,11 @@ class Chooser {
     return found;
   }
 
-  // Does the one reduction in the chain read a matrix that L2 does not hold down its columns, a piece of each
-  // row at a time? In two stages it is read row by row (see tile_reduction). Zen 3, one row by 768 x 768 f32:
-  // 113 -> 75 us from memory, 60 -> 47 from L3; sums of 1024 x 512 24 -> 17.
-  bool walks_memory(const std::vector<int>& chain, int chain_vector) const {
-    constexpr int64_t kFarApart = 1024;
+  // Whether the only reduction in the chain reads a matrix that does not fit into L2 down its columns, part
+  // of a row at a time. In two stages, the matrix is read row by row (see tile_reduction). Zen 3, one row by
+  // 768 x 768 f32: 75 instead of 113 us from memory, 47 instead of 60 us from L3; sums of 1024 x 512: 17
+  // instead of 24 us.
+  bool strides_through_memory(const std::vector<int>& chain, int chain_vector) const {
     if (chain.size() != 1 || chain[0] != chain_vector || tree_.at(chain[0]).children.size() != 1)
       return false;
     const int reduced = tree_.at(chain[0]).children[0];
@@ -348,11 +349,11 @@ class Chooser {
     bool found = false;
     for (int a : tree_.at(reduced).accesses) {
       const LoopTree::Access& access = tree_.accesses()[a];
-      const auto apart = LoopTree::constant_stride(access.index, var(reduced));
+      const auto row_stride = LoopTree::constant_stride(access.index, var(reduced));
       const int64_t item = itemsize(access.dtype);
-      found |= LoopTree::constant_stride(access.index, var(chain_vector)) == 1 && apart &&
-               *apart * item >= kFarApart &&
-               costs_.trips(reduced) * static_cast<double>(*apart * item) > target_.l2_bytes;
+      found |= LoopTree::constant_stride(access.index, var(chain_vector)) == 1 && row_stride &&
+               *row_stride * item >= target_.distant_stride &&
+               costs_.trips(reduced) * static_cast<double>(*row_stride * item) > target_.l2_bytes;
     }
     return found;
   }
@@ -371,30 +372,32 @@ class Chooser {
             loop == chain_vector ? entry(var(loop)).lanes * entry(var(loop)).accumulators : 1;
         blocks *= std::ceil(costs_.trips(loop) / width);
       }
-      // Down the columns of a long matrix, chunks of rows also keep the pages touched few.
+      // For the columns of a long matrix, chunks of rows also keep the number of touched pages low.
       const bool long_columns = chain_vector >= 0 && tree_.at(chain.back()).children.size() > 0 &&
-                                costs_.trips(tree_.at(chain.back()).children[0]) >= kLongColumn;
-      if (blocks >= kKeptBlocks && !long_columns && !walks_memory(chain, chain_vector)) return false;
+                                costs_.trips(tree_.at(chain.back()).children[0]) >= kMinSplitRows;
+      if (blocks >= kMinColumnBlocks && !long_columns && !strides_through_memory(chain, chain_vector))
+        return false;
       const std::vector<int>& inner = tree_.at(chain.back()).children;
       reductions = leading_reductions(tree_.at(chain.back()).node->body, inner);
-      // What follows runs on one thread: with as many results as it may be, that is too dear.
+      // What follows the reductions runs on one thread, which is too expensive if there may be many results.
       if (symbolic && reductions.size() != inner.size()) return false;
     }
     double around = 1;
     for (int loop : chain) around *= costs_.trips(loop);
-    // Chunks go around the loops of the chain: their number must be known there.
+    // The chunks are outside the loops of the chain, so their number must be known there.
     for (int r : reductions)
       for (const std::string& name : free_vars(tree_.at(r).extent))
         if (!chain.empty() && symbols_.count(name) == 0) return false;
     bool any = false;
-    for (int r : reductions) any |= !costs_.is_static(r) || costs_.work(r) * around >= kSplitWork;
+    for (int r : reductions)
+      any |= !costs_.is_static(r) || costs_.work(r) * around >= target_.costs.split_work;
     if (!any) return false;
     const int64_t most = chain.empty() ? kMaxChunks : kMaxColumnChunks;
     for (int r : reductions) {
       const double each = std::max(costs_.work(r) * around / costs_.trips(r), 1.0);
-      int64_t chunk = std::max<int64_t>(1, static_cast<int64_t>(kChunkWork / each));
+      int64_t chunk = std::max<int64_t>(1, static_cast<int64_t>(target_.costs.chunk_work / each));
       if (const auto extent = tree_.extent(r)) chunk = std::max(chunk, divided_up(*extent, most));
-      if (around >= kChunkRows) chunk = std::clamp(chunk, kChunkRows, kMostChunkRows);
+      if (around >= kChunkRows) chunk = std::clamp(chunk, kChunkRows, kMaxChunkRows);
       LoopSchedule& s = entry(var(r));
       if (s.kind == ForKind::kVector) {
         const int64_t step = static_cast<int64_t>(s.lanes) * s.accumulators;

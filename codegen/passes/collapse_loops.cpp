@@ -1,24 +1,24 @@
-// collapse_loops: orders perfect nests by memory and runs adjacent loops as one where every index steps
-// through both alike.
+// collapse_loops: loop interchange and coalescing. It orders perfect nests by memory, and merges two adjacent
+// loops if every index advances through both of them at the same stride.
 //
-// A tensor of any rank whose dims lie one after another is one long row: fewer bounds, longer vectors, and a
-// single loop to cut for threads. Permuted layouts (channels_last) come in logical order and are put in the
-// order of their strides first.
+// A tensor of any rank whose dims are contiguous is one long row. One loop over it has fewer bounds, fills
+// longer vectors and can be divided among threads. Permuted layouts (channels_last) arrive in logical order
+// and are put into the order of their strides first.
 #include <algorithm>
 #include <cmath>
 #include <set>
 
+#include "codegen/analyses/loop_nest.h"
+#include "codegen/analyses/loop_tree.h"
 #include "codegen/loop/rewrite.h"
 #include "codegen/loop/simplify.h"
-#include "codegen/passes/loop_nest.h"
-#include "codegen/passes/loop_tree.h"
 #include "codegen/passes/passes.h"
 
 namespace ipex::loop {
 
 namespace {
 
-constexpr double kSymbolicSize = 1 << 10;  // only to order strides that involve symbols
+constexpr double kSymbolicSize = 1 << 10;  // assumed only to order strides that depend on symbols
 
 constexpr double kStoreWeight = 64;
 
@@ -31,11 +31,11 @@ double approximate(const Expr& e) {
   return kSymbolicSize;
 }
 
-// Rewrites every use of outer*inner_extent + inner as one variable; fails where they occur in another
-// proportion.
-class PairRewriter {
+// Replaces outer*inner_extent + inner by one variable everywhere. Fails if the two variables are combined in
+// any other way.
+class IndexRewriter {
  public:
-  PairRewriter(std::string outer, std::string inner, Expr inner_extent, Expr merged)
+  IndexRewriter(std::string outer, std::string inner, Expr inner_extent, Expr merged)
       : outer_(std::move(outer)),
         inner_(std::move(inner)),
         extent_(std::move(inner_extent)),
@@ -72,8 +72,8 @@ class PairRewriter {
   bool failed_ = false;
 };
 
-// Applies fn to every expression of a statement tree, top-down (transform() would split an index before it is
-// seen whole).
+// Applies fn to every expression of a statement tree, top-down. transform() works bottom-up and would split
+// an index before it is seen as a whole.
 Block map_exprs(const Block& block, const ExprFn& fn);
 
 void map_exprs(Stmt& stmt, const ExprFn& fn) {
@@ -142,7 +142,7 @@ class Collapser {
   For nest(For f) {
     std::vector<For> levels = perfect_levels(f);
     if (levels.size() > 1) order_by_memory(levels);
-    if (For sunk = f; sink_lets(sunk)) {  // kept outside unless in the way of a better order
+    if (For sunk = f; sink_lets(sunk)) {  // lets are sunk only if that allows a better order
       std::vector<For> deeper = perfect_levels(sunk);
       if (deeper.size() > levels.size() && order_by_memory(deeper)) levels = std::move(deeper);
     }
@@ -153,13 +153,13 @@ class Collapser {
     return inner;
   }
 
-  // Running two loops as one keeps the order of iterations: only the indices need proof.
+  // Coalescing keeps the order of iterations, so only the indices need a proof.
   For collapsed(For outer, const For& inner) {
     outer.body = make_block({inner});
     if (as_const_int(outer.begin) != 0 || as_const_int(inner.begin) != 0) return outer;
     const Expr extent = inner.end;
-    PairRewriter pair(outer.var, inner.var, extent, make_var(outer.var));
-    const auto rewrite = [&](const Expr& e) { return pair.rewrite(e); };
+    IndexRewriter indices(outer.var, inner.var, extent, make_var(outer.var));
+    const auto rewrite = [&](const Expr& e) { return indices.rewrite(e); };
     For merged = inner;
     merged.var = outer.var;
     merged.end = simplify(outer.end * extent);
@@ -167,10 +167,10 @@ class Collapser {
     map_exprs(body, rewrite);
     merged.body = std::get<Block>(body);
     if (outer.reduction) {
-      for (Expr& y : merged.reduction->yield) y = pair.rewrite(y);
+      for (Expr& y : merged.reduction->yield) y = indices.rewrite(y);
       rename_states(merged, outer.reduction->states);
     }
-    return pair.failed() ? outer : merged;
+    return indices.failed() ? outer : merged;
   }
 
   bool movable(const For& f) const {
@@ -178,8 +178,9 @@ class Collapser {
     return it != ids_.end() && tree_.reorderable(it->second);
   }
 
-  // for i { lets; for j { body } }  =>  for i { for j { lets; body } }, all the way down; false when there
-  // was nothing to move.
+  //   for i { lets; for j { body } }  =>  for i { for j { lets; body } }
+  //
+  // Repeats this for the loops further inside. Returns false if there was nothing to move.
   bool sink_lets(For& f) const {
     if (f.kind != ForKind::kSerial || f.reduction || f.body->stmts.empty()) return false;
     const auto* inner = std::get_if<For>(&f.body->stmts.back());
@@ -205,8 +206,8 @@ class Collapser {
     return moved || moved_below;
   }
 
-  // Largest step through memory outermost. Stores decide; loads break their ties, or decide where a reduction
-  // stores nothing. False when the order was that already, or must stay.
+  // Puts the loop with the largest stride through memory outermost. Stores decide; loads decide between equal
+  // stores, or if the nest stores nothing. Returns false if the order does not change or must not change.
   bool order_by_memory(std::vector<For>& levels) const {
     std::set<std::string> vars;
     for (const For& level : levels) {
@@ -230,7 +231,7 @@ class Collapser {
         weight += bytes * std::log2(1 + approximate(*step));
         total += bytes;
       }
-      keys.emplace_back(total > 0 ? weight / total : 1e9, i);  // touches nothing: outermost
+      keys.emplace_back(total > 0 ? weight / total : 1e9, i);  // accesses no memory: outermost
     }
     std::stable_sort(keys.begin(), keys.end(),
                      [](const auto& a, const auto& b) { return a.first > b.first; });

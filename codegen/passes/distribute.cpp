@@ -1,31 +1,30 @@
-// distribute: a nest that reduces down the columns of a matrix and then runs down them again becomes two.
+// distribute: loop distribution. A nest that reduces down the columns of a matrix, and then runs down the
+// same columns again, becomes two nests.
 //
 //   for c in C { for r in R reduce(s) {.. x[r*C + c] ..}; rest; for q in R { y[q*C + c] = x[q*C + c] - s } }
 //     =>  alloc s_all[C];
 //         for c in C { for r in R reduce(s) {.. x[r*C + c] ..}; rest; s_all[c] = s };
 //         for c in C { for q in R { y[q*C + c] = x[q*C + c] - s_all[c] } }
 //
-// As one, both visit a vector of columns at a time, a piece of a cache line from another page at every row,
-// and what follows a reduction in two stages runs on one thread. On its own, the second goes row by row
-// (collapse_loops puts its loops in the order of memory). The gradient of batch norm over channels_last is
-// the case in point. Rows that are reduced along themselves stay whole: they are in cache when visited again.
+// As one nest, both loops visit one vector of columns at a time, which is part of a cache line from another
+// page in every row, and what follows a reduction in two stages runs on one thread. As a nest of its own, the
+// second part runs row by row, because collapse_loops puts its loops into memory order. The typical case is
+// the gradient of batch norm in channels_last. A nest that reduces along rows stays whole: a row is still in
+// cache when it is visited again.
 #include <set>
 
+#include "codegen/analyses/loop_nest.h"
+#include "codegen/analyses/loop_tree.h"
 #include "codegen/loop/rewrite.h"
-#include "codegen/passes/loop_nest.h"
-#include "codegen/passes/loop_tree.h"
 #include "codegen/passes/passes.h"
 
 namespace ipex::loop {
 
 namespace {
 
-// A smaller matrix stays in cache between the visits, and so does a vector of shorter columns.
-constexpr double kLeastElements = 64 << 10, kLeastRows = 64;
-
 class Distributor {
  public:
-  explicit Distributor(const Function& f) : tree_(f), names_(f) {}
+  Distributor(const Function& f, const Target& target) : tree_(f), target_(target), names_(f) {}
 
   Block run(const Block& body) {
     std::vector<Stmt> out;
@@ -37,9 +36,9 @@ class Distributor {
   }
 
  private:
-  // Appends the two nests, or returns false.
+  // Appends the two nests to `out`, or returns false.
   bool split(const For& root, std::vector<Stmt>& out) {
-    std::vector<For> kept;  // the loops around the statements to divide
+    std::vector<For> kept;  // the loops around the statements that are divided
     const For* innermost = &root;
     for (;; innermost = &std::get<For>(innermost->body->stmts[0])) {
       if (innermost->kind != ForKind::kSerial || innermost->reduction ||
@@ -53,12 +52,12 @@ class Distributor {
       if (stmts.size() != 1 || !std::holds_alternative<For>(stmts[0])) break;
     }
     const std::vector<Stmt>& stmts = innermost->body->stmts;
-    const size_t cut = second_visit(stmts);
+    const size_t cut = find_split(stmts);
     if (cut == stmts.size() || !worthwhile(*innermost)) return false;
 
     std::vector<Stmt> first(stmts.begin(), stmts.begin() + static_cast<std::ptrdiff_t>(cut));
     std::vector<Stmt> second(stmts.begin() + static_cast<std::ptrdiff_t>(cut), stmts.end());
-    const Block rest = hand_over(first, make_block(std::move(second)), kept, out);
+    const Block rest = pass_through_arrays(first, make_block(std::move(second)), kept, out);
     kept.back().body = make_block(std::move(first));
     out.emplace_back(join_levels(kept));
     kept.back().body = rest;
@@ -67,8 +66,8 @@ class Distributor {
     return true;
   }
 
-  // The first loop after the last reduction; the end where there is none.
-  static size_t second_visit(const std::vector<Stmt>& stmts) {
+  // The first loop after the last reduction, or the end if there is none.
+  static size_t find_split(const std::vector<Stmt>& stmts) {
     size_t cut = stmts.size();
     bool reduces = false;
     for (size_t i = 0; i < stmts.size(); ++i) {
@@ -85,7 +84,8 @@ class Distributor {
     return reduces ? cut : stmts.size();
   }
 
-  // Most of what the reductions read lies side by side along the loop around them, not along their own.
+  // Whether most of what the reductions read is contiguous along the loop around them and not along their own
+  // loops.
   bool worthwhile(const For& around) const {
     const int parent = tree_.id_of(around);
     int along_columns = 0, along_rows = 0;
@@ -107,32 +107,33 @@ class Distributor {
     }
     double elements = rows;
     for (int loop = parent; loop >= 0; loop = tree_.at(loop).parent) elements *= trips_of(loop);
-    return along_columns > along_rows && rows >= kLeastRows && elements >= kLeastElements;
+    return along_columns > along_rows && rows >= static_cast<double>(target_.cached_rows) &&
+           elements >= cached_elements();
   }
 
   double trips_of(int loop) const {  // a symbol may be large
     const auto extent = tree_.extent(loop);
-    return extent ? static_cast<double>(*extent) : kLeastElements;
+    return extent ? static_cast<double>(*extent) : cached_elements();
   }
 
-  // `second` with what it uses of `first` read from arrays over the kept loops, which `first` is made to
-  // fill. Indices are computed again, so that they stay indices.
-  Block hand_over(std::vector<Stmt>& first, const Block& second, const std::vector<For>& kept,
-                  std::vector<Stmt>& out) {
+  // Rewrites `second` to read what it uses of `first` from arrays over the kept loops, and makes `first` fill
+  // them. Indices are computed again instead, so that they remain recognizable as indices.
+  Block pass_through_arrays(std::vector<Stmt>& first, const Block& second, const std::vector<For>& kept,
+                            std::vector<Stmt>& out) {
     std::set<std::string> used;
     const auto use = [&](const ExprNode& e) {
       if (e.is(ExprKind::kVar)) used.insert(e.name);
     };
     visit(second, [](const Stmt&) {}, use);
     const auto [size, position] = flattened(kept);
-    Substitution handed;
+    Substitution loaded;
     std::vector<Stmt> stores;
     std::vector<const Let*> indices;
-    const auto pass_on = [&](const std::string& name, Dtype dtype) {
+    const auto store_array = [&](const std::string& name, Dtype dtype) {
       const std::string all = names_.fresh(name + "_all");
       out.push_back(Alloc{all, dtype, size});
       stores.push_back(Store{all, position, make_var(name, {dtype, 1}), nullptr});
-      handed[name] = make_load(all, dtype, position);
+      loaded[name] = make_load(all, dtype, position);
     };
     for (size_t i = first.size(); i-- > 0;) {
       if (const auto* let = std::get_if<Let>(&first[i]); let && used.count(let->name) > 0) {
@@ -140,29 +141,32 @@ class Distributor {
           visit(let->value, use);
           indices.push_back(let);
         } else {
-          pass_on(let->name, let->value->type.dtype);
+          store_array(let->name, let->value->type.dtype);
         }
       } else if (const auto* loop = std::get_if<For>(&first[i]); loop && loop->reduction) {
         for (const State& s : loop->reduction->states)
-          if (used.count(s.name) > 0) pass_on(s.name, s.type.dtype);
+          if (used.count(s.name) > 0) store_array(s.name, s.type.dtype);
       }
     }
-    for (size_t i = indices.size(); i-- > 0;)  // in their order: each may use those before it
-      handed[indices[i]->name] = substitute(indices[i]->value, handed);
-    const Block rest = substitute(second, handed);
+    for (size_t i = indices.size(); i-- > 0;)  // in their original order: each may use those before it
+      loaded[indices[i]->name] = substitute(indices[i]->value, loaded);
+    const Block rest = substitute(second, loaded);
     first.insert(first.end(), stores.rbegin(), stores.rend());
     return rest;
   }
 
+  double cached_elements() const { return static_cast<double>(target_.cached_elements); }
+
   LoopTree tree_;
+  const Target& target_;
   Names names_;
 };
 
 }  // namespace
 
-Function distribute(const Function& f) {
+Function distribute(const Function& f, const Target& target) {
   Function out = f;
-  out.body = Distributor(f).run(f.body);
+  out.body = Distributor(f, target).run(f.body);
   return out;
 }
 

@@ -1,12 +1,12 @@
-// Operations without an instruction of their own, as operations that have one: Python's floor division and
-// remainder on integers and floats; and comparisons of indices along the lanes, which need no 64 bits. Casts
-// need nothing here: the emitter has exact instructions or sequences for every pair of dtypes.
+// legalize: replaces operations that have no instruction. These are Python's floor division and remainder, on
+// integers and on floats, and comparisons of indices along the lanes, which do not need 64 bits. Casts need
+// no change here, because the emitter has an exact instruction or sequence for every pair of dtypes.
 #include <limits>
 #include <set>
 
+#include "codegen/analyses/loop_nest.h"
 #include "codegen/loop/simplify.h"
-#include "codegen/passes/expand.h"
-#include "codegen/passes/loop_nest.h"
+#include "codegen/passes/lower_expressions.h"
 #include "codegen/passes/passes.h"
 
 namespace ipex::loop {
@@ -25,15 +25,15 @@ int log2_exact(int64_t value) {
   return __builtin_ctzll(static_cast<unsigned long long>(value));
 }
 
-// An index that is proved not to be negative, by a size that is proved positive: floor is truncation.
+// Whether an index is proved non-negative and its divisor positive. Floor division is then truncation.
 bool truncates(const Expr& dividend, const Expr& divisor, const Ranges& ranges) {
   return dividend->type == kIndex && !as_const_int(divisor) &&
          provably_less(index_const(-1), dividend, ranges) && provably_less(index_const(0), divisor, ranges);
 }
 
-// Signed integers. By 2^k: a shift, a mask. By another positive constant c: a and ~a count from the two sides
-// of zero, so floor(a / c) = s ^ ((a ^ s) / c) with s the sign of a spread over its bits, and no fix-up is
-// needed.
+// Division of signed integers. By 2^k: a shift or a mask. By another positive constant c: floor(a / c) = s ^
+// ((a ^ s) / c), where s is the sign of a in all of its bits. This holds because a and ~a are symmetric about
+// the point between 0 and -1, and it needs no correction step.
 Expr integer_floordiv(const Expr& dividend, const Expr& divisor, Binder& binder) {
   const Type type = dividend->type;
   const auto constant = as_const_int(divisor);
@@ -68,7 +68,7 @@ Expr integer_floormod(const Expr& dividend, const Expr& divisor, Binder& binder)
   return select(apply(Op::bitand_, inexact, signs_differ), apply(Op::add_, rest, b), rest);
 }
 
-// fmod(a, b), and where its sign is not b's.
+// fmod(a, b), and whether its sign differs from that of b.
 struct FloatRest {
   Expr a, b, rest, wrong_side;
 };
@@ -81,8 +81,8 @@ FloatRest float_rest(const Expr& dividend, const Expr& divisor, Binder& binder) 
   return {a, b, rest, apply(Op::bitand_, apply(Op::ne_, rest, zero), signs_differ)};
 }
 
-// The quotient ATen computes: exact multiples first, then the nearest integer below, with the sign of a / b
-// for zero. Sleef's remainder of what overflows when divided is NaN: the quotient is infinite without it.
+// The quotient as ATen computes it: first an exact multiple, then the nearest integer below it. A zero has
+// the sign of a / b. Sleef's remainder is NaN if the division overflows; the quotient is then infinite.
 Expr float_floordiv(const Expr& dividend, const Expr& divisor, Binder& binder) {
   const Type type = dividend->type;
   const Expr zero = make_const(type, 0), one = make_const(type, 1);
@@ -112,7 +112,7 @@ bool is_comparison(Op op) {
   return op == Op::lt_ || op == Op::le_ || op == Op::gt_ || op == Op::ge_ || op == Op::eq_ || op == Op::ne_;
 }
 
-// What hangs on data of the program, which may be any i64: arithmetic on it may wrap.
+// Names whose values depend on tensor data. They may be any i64, so arithmetic on them may wrap.
 std::set<std::string> data_names(const Function& f) {
   std::set<std::string> names;
   visit(
@@ -142,16 +142,16 @@ std::optional<Lanes> lanes_of(const Expr& e) {
   return step ? std::optional(Lanes{e->args[0], *step}) : std::nullopt;
 }
 
-// Of vectors of i64. a + lane*step < b  is  lane*step < b - a, in i32: what lies beyond the lanes may lie
-// just beyond them.
+// Narrows a comparison of vectors of i64. a + lane*step < b is equivalent to lane*step < b - a in i32, if b -
+// a is clamped to just outside the range of the lanes.
 std::optional<Expr> narrow_comparison(const Expr& e, const Ranges& ranges,
                                       const std::set<std::string>& data) {
-  constexpr int64_t kMost = std::numeric_limits<int32_t>::max() / 2;
+  constexpr int64_t kMaxOffset = std::numeric_limits<int32_t>::max() / 2;
   const auto a = lanes_of(e->args[0]), b = lanes_of(e->args[1]);
   if (!a || !b || a->step == b->step) return std::nullopt;
   const int64_t step = a->step - b->step, last = step * (e->type.lanes - 1);
-  if (std::abs(step) > kMost / e->type.lanes) return std::nullopt;
-  // The one that is limited may be any value, the other is an index.
+  if (std::abs(step) > kMaxOffset / e->type.lanes) return std::nullopt;
+  // The side that is clamped may have any value; the other side must be an index.
   const auto is_index = [&](const Expr& x) {
     const std::set<std::string> free = free_vars(x);
     return !loads(x) && std::none_of(free.begin(), free.end(),
@@ -161,17 +161,17 @@ std::optional<Expr> narrow_comparison(const Expr& e, const Ranges& ranges,
   const Expr least = a->first + index_const(std::min<int64_t>(last, 0) - 1);
   const Expr most = a->first + index_const(std::max<int64_t>(last, 0) + 1);
   const Expr limited = apply(Op::min_, apply(Op::max_, b->first, least), most);
-  const Expr apart = simplify(limited - a->first, ranges);
+  const Expr distance = simplify(limited - a->first, ranges);
   const Expr lanes = make_ramp(make_int({Dtype::kI32}, 0), make_int({Dtype::kI32}, step), e->type.lanes);
-  return apply(e->op, lanes, make_broadcast(make_cast(Dtype::kI32, apart), e->type.lanes));
+  return apply(e->op, lanes, make_broadcast(make_cast(Dtype::kI32, distance), e->type.lanes));
 }
 
 }  // namespace
 
 Function legalize(const Function& f, const Target&) {
   const Ranges ranges = variable_ranges(f);
-  std::optional<std::set<std::string>> data;  // few kernels ask
-  return expand(f, [&](const Expr& e, Binder& binder) -> Expr {
+  std::optional<std::set<std::string>> data;  // computed only if needed: few kernels do
+  return lower_expressions(f, [&](const Expr& e, Binder& binder) -> Expr {
     if (!e->is(ExprKind::kApply)) return e;
     if (is_comparison(e->op) && e->type.is_vector() && e->args[0]->type.dtype == Dtype::kI64) {
       if (!data) data = data_names(f);

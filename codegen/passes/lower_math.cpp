@@ -1,11 +1,12 @@
-// Math functions as arithmetic: the f32 rows that math_table.def calls polynomials. Inlined they need no
-// call, no spill of every vector register around one, and share the scheduler with what surrounds them.
+// lower_math: math functions as arithmetic. It handles the functions that math_table.def lists as polynomials
+// in f32. Inlined polynomials need no call and no spill of all vector registers around it, and they are
+// scheduled together with the code around them.
 //
-// Every coefficient is a minimax fit (Remez) to the function named beside it, rounded to f32; each stays
-// within 1 ulp over all of f32 (expm1 within 1.25, next to 2^24; the four that GELU multiplies by within an
-// absolute error, which is what their sums of 1 and erf have anyway; exp_nonpositive as accurate as it is
-// asked to be) and keeps NaN, infinities, signed zeros, denormal arguments and results.
-// tests/cpp/llvm_accuracy_test.cpp measures it.
+// Every coefficient is a minimax fit (Remez) to the function that is named beside it, rounded to f32. Each
+// function stays within 1 ulp over all of f32, with these exceptions: expm1 within 1.25 ulp, near 2^24; the
+// four functions of GELU within an absolute error, which sums of 1 and erf have anyway; exp_nonpositive
+// within the accuracy that is requested. NaN, infinities, signed zeros, and denormal arguments and results
+// are preserved. tests/cpp/llvm_accuracy_test.cpp measures the errors.
 #include <array>
 #include <cmath>
 #include <initializer_list>
@@ -13,25 +14,25 @@
 #include <numbers>
 
 #include "codegen/llvm/math_table.h"
-#include "codegen/passes/expand.h"
-#include "codegen/passes/gelu_pieces.h"
+#include "codegen/passes/gelu_tables.h"
+#include "codegen/passes/lower_expressions.h"
 #include "codegen/passes/passes.h"
 
 namespace ipex::loop {
 namespace {
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
-// GELU by tanh: x (1 + tanh(scale (x + cubic x^3))) / 2.
+// GELU with tanh: x (1 + tanh(scale (x + cubic x^3))) / 2.
 constexpr double kTanhScale = std::numbers::sqrt2 * std::numbers::inv_sqrtpi, kTanhCubic = 0.044715;
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
-// Formulas over one vector or scalar type, written as arithmetic.
+// Formulas on values of one type, scalar or vector.
 class Formula {
  public:
   Formula(Type type, const Target& target, Binder& binder)
       : type_(type),
-        wide_(type.dtype == Dtype::kF32 && target.vector_bytes == 64 && type.lanes % 16 == 0),
-        of_eight_(type.dtype == Dtype::kF32 && target.vector_bytes == 32 && type.lanes % 8 == 0),
+        has_scale_(whole_registers(type, target) && target.scale_by_power),
+        table_lanes_(whole_registers(type, target) ? target.table_lanes : 0),
         binder_(binder) {}
 
   Expr exp(Expr x);
@@ -48,6 +49,9 @@ class Formula {
 
  private:
   using Op = ScalarOp;
+  static bool whole_registers(Type type, const Target& target) {
+    return type.dtype == Dtype::kF32 && type.lanes % target.lanes(Dtype::kF32) == 0;
+  }
   Expr f(double value) const { return make_const(type_, value); }
   Expr i(int64_t value) const { return make_int(type_.with_dtype(Dtype::kI32), value); }
   bool is_f32() const { return type_.dtype == Dtype::kF32; }
@@ -74,11 +78,11 @@ class Formula {
   }
   Expr value(Expr a) const { return make_apply_as(Op::bitcast_float_, {std::move(a)}, type_); }
 
-  // Clamps that let NaN through (min and max would cost two instructions more).
+  // Clamps that let NaN pass (min and max would take two more instructions).
   Expr at_most(Expr a, double limit) { return select(lt(f(limit), a), f(limit), a); }
   Expr at_least(Expr a, double limit) { return select(lt(a, f(limit)), f(limit), a); }
 
-  // Horner, highest power first.
+  // Horner's scheme, highest power first.
   Expr polynomial(Expr x, std::initializer_list<double> coefficients) {
     Expr sum;
     for (double c : coefficients) sum = sum ? fma(sum, x, f(c)) : f(c);
@@ -86,21 +90,22 @@ class Formula {
   }
   Expr exp2_normal(Expr a, Expr b, double c);
   template <size_t count, size_t degree>
-  Expr by_pieces(const Expr& x, const Pieces<count, degree>& pieces, const Expr& half);
+  Expr piecewise(const Expr& x, const PiecewisePolynomial<count, degree>& table, const Expr& half);
   Expr half_of_finite(const Expr& x) const { return fma(x, f(0), f(0.5)); }
 
   Type type_;
-  bool wide_;      // whole registers of AVX-512: vscalefps, vpermps
-  bool of_eight_;  // whole registers of AVX2: vpermps
+  bool has_scale_;   // one instruction multiplies by a power of two
+  int table_lanes_;  // entries of a table that one permutation looks up; 0: none does
   Binder& binder_;
 };
 
-// Adding it to |t| < 2^22 leaves round(t) in the low bits of the sum.
+// Adding it to t with |t| < 2^22 leaves round(t) in the low bits of the sum.
 constexpr double kRound = 12582912.0;  // 1.5 * 2^23
 
-// e^x = 2^n e^r with |r| <= ln(2)/2 and -150 <= n <= 128. Overflow and denormal results come from the last
-// operation and are rounded once. Where that is a multiplication, it is by one of two halves of 2^n, both
-// normal numbers. Their bits are halves of the sum that rounds x / ln(2), since twice the bias is part of it.
+// e^x = 2^n e^r with |r| <= ln(2)/2 and -150 <= n <= 128. The last operation produces overflow and denormal
+// results, which are therefore rounded once. If that operation is a multiplication, 2^n is the product of two
+// factors, both of which are normal numbers. Their exponents are the two halves of the sum that rounds x /
+// ln(2), which includes twice the bias.
 Expr Formula::exp(Expr x) {
   x = let("x", at_least(let("x", at_most(x, 89.0)), -104.0));
   // (e^r - 1 - r) / r^2 on [-ln(2)/2, ln(2)/2], relative error of e^r 2^-28.2
@@ -109,7 +114,7 @@ Expr Formula::exp(Expr x) {
     const Expr q = polynomial(r, {0.00138389051, 0.00836919248, 0.0416681021, 0.166665167, 0.49999994});
     return fma(fma(q, r, f(1)), r, f(1));
   };
-  if (wide_) {
+  if (has_scale_) {
     const Expr n = let("n", sub(fma(x, f(1.44269504), f(kRound)), f(kRound)));
     return make_apply(Op::scale_, {power_of_rest(n), n});
   }
@@ -121,21 +126,21 @@ Expr Formula::exp(Expr x) {
   return mul(mul(power_of_rest(n), value(shl(half, i(23)))), value(shl(other, i(23))));
 }
 
-// The same for -150 <= n <= 62. One factor is enough then: 2^(n + 64), and another of 2^-64 that rounds once
-// what is denormal. One constant is enough for ln(2), since the product with it is exact: what its own
-// rounding costs is 2.4 ulp at -104, half of one at -20.
+// The same for -150 <= n <= 62. One factor is enough, 2^(n + 64), together with 2^-64, which rounds denormals
+// once. One constant is enough for ln(2), because its product with n is exact. The error of the constant
+// itself is 2.4 ulp at -104, and half an ulp at -20.
 Expr Formula::exp_nonpositive(Expr x, int bits_wanted) {
   if (!is_f32()) return make_apply(Op::exp_, {std::move(x)});
   x = let("x", at_least(x, -104.0));
   const auto power_of_rest = [&](const Expr& n) {
     const Expr r = let("r", fma(n, f(-std::numbers::ln2), x));
-    // (e^r - 1 - r) / r^2 as above, or to 2^-17.5
+    // (e^r - 1 - r) / r^2 as above, or with an error of 2^-17.5
     const Expr q = bits_wanted > 17
                        ? polynomial(r, {0.00138389051, 0.00836919248, 0.0416681021, 0.166665167, 0.49999994})
                        : polynomial(r, {0.0412773676, 0.167536005, 0.50005126});
     return fma(fma(q, r, f(1)), r, f(1));
   };
-  if (wide_) {
+  if (has_scale_) {
     const Expr n = let("n", sub(fma(x, f(1.44269504), f(kRound)), f(kRound)));
     return make_apply(Op::scale_, {power_of_rest(n), n});
   }
@@ -144,9 +149,9 @@ Expr Formula::exp_nonpositive(Expr x, int bits_wanted) {
   return mul(mul(power_of_rest(sub(k, f(kShift))), value(shl(bits(k), i(23)))), f(0x1p-64));
 }
 
-// 2^n (e^r - 1) + (2^n - 1). What is multiplied by a large 2^n is not rounded before: 2^n r is added alone,
-// which is exact. 2^n comes in the two halves of exp, and 1 as a multiple of the second: a result near 0 is
-// left as it is, one near infinity is multiplied last.
+// 2^n (e^r - 1) + (2^n - 1). A term that is multiplied by a large 2^n must not be rounded before, so 2^n r is
+// added on its own, which is exact. 2^n is the product of two factors as in exp, and 1 is expressed as a
+// multiple of the second one. A result near 0 keeps its digits, and one near infinity is multiplied last.
 Expr Formula::expm1(Expr x) {
   x = let("x", x);
   const Expr inside = let("inside", at_least(let("inside", at_most(x, 89.0)), -25.0));
@@ -170,8 +175,8 @@ Expr Formula::expm1(Expr x) {
   return copysign(mul(sum, last), x);
 }
 
-// 2^(a * b + c), well inside the normal range; the caller discards it for NaN. The fraction is taken from the
-// exact product, so that a large exponent costs no accuracy.
+// 2^(a * b + c), for results well inside the normal range; the caller discards the result for NaN. The
+// fraction is computed from the exact product, so that a large exponent does not reduce accuracy.
 Expr Formula::exp2_normal(Expr a, Expr b, double c) {
   a = let("a", a);
   b = let("b", b);
@@ -184,12 +189,13 @@ Expr Formula::exp2_normal(Expr a, Expr b, double c) {
   return value(add(bits(fma(q, r, f(1))), shl(bits(k), i(23))));
 }
 
-// log(x) = e ln(2) + log(m), m in [2/3, 4/3). The sum of e ln(2) and m - 1 keeps what its rounding lost.
+// log(x) = e ln(2) + log(m), with m in [2/3, 4/3). The rounding error of the sum of e ln(2) and m - 1 is
+// added back.
 Expr Formula::log(Expr x) {
   x = let("x", x);
   const Expr tiny = let("tiny", lt(x, f(0x1p-126)));
   const Expr normal = let("normal", select(tiny, mul(x, f(0x1p23)), x));
-  const Expr offset = let("offset", sub(bits(normal), i(0x3f2aaaab)));  // of 2/3
+  const Expr offset = let("offset", sub(bits(normal), i(0x3f2aaaab)));  // 2/3
   const Expr exponent = let("exponent", shr(offset, i(23)));
   const Expr m = value(sub(bits(normal), shl(exponent, i(23))));
   const Expr e = let("e", add(make_cast(Dtype::kF32, exponent), select(tiny, f(-23), f(0))));
@@ -207,7 +213,7 @@ Expr Formula::log(Expr x) {
   return select(lt(f(0), x), positive, select(eq(x, f(0)), f(-kInf), f(kNan)));
 }
 
-// tanh|x| = 1 - 2 / (e^(2|x|) + 1), an odd polynomial where that would cancel.
+// tanh|x| = 1 - 2 / (e^(2|x|) + 1). An odd polynomial is used where this would cancel.
 Expr Formula::tanh(Expr x) {
   x = let("x", x);
   const Expr size = let("size", at_most(abs(x), 10.0));
@@ -216,13 +222,13 @@ Expr Formula::tanh(Expr x) {
   const Expr q = polynomial(square, {-0.000482417905, 0.00265100994, -0.00833194144, 0.0216960423,
                                      -0.0539371707, 0.133330658, -0.333333254});
   const Expr small = fma(mul(square, q), size, size);
-  // 2 / ln(2) is 3.9e-8 more than its f32; where that matters, |x| is about 1.
+  // 2 / ln(2) is larger than its f32 by 3.9e-8. This matters for |x| around 1 only.
   const Expr power = exp2_normal(size, f(2.88539008), 4e-8);
   const Expr large = sub(f(1), div(f(2), add(power, f(1))));
   return copysign(select(lt(f(0.875), size), large, small), x);
 }
 
-// erf|x| = 1 - 2^q(|x|), an odd polynomial where that would cancel.
+// erf|x| = 1 - 2^q(|x|). An odd polynomial is used where this would cancel.
 Expr Formula::erf(Expr x) {
   x = let("x", x);
   const Expr size = let("size", at_most(abs(x), 4.0));
@@ -238,37 +244,37 @@ Expr Formula::erf(Expr x) {
   return copysign(select(lt(f(1), size), large, small), x);
 }
 
-// A function with f(-x) = 1 - f(x), from its table.
+// Evaluates a function with f(-x) = 1 - f(x) from its table.
 template <size_t count, size_t degree>
-Expr Formula::by_pieces(const Expr& x, const Pieces<count, degree>& pieces, const Expr& half) {
-  constexpr size_t kLookedUp = 16;
-  const Expr size = let("size", at_most(abs(x), (count - 1) * pieces.width));
-  const Expr piece = let("piece", fma(size, f(1 / pieces.width), f(kRound)));
-  const Expr t = let("t", fma(sub(piece, f(kRound)), f(-pieces.width), size));
+Expr Formula::piecewise(const Expr& x, const PiecewisePolynomial<count, degree>& table, const Expr& half) {
+  constexpr size_t kTableLanes = 16;
+  const Expr size = let("size", at_most(abs(x), (count - 1) * table.width));
+  const Expr piece = let("piece", fma(size, f(1 / table.width), f(kRound)));
+  const Expr t = let("t", fma(sub(piece, f(kRound)), f(-table.width), size));
   Expr sum;
-  for (const std::array<double, count>& power : pieces.coefficients) {
+  for (const std::array<double, count>& power : table.coefficients) {
     std::vector<Expr> values{piece};
-    for (size_t i = 0; i < kLookedUp; ++i) values.push_back(f(power[i % count]));
+    for (size_t i = 0; i < kTableLanes; ++i) values.push_back(f(power[i % count]));
     const Expr coefficient = make_apply(Op::lookup_, std::move(values));
     sum = sum ? fma(sum, t, coefficient) : coefficient;
   }
   return add(half, copysign(sum, x));
 }
 
-// By pieces where a register holds a coefficient of all of them; as its definition says elsewhere.
+// Uses a table where a register holds one coefficient for all pieces, and the definition elsewhere.
 Expr Formula::normal_cdf(const Expr& argument) {
   const Expr x = let("x", argument);
-  if (wide_) return by_pieces(x, kNormalCdf16, f(0.5));
-  if (of_eight_) return by_pieces(x, kNormalCdf8, f(0.5));
+  if (table_lanes_ == 16) return piecewise(x, kNormalCdf16, f(0.5));
+  if (table_lanes_ == 8) return piecewise(x, kNormalCdf8, f(0.5));
   const Expr scaled = mul(x, f(std::numbers::sqrt2 / 2));
   return mul(f(0.5), add(f(1), is_f32() ? erf(scaled) : make_apply(Op::erf_, {scaled})));
 }
 
-// The slopes of GELU are NaN at infinities, where eager multiplies one by a density of 0.
+// The derivatives of GELU are NaN at infinities, because eager multiplies an infinity by a density of 0.
 Expr Formula::gelu_slope(const Expr& argument) {
   const Expr x = let("x", argument);
-  if (wide_) return by_pieces(x, kGeluSlope16, half_of_finite(x));
-  if (of_eight_) return by_pieces(x, kGeluSlope8, half_of_finite(x));
+  if (table_lanes_ == 16) return piecewise(x, kGeluSlope16, half_of_finite(x));
+  if (table_lanes_ == 8) return piecewise(x, kGeluSlope8, half_of_finite(x));
   // Beyond 40 the density is 0, in f64 too.
   const Expr near = let("near", at_least(let("x", at_most(x, 40)), -40));
   const Expr exponent = mul(mul(near, near), f(-0.5));
@@ -277,8 +283,8 @@ Expr Formula::gelu_slope(const Expr& argument) {
   return fma(x, density, normal_cdf(near));
 }
 
-// With e = exp(-2 |inner|): 1 / (1 + e), or e times that where x is negative, and their product; neither
-// loses digits as 1 + tanh would.
+// With e = exp(-2 |inner|), the share is 1 / (1 + e), or e / (1 + e) if x is negative. Returns it and the
+// product of the two values. Neither loses digits, as 1 + tanh would.
 std::pair<Expr, Expr> Formula::tanh_share(const Expr& x) {
   const Expr size = let("size", at_most(abs(x), 40));
   const Expr inner = mul(f(-2 * kTanhScale), fma(mul(mul(size, size), size), f(kTanhCubic), size));
@@ -290,15 +296,15 @@ std::pair<Expr, Expr> Formula::tanh_share(const Expr& x) {
 
 Expr Formula::tanh_cdf(const Expr& argument) {
   const Expr x = let("x", argument);
-  if (wide_) return by_pieces(x, kTanhCdf16, f(0.5));
-  if (of_eight_) return by_pieces(x, kTanhCdf8, f(0.5));
+  if (table_lanes_ == 16) return piecewise(x, kTanhCdf16, f(0.5));
+  if (table_lanes_ == 8) return piecewise(x, kTanhCdf8, f(0.5));
   return tanh_share(x).first;
 }
 
 Expr Formula::gelu_tanh_slope(const Expr& argument) {
   const Expr x = let("x", argument);
-  if (wide_) return by_pieces(x, kGeluTanhSlope16, half_of_finite(x));
-  if (of_eight_) return by_pieces(x, kGeluTanhSlope8, half_of_finite(x));
+  if (table_lanes_ == 16) return piecewise(x, kGeluTanhSlope16, half_of_finite(x));
+  if (table_lanes_ == 8) return piecewise(x, kGeluTanhSlope8, half_of_finite(x));
   const Expr near = let("near", at_least(let("x", at_most(x, 40)), -40));
   const auto [share, product] = tanh_share(near);
   const Expr inner_slope = mul(f(2 * kTanhScale), fma(mul(near, near), f(3 * kTanhCubic), f(1)));
@@ -311,8 +317,8 @@ bool is_polynomial(const Expr& e) {
   return function && function->f32 == MathSource::kPolynomial;
 }
 
-// What no library has: formulas in every type.
-bool is_of_our_own(const Expr& e) {
+// Functions that no library has; their formulas work in every type.
+bool has_no_library_function(const Expr& e) {
   return e->is(ExprKind::kApply) && (e->op == ScalarOp::exp_nonpositive_ || e->op == ScalarOp::normal_cdf_ ||
                                      e->op == ScalarOp::gelu_slope_ || e->op == ScalarOp::tanh_cdf_ ||
                                      e->op == ScalarOp::gelu_tanh_slope_);
@@ -320,15 +326,15 @@ bool is_of_our_own(const Expr& e) {
 
 int bits_of(Expr e) {
   while (e->is(ExprKind::kBroadcast)) e = e->args[0];
-  IPEX_CHECK(e->is(ExprKind::kConst), "exp_nonpositive: its bits are no constant");
+  IPEX_CHECK(e->is(ExprKind::kConst), "exp_nonpositive: its number of bits must be a constant");
   return static_cast<int>(e->float_value);
 }
 
 }  // namespace
 
 Function lower_math(const Function& f, const Target& target) {
-  return expand(f, [&](const Expr& e, Binder& binder) -> Expr {
-    if (!is_polynomial(e) && !is_of_our_own(e)) return e;
+  return lower_expressions(f, [&](const Expr& e, Binder& binder) -> Expr {
+    if (!is_polynomial(e) && !has_no_library_function(e)) return e;
     Formula formula(e->type, target, binder);
     const Expr& x = e->args[0];
     switch (e->op) {

@@ -1,69 +1,74 @@
-// partition_loops: where comparisons of indices come out the same for all of a loop, it runs without them.
+// partition_loops: loop unswitching and index-set splitting. A loop is split where a comparison of indices
+// changes its outcome, so that each part runs without the comparison.
 //
 //   for i in 0..8 {                                       for i in 0..2 { y[i*8 ..] = -x[i*8 + 16 ..] }
 //     let low = ramp(i*8, 1, 8) < 16                =>    for i in 2..8 { y[i*8 ..] = x[i*8 ..] }
 //     y[i*8 ..] = select(low, -x[i*8 + 16 .. if low], x[i*8 ..])
 //   }
 //
-// Minima, maxima and absolute values of indices are comparisons too: padding that repeats or mirrors an edge.
+// Minima, maxima and absolute values of indices count as comparisons too: they come from padding that
+// replicates or mirrors an edge.
 //
-// A comparison is `base + inner >= 0`: base of what is bound outside, inner of lanes and of inner loops whose
-// ranges are constants. Where base crosses a cut the answer changes: it is false for all of the inner values,
-// then different among them, then true for all. A loop whose variable is in base is cut into loops one after
-// another; one that lies inside what base depends on is repeated in the branches of an `if`. The pieces
-// between, where a vector or a window lies across the edge, keep their masks.
+// A comparison has the form `base + inner >= 0`, where base depends on variables bound outside, and inner on
+// lanes and on inner loops with constant ranges. As base grows, the outcome is first false for all inner
+// values, then mixed, then true for all. If base depends on the variable of the loop itself, the loop is
+// split into loops that follow one another. If base depends on outer variables only, the loop is repeated in
+// the branches of an `if`. The parts in between, where a vector or a window crosses an edge, keep their
+// masks.
 //
-// What this saves are masks: of 16 bits on AVX2 a masked load is a branch for each lane, and one with no lane
-// at all that lies outside of mapped memory takes a microcode assist of hundreds of cycles, on Intel as on
-// AMD.
+// Masks are expensive. On AVX2, a masked load of 16-bit elements is a branch for each lane. A masked load
+// with no active lane outside of mapped memory takes a microcode assist of hundreds of cycles, on Intel and
+// on AMD.
 #include <algorithm>
 #include <set>
 
+#include "codegen/analyses/loop_nest.h"
 #include "codegen/loop/bounds.h"
 #include "codegen/loop/rewrite.h"
 #include "codegen/loop/simplify.h"
-#include "codegen/passes/loop_nest.h"
 #include "codegen/passes/passes.h"
 
 namespace ipex::loop {
 
 namespace {
 
-constexpr size_t kMostCuts = 4;        // of one loop at once
-constexpr int64_t kShortLoop = 8;      // iterations; not worth cuts that are known at run time only
-constexpr int64_t kLeastGrowth = 600;  // nodes by which a function may grow, or a multiple of what it has
-constexpr int64_t kGrowthShare = 3;
+constexpr size_t kMaxSplitPoints = 4;  // of one loop at once
+constexpr int64_t kMinSplitTrips = 8;  // a shorter loop is not split at points known only at run time
+constexpr int64_t kMinGrowth =
+    600;  // nodes that a function may always grow by; a large function may grow by a multiple of its size
+constexpr int64_t kMaxGrowthFactor = 3;
 
-// Holds where base + x >= 0 (where not, if negated), x in [low, high].
+// True where base + x >= 0 (where not, if negated), for x in [low, high].
 struct Comparison {
-  Polynomial base;  // without constant
+  Polynomial base;  // without the constant
   int64_t low = 0, high = 0;
   bool negated = false;
 
-  // For base in [from, to): the same for all, or not known.
-  std::optional<bool> within(Interval from_to) const {
-    if (from_to.low >= -low) return !negated;
-    if (from_to.high <= -high) return negated;
+  // The outcome if base is in the range and it is the same for all x; otherwise none.
+  std::optional<bool> outcome_in(Interval range) const {
+    if (range.low >= -low) return !negated;
+    if (range.high <= -high) return negated;
     return std::nullopt;
   }
 };
 
-// The comparisons of one base.
-struct Group {
+// The comparisons that share one base.
+struct Conditions {
   Polynomial base;
-  std::set<int64_t> cuts;
+  std::set<int64_t> split_points;
   int comparisons = 0;
 };
 
 bool is_same(const Polynomial& a, const Polynomial& b) { return add(a, b, -1).is_zero(); }
 
-// The comparison that a node asks for: its own, or which operand a minimum or a maximum is, or a sign; these
-// along lanes, where they keep an index from being an address.
-struct Question {
+// The comparison that a node depends on: its own, or the one that decides which operand a minimum or maximum
+// returns, or the sign that an absolute value depends on. The latter three matter only for vectors, where
+// they prevent contiguous addresses.
+struct Condition {
   ScalarOp op;
   Expr a, b;
 };
-std::optional<Question> question_of(const ExprNode& e) {
+std::optional<Condition> condition_of(const ExprNode& e) {
   if (!e.is(ExprKind::kApply) || e.args[0]->type.dtype != Dtype::kI64) return std::nullopt;
   if (e.type.dtype != Dtype::kBool && !e.type.is_vector()) return std::nullopt;
   switch (e.op) {
@@ -71,21 +76,21 @@ std::optional<Question> question_of(const ExprNode& e) {
     case ScalarOp::le_:
     case ScalarOp::gt_:
     case ScalarOp::ge_:
-      return Question{e.op, e.args[0], e.args[1]};
+      return Condition{e.op, e.args[0], e.args[1]};
     case ScalarOp::min_:
-      return Question{ScalarOp::le_, e.args[0], e.args[1]};
+      return Condition{ScalarOp::le_, e.args[0], e.args[1]};
     case ScalarOp::max_:
-      return Question{ScalarOp::ge_, e.args[0], e.args[1]};
+      return Condition{ScalarOp::ge_, e.args[0], e.args[1]};
     case ScalarOp::abs_:
-      return Question{ScalarOp::ge_, e.args[0], make_broadcast(index_const(0), e.type.lanes)};
+      return Condition{ScalarOp::ge_, e.args[0], make_broadcast(index_const(0), e.type.lanes)};
     default:
       return std::nullopt;
   }
 }
-Expr answered(const ExprNode& e, bool answer) {
-  if (e.type.dtype == Dtype::kBool) return make_broadcast(make_int(kBool1, answer ? 1 : 0), e.type.lanes);
-  if (e.op == ScalarOp::abs_) return answer ? e.args[0] : make_apply(ScalarOp::neg_, {e.args[0]});
-  return e.args[answer ? 0 : 1];
+Expr folded(const ExprNode& e, bool outcome) {
+  if (e.type.dtype == Dtype::kBool) return make_broadcast(make_int(kBool1, outcome ? 1 : 0), e.type.lanes);
+  if (e.op == ScalarOp::abs_) return outcome ? e.args[0] : make_apply(ScalarOp::neg_, {e.args[0]});
+  return e.args[outcome ? 0 : 1];
 }
 
 class Partitioner {
@@ -102,7 +107,7 @@ class Partitioner {
   }
 
  private:
-  // What is bound inside of the loop in question; the range of a loop's variable, where it is constant.
+  // The names that are bound inside the current loop; for a loop variable, its range if that is constant.
   using Inside = std::map<std::string, std::optional<Interval>>;
 
   Block block(const Block& b) {
@@ -118,7 +123,7 @@ class Partitioner {
         out.emplace_back(If{branch->condition, block(branch->then_body),
                             branch->else_body ? block(branch->else_body) : nullptr});
       } else if (const auto* loop = std::get_if<For>(&stmt)) {
-        if (!branches(*loop, out) && !pieces(*loop, out)) out.emplace_back(entered(*loop));
+        if (!unswitch(*loop, out) && !split_range(*loop, out)) out.emplace_back(entered(*loop));
       } else {
         out.push_back(stmt);
       }
@@ -137,7 +142,7 @@ class Partitioner {
 
   // ---- names ----
 
-  // Lets that are sums of indices, or scalar answers to comparisons, are read as what they stand for.
+  // Lets of sums of indices, and of scalar comparisons, are replaced by their definitions.
   void define(const Let& let) {
     const Type type = let.value->type;
     const bool is_sum = type == kIndex && !to_polynomial(let.value).terms.empty() &&
@@ -156,7 +161,7 @@ class Partitioner {
 
   // ---- comparisons ----
 
-  // The sum at lane 0; what the other lanes add to it, times `sign`, widens `inner`.
+  // The value of a sum at lane 0. What the other lanes add, times `sign`, widens `inner`.
   std::optional<Polynomial> at_first_lane(const Expr& e, int64_t sign, Interval& inner) const {
     if (e->is(ExprKind::kRamp)) {
       const auto step = as_const_int(e->args[1]);
@@ -170,10 +175,10 @@ class Partitioner {
     return to_polynomial(substitute(e->type.is_vector() ? e->args[0] : e, definitions_));
   }
 
-  // `along` is the variable that base is to rise with, if any.
+  // `along` is the variable that base must increase with, if any.
   std::optional<Comparison> comparison(const ExprNode& e, const Inside& inside,
                                        const std::string* along) const {
-    const auto q = question_of(e);
+    const auto q = condition_of(e);
     if (!q) return std::nullopt;
     const bool falls = q->op == ScalarOp::lt_ || q->op == ScalarOp::le_;
     const int64_t sign = falls ? -1 : 1;
@@ -200,15 +205,16 @@ class Partitioner {
     out.high = inner.high + difference.constant;
     if (out.base.is_constant()) return std::nullopt;
     if (leading_coefficient(out.base, along) < 0) out = {negate(out.base), -out.high - 1, -out.low - 1, true};
-    // A value from memory is compared as it is, since a sum of it could wrap, and only where it has a name,
-    // since the loop may store what it was read from.
+    // A value from memory may be any i64, and a sum that contains it may wrap. It is therefore compared only
+    // by itself, and only if it has a name: the loop may overwrite the place that it was loaded from.
     const std::vector<Term>& terms = out.base.terms;
     const bool is_value =
         terms.size() == 1 && terms[0].coefficient == 1 && variable(terms[0]) && out.low == out.high;
     return is_value || bounds_.is_exact(out.base) ? std::optional(out) : std::nullopt;
   }
 
-  // None where all of the term is bound outside; an empty range where it cannot be told apart.
+  // The outer optional is empty if the whole term is bound outside. The inner one is empty if the range is
+  // not known.
   static std::optional<std::optional<Interval>> bound_inside(const Term& term, const Inside& inside) {
     for (const Expr& atom : term.atoms)
       for (const std::string& name : free_vars(atom))
@@ -223,7 +229,7 @@ class Partitioner {
     return base.terms[0].coefficient;
   }
 
-  // The name of a multiple of one variable; else null.
+  // The name, if a term is a multiple of one variable; otherwise null.
   static const std::string* variable(const Term& term) {
     return term.atoms.size() == 1 && term.atoms[0]->is(ExprKind::kVar) ? &term.atoms[0]->name : nullptr;
   }
@@ -232,17 +238,18 @@ class Partitioner {
     return found && *found == name;
   }
 
-  // The base that decides most of the loop's comparisons, and is not decided itself.
-  std::optional<Group> best_group(const For& loop, Inside& inside, const std::string* along) {
-    std::vector<Group> groups;
+  // The base that decides most of the comparisons in the loop, and that is not decided itself.
+  std::optional<Conditions> most_decisive(const For& loop, Inside& inside, const std::string* along) {
+    std::vector<Conditions> candidates;
     const auto add_comparison = [&](const ExprNode& e) {
       const auto c = comparison(e, inside, along);
       if (!c || (along && !rises_with(c->base, *along)) || is_mostly_mixed(*c)) return;
-      auto group = std::find_if(groups.begin(), groups.end(),
-                                [&](const Group& g) { return is_same(g.base, c->base); });
-      if (group == groups.end()) group = groups.insert(groups.end(), Group{c->base, {}, 0});
-      group->cuts.insert({-c->low, -c->high});
-      ++group->comparisons;
+      auto conditions = std::find_if(candidates.begin(), candidates.end(),
+                                     [&](const Conditions& g) { return is_same(g.base, c->base); });
+      if (conditions == candidates.end())
+        conditions = candidates.insert(candidates.end(), Conditions{c->base, {}, 0});
+      conditions->split_points.insert({-c->low, -c->high});
+      ++conditions->comparisons;
     };
     const auto bind = [&](const Stmt& stmt) {
       if (const auto* let = std::get_if<Let>(&stmt)) {
@@ -259,21 +266,25 @@ class Partitioner {
     };
     visit(make_block({loop}), bind, [&](const ExprNode& e) {
       add_comparison(e);
-      if (const auto answer = definition(e); answer && e.type == kBool1) visit(*answer, add_comparison);
+      if (const auto outcome = definition(e); outcome && e.type == kBool1) visit(*outcome, add_comparison);
     });
-    for (Group& group : groups) {
-      const Interval range = bounds_.interval(group.base);
-      std::erase_if(group.cuts, [&](int64_t cut) { return cut <= range.low || cut > range.high; });
+    for (Conditions& conditions : candidates) {
+      const Interval range = bounds_.interval(conditions.base);
+      std::erase_if(conditions.split_points, [&](int64_t split_point) {
+        return split_point <= range.low || split_point > range.high;
+      });
     }
-    std::erase_if(groups,
-                  [](const Group& group) { return group.cuts.empty() || group.cuts.size() > kMostCuts; });
-    const auto best = std::max_element(groups.begin(), groups.end(), [](const Group& a, const Group& b) {
-      return a.comparisons < b.comparisons;
+    std::erase_if(candidates, [](const Conditions& conditions) {
+      return conditions.split_points.empty() || conditions.split_points.size() > kMaxSplitPoints;
     });
-    return best == groups.end() ? std::nullopt : std::optional(*best);
+    const auto best = std::max_element(
+        candidates.begin(), candidates.end(),
+        [](const Conditions& a, const Conditions& b) { return a.comparisons < b.comparisons; });
+    return best == candidates.end() ? std::nullopt : std::optional(*best);
   }
 
-  // Triangles, by a loop along which a row is all of one side and then of the other.
+  // A triangle, where the loop is mixed for most of its iterations: a loop along a row, all of which is on
+  // one side and then on the other, is the better one to split.
   bool is_mostly_mixed(const Comparison& c) const {
     const Interval range = bounds_.interval(c.base);
     return range.bounded() && c.high - c.low > (range.high - range.low) / 2;
@@ -297,22 +308,23 @@ class Partitioner {
     return found;
   }
 
-  // ---- pieces ----
+  // ---- rewriting loops ----
 
-  // The loop for base in [from, to), with the comparisons that are the same there answered.
-  struct Piece {
-    Block body;    // of that loop alone
-    bool decided;  // no comparison of the group is left
+  // The loop for base in the given range, with the comparisons folded that have the same outcome everywhere
+  // in it.
+  struct Specialized {
+    Block body;    // a block that contains only that loop
+    bool decided;  // no comparison of these conditions is left
   };
-  Piece piece(const For& loop, const Group& group, Interval from_to, const Inside& inside,
-              const std::string* along) const {
-    Piece out{nullptr, true};
+  Specialized specialized(const For& loop, const Conditions& conditions, Interval range, const Inside& inside,
+                          const std::string* along) const {
+    Specialized out{nullptr, true};
     const ExprFn simpler = [&](const Expr& e) -> Expr {
       if (const auto c = comparison(*e, inside, along)) {
-        if (!is_same(c->base, group.base)) return e;
-        const auto answer = c->within(from_to);
-        if (!answer) out.decided = false;
-        return answer ? answered(*e, *answer) : e;
+        if (!is_same(c->base, conditions.base)) return e;
+        const auto outcome = c->outcome_in(range);
+        if (!outcome) out.decided = false;
+        return outcome ? folded(*e, *outcome) : e;
       }
       if (const auto meaning = definition(*e); meaning && e->type == kBool1) {
         const Expr rest = transform(*meaning, simpler);
@@ -324,66 +336,67 @@ class Partitioner {
     return out;
   }
 
-  bool afford(const For& loop, const Group& group) {
-    const int64_t growth = node_count(make_block({loop})) * static_cast<int64_t>(group.cuts.size());
+  bool fits_budget(const For& loop, const Conditions& conditions) {
+    const int64_t growth =
+        node_count(make_block({loop})) * static_cast<int64_t>(conditions.split_points.size());
     if (growth > budget_) return false;
     budget_ -= growth;
     return changed_ = true;
   }
 
-  // The intervals of base between the cuts.
-  static std::vector<Interval> intervals(const Group& group) {
+  // The ranges of base between the split points.
+  static std::vector<Interval> intervals(const Conditions& conditions) {
     std::vector<Interval> out(1);
-    for (int64_t cut : group.cuts) {
-      out.back().high = cut;
-      out.push_back({cut, Interval::kHigh});
+    for (int64_t split_point : conditions.split_points) {
+      out.back().high = split_point;
+      out.push_back({split_point, Interval::kHigh});
     }
     return out;
   }
 
-  // if base < cut { loop } else { loop }
-  bool branches(const For& loop, std::vector<Stmt>& out) {
+  // Loop unswitching: `if base < split_point { loop } else { loop }`.
+  bool unswitch(const For& loop, std::vector<Stmt>& out) {
     if (loop.reduction || loop.kind != ForKind::kSerial) return false;
     Inside inside;
-    const auto group = best_group(loop, inside, nullptr);
-    if (!group || !afford(loop, *group)) return false;
+    const auto conditions = most_decisive(loop, inside, nullptr);
+    if (!conditions || !fits_budget(loop, *conditions)) return false;
     Block rest;
-    const std::vector<Interval> ranges = intervals(*group);
+    const std::vector<Interval> ranges = intervals(*conditions);
     for (size_t i = ranges.size(); i-- > 0;) {
-      Piece p = piece(loop, *group, ranges[i], inside, nullptr);
+      Specialized p = specialized(loop, *conditions, ranges[i], inside, nullptr);
       if (i > 0) p.body = fresh_copy(p.body, names_);
       if (p.decided) p.body = block(p.body);
-      rest =
-          rest
-              ? make_block({If{make_apply(ScalarOp::lt_, {to_expr(group->base), index_const(ranges[i].high)}),
-                               p.body, rest}})
-              : p.body;
+      rest = rest ? make_block({If{
+                        make_apply(ScalarOp::lt_, {to_expr(conditions->base), index_const(ranges[i].high)}),
+                        p.body, rest}})
+                  : p.body;
     }
     out.insert(out.end(), rest->stmts.begin(), rest->stmts.end());
     return true;
   }
 
-  // loop from begin to the cut; loop from the cut to end
-  bool pieces(const For& loop, std::vector<Stmt>& out) {
+  // Index-set splitting: a loop from begin to the split point, then a loop from the split point to end.
+  bool split_range(const For& loop, std::vector<Stmt>& out) {
     if (loop.kind != ForKind::kSerial || is_remainder(loop)) return false;
     bounds_.set_range(loop.var, loop.begin, loop.end);
     Inside inside;
-    const auto group = best_group(loop, inside, &loop.var);
-    if (!group) return false;
+    const auto conditions = most_decisive(loop, inside, &loop.var);
+    if (!conditions) return false;
     std::vector<Expr> edges{loop.begin};
-    for (int64_t cut : group->cuts) edges.push_back(edge(loop, *group, cut));
+    for (int64_t split_point : conditions->split_points)
+      edges.push_back(edge(loop, *conditions, split_point));
     edges.push_back(loop.end);
     const bool is_constant =
         std::all_of(edges.begin(), edges.end(), [](const Expr& e) { return as_const_int(e).has_value(); });
     if (const auto trips = as_const_int(simplify(loop.end - loop.begin));
-        trips && *trips < (is_constant ? 2 : kShortLoop))
+        trips && *trips < (is_constant ? 2 : kMinSplitTrips))
       return false;
-    if (!afford(loop, *group)) return false;
-    const std::vector<Interval> ranges = intervals(*group);
+    if (!fits_budget(loop, *conditions)) return false;
+    const std::vector<Interval> ranges = intervals(*conditions);
     std::optional<Reduction> before;
     for (size_t i = 0; i < ranges.size(); ++i) {
-      Piece p = piece(loop, *group, ranges[i], inside, &loop.var);
-      // The last one binds the names that what follows reads.
+      Specialized p = specialized(loop, *conditions, ranges[i], inside, &loop.var);
+      // The last part binds the names that following statements read.
       if (i + 1 < ranges.size()) p.body = fresh_copy(p.body, names_);
       For part = std::get<For>(p.body->stmts[0]);
       part.begin = edges[i];
@@ -402,7 +415,7 @@ class Partitioner {
     return true;
   }
 
-  // What whole steps left over is less than one: nothing to cut.
+  // The remainder of a loop over whole vectors has less than one step: there is nothing to split.
   static bool is_remainder(const For& loop) {
     bool found = false;
     visit(loop.begin,
@@ -410,11 +423,11 @@ class Partitioner {
     return found;
   }
 
-  // The first iteration whose base is at least `cut`, within the loop.
-  Expr edge(const For& loop, const Group& group, int64_t cut) const {
+  // The first iteration in which base is at least `split_point`, within the loop.
+  Expr edge(const For& loop, const Conditions& conditions, int64_t split_point) const {
     int64_t step = 0;
-    Polynomial rest = cut;
-    for (const Term& term : group.base.terms) {
+    Polynomial rest = split_point;
+    for (const Term& term : conditions.base.terms) {
       if (is_variable(term, loop.var))
         step = term.coefficient;
       else
@@ -428,16 +441,16 @@ class Partitioner {
   Names names_;
   Bounds bounds_;
   Substitution definitions_;
-  int64_t budget_;  // of nodes
+  int64_t budget_;  // number of nodes
   bool changed_ = false;
 };
 
 }  // namespace
 
-// What one round has answered may be asked about in the next: |55 - |i||.
+// A comparison that one round folds may be part of another one that the next round handles: |55 - |i||.
 Function partition_loops(const Function& f) {
   constexpr int kRounds = 4;
-  const int64_t nodes = node_count(f.body), most = nodes + std::max(kLeastGrowth, kGrowthShare * nodes);
+  const int64_t nodes = node_count(f.body), most = nodes + std::max(kMinGrowth, kMaxGrowthFactor * nodes);
   Function out = f;
   for (int round = 0; round < kRounds; ++round) {
     auto next = Partitioner(out, most - node_count(out.body)).run();

@@ -1,10 +1,13 @@
-// The loop pipeline as a list of verbs, and the runner: verify, dump what changed, time, skip and stop by
-// name.
+// The loop pipeline as a table, and what runs it: passes can be skipped by name, and the pipeline can stop
+// after one; each is timed, its result is verified, and what it changed is dumped.
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <mutex>
+#include <set>
 
 #include "codegen/loop/simplify.h"
 #include "codegen/loop/text.h"
@@ -40,33 +43,65 @@ constexpr std::array<LoopPass, 20> kPipeline = {{
     {"distribute", each<distribute>},
     {"collapse_loops", each<collapse_loops>},
     {"block_products", each<block_products>},
-    {"pair_products", each<pair_products>},
+    {"pack_dot_products", each<pack_dot_products>},
     {"apply_schedule", each<schedule>},
     {"tile_reduction", each<tile_reduction>},
-    {"join_rows", each<join_rows>},
+    {"fuse_loops", each<fuse_loops>},
     {"vectorize", each<vectorize>},
     {"partition_loops", each<partition_loops>},
     {"unroll_loops", each<unroll_loops>},
-    {"jam_scans", each<jam_scans>},
+    {"unroll_and_jam", each<unroll_and_jam>},
     {"transpose_loads", each<transpose_loads>},
     {"prefetch_rows", each<prefetch_rows>},
-    {"split_chains", each<split_chains>},
-    {"split_pairs", each<split_pairs>},
-    {"cascade_sums", each<cascade_sums>},
+    {"split_accumulators", each<split_accumulators>},
+    {"deinterleave", each<deinterleave>},
+    {"block_sums", each<block_sums>},
     {"lower_math", each<lower_math>},
     {"legalize", each<legalize>},
     {"final_simplify", each<simplify>},
 }};
 
-// Passes without which the emitter cannot go on; the others only make code faster.
+// Names that passes had in the release before this one. They are still accepted where a user names a pass.
+struct FormerName {
+  std::string_view former, current;
+};
+constexpr std::array<FormerName, 6> kFormerNames = {{
+    {"pair_products", "pack_dot_products"},
+    {"join_rows", "fuse_loops"},
+    {"jam_scans", "unroll_and_jam"},
+    {"split_chains", "split_accumulators"},
+    {"split_pairs", "deinterleave"},
+    {"cascade_sums", "block_sums"},
+}};
+
+// The name that a pass has now. A former name is reported once in a process.
+std::string_view current_name(std::string_view name) {
+  const auto* found = std::ranges::find(kFormerNames, name, &FormerName::former);
+  if (found == kFormerNames.end()) return name;
+  static std::mutex mutex;
+  static std::set<std::string_view> reported;
+  bool first = false;
+  {
+    std::lock_guard lock(mutex);
+    first = reported.insert(found->former).second;
+  }
+  if (first)
+    log(LogLevel::kWarning, "the loop pass `" + std::string(found->former) + "` is now called `" +
+                                std::string(found->current) + "`; the next release will not accept `" +
+                                std::string(found->former) + "`");
+  return found->current;
+}
+
+// Passes that the emitter depends on. The others only make code faster.
 bool required(std::string_view pass) {
   return pass == "lower_math" || pass == "legalize" || pass == "vectorize" || pass == "tile_reduction";
 }
 
+// Whether a comma-separated list has the name in it.
 bool listed(std::string_view list, std::string_view name) {
   for (size_t begin = 0; begin <= list.size();) {
     const size_t end = std::min(list.find(',', begin), list.size());
-    if (list.substr(begin, end - begin) == name) return true;
+    if (current_name(list.substr(begin, end - begin)) == name) return true;
     begin = end + 1;
   }
   return false;
@@ -86,6 +121,11 @@ void dump(const std::string& directory, size_t number, std::string_view pass, co
 
 std::span<const LoopPass> pipeline() { return kPipeline; }
 
+const LoopPass* find_pass(std::string_view name) {
+  const auto* found = std::ranges::find(kPipeline, current_name(name), &LoopPass::name);
+  return found == kPipeline.end() ? nullptr : found;
+}
+
 Module run_pipeline(Module module, const Target& target, std::string_view stop_after) {
   const std::string directory = env::get("IPEX_DUMP"), disabled = env::get("IPEX_DISABLE_PASS");
   const bool timed = env::flag("IPEX_TIME_PASSES");
@@ -95,6 +135,7 @@ Module run_pipeline(Module module, const Target& target, std::string_view stop_a
   const bool verified = env::flag("IPEX_VERIFY");
 #endif
   if (module.empty()) return module;
+  stop_after = current_name(stop_after);
   const std::string kernel = module[0].name;
   std::string text = directory.empty() ? "" : print(module);
   if (!directory.empty()) dump(directory, 0, "input", kernel, text);

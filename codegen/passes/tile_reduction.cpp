@@ -1,39 +1,36 @@
-// tile_reduction: a parallel loop that carries a Reduction becomes two stages, partial results by chunk and a
-// serial merge.
+// tile_reduction: a parallel loop that carries a Reduction becomes two stages: partial results for each
+// chunk, then a serial merge.
 //
 //   for c in K { for parallel t in chunks reduce(s) {..} yield(y) merge(m); rest }
 //     =>  alloc part[chunks * K];
 //         for parallel t in chunks { for c in K { part[t*K + c] = y, from the identity } };
 //         for c in K { for t in chunks reduce(s) { s' = part[t*K + c] } yield(m(s, s')); rest }
 //
-// Chunks are outermost, so a chunk is read once for all of K. Where rows are long, it is read row by row,
-// with the sums in part[], in L1: a column at a time, it would be a cache line of each row, and memory is
-// several times slower at that. Where the sums of a row would crowd L1, several rows pass at once: on Zen 4
-// memory gives two streams a thread half of what it gives one, but eight in pages of their own the same.
-// (Blocks of columns instead are pieces of pages, and read at half the speed.) Where several reductions
-// follow one another (a mean, then a variance about it), each gets its two stages and passes its results on
-// through an array over K. Chunks of a number known only at run time are merged in groups, and the groups
-// then: a running sum over thousands of partial ones would lose digits.
+// The loop over chunks is outermost, so that a chunk is read once for all of K. A chunk with long rows is
+// read row by row, while the sums in part[] stay in L1. Reading it column by column would touch one cache
+// line of each row, and memory is several times slower at that. If the sums of a row would not fit into L1,
+// several rows are processed at once: on Zen 4, two streams per thread get half the memory bandwidth of one,
+// but eight streams in pages of their own get all of it. (Blocks of columns would read parts of pages, at
+// half the speed.) If several reductions follow one another (a mean, then a variance around it), each has its
+// own two stages and passes its results on in an array over K. If the number of chunks is known only at run
+// time, they are merged in groups and then the groups are merged, because a running sum over thousands of
+// partial sums would lose digits.
 #include <algorithm>
 #include <bit>
 #include <optional>
 #include <set>
 
+#include "codegen/analyses/loop_nest.h"
 #include "codegen/loop/rewrite.h"
 #include "codegen/loop/simplify.h"
-#include "codegen/passes/loop_nest.h"
 #include "codegen/passes/passes.h"
 
 namespace ipex::loop {
 
 namespace {
 
-constexpr int64_t kLongRow = 512;           // bytes, of all tensors that a reduction reads
-constexpr int64_t kSumBytes = 16 << 10;     // of a row, in L1 beside what streams through it
-constexpr int64_t kJammedRows = 8;          // of all tensors together
-constexpr int64_t kSharedMerge = 32 << 10;  // partial results; fewer are merged by one thread
-constexpr int64_t kBlockColumns = 256;      // merged by one thread in one piece
-constexpr int64_t kMergedInARow = 64;       // chunks; a reduction of constant length has no more
+constexpr int64_t kMergeColumns = 256;   // of a block of columns that one thread merges
+constexpr int64_t kMaxSerialMerge = 64;  // chunks; a reduction of constant length never has more
 
 const For* parallel_reduction(const Stmt& stmt) {
   const auto* loop = std::get_if<For>(&stmt);
@@ -46,7 +43,7 @@ bool holds_parallel_reduction(const Block& block) {
   return false;
 }
 
-// Where the chunks leave a state: at number * size + position of a scratch buffer.
+// Where the chunks leave a state: at number * size + position in a scratch buffer.
 struct Partial {
   std::string buffer;
   Expr size, position;
@@ -54,9 +51,9 @@ struct Partial {
   Expr at(const Expr& number) const { return simplify(number * size + position); }
 };
 
-class Splitter {
+class ReductionTiler {
  public:
-  explicit Splitter(const Function& f) : names_(f) {}
+  ReductionTiler(const Function& f, const Target& target) : target_(target), names_(f) {}
 
   Block top(const Block& block) {
     std::vector<Stmt> out;
@@ -87,17 +84,18 @@ class Splitter {
   }
 
  private:
-  // The kept loops for merging the partial results of `loop`: many are shared out among the threads in blocks
-  // of columns.
-  std::vector<For> shared_out(std::vector<For> kept, const For& loop) {
+  // The kept loops for merging the partial results of `loop`. If there are many results, the threads merge
+  // blocks of columns.
+  std::vector<For> parallel_merge(std::vector<For> kept, const For& loop) {
     if (kept.size() != 1 || kept[0].kind != ForKind::kVector) return kept;
     For& column = kept[0];
     const auto partial = as_const_int(simplify((column.end - column.begin) * (loop.end - loop.begin)));
     const auto columns = as_const_int(simplify(column.end - column.begin));
-    if (!partial || *partial * std::ssize(loop.reduction->states) < kSharedMerge || *columns <= kBlockColumns)
+    if (!partial || *partial * std::ssize(loop.reduction->states) < target_.parallel_merge ||
+        *columns <= kMergeColumns)
       return kept;
     For block{.var = names_.fresh(column.var + "_block"), .kind = ForKind::kParallel};
-    const Expr width = index_const(kBlockColumns);
+    const Expr width = index_const(kMergeColumns);
     block.begin = index_const(0);
     block.end = simplify(ceildiv(column.end - column.begin, width));
     const Expr first = column.begin + make_var(block.var) * width;
@@ -127,13 +125,13 @@ class Splitter {
     size_t last = 0;
     for (size_t i = 0; i < body->stmts.size(); ++i)
       if (parallel_reduction(body->stmts[i])) last = i;
-    std::vector<Stmt> prefix;  // what the next reduction may use: lets, and results so far
+    std::vector<Stmt> prefix;  // what the next reduction may use: lets, and earlier results
     for (size_t i = 0; i <= last; ++i) {
       const Stmt& stmt = body->stmts[i];
       const For* loop = parallel_reduction(stmt);
       if (!loop) {
         IPEX_CHECK(std::holds_alternative<Let>(stmt),
-                   "only lets may stand between reductions that are cut into chunks");
+                   "only lets may be between reductions that are split into chunks");
         prefix.push_back(stmt);
         continue;
       }
@@ -143,7 +141,7 @@ class Splitter {
       if (i == last) {
         merge.insert(merge.end(), body->stmts.begin() + static_cast<std::ptrdiff_t>(last) + 1,
                      body->stmts.end());
-        std::vector<Stmt> nest = around(shared_out(kept, *loop), std::move(merge));
+        std::vector<Stmt> nest = around(parallel_merge(kept, *loop), std::move(merge));
         out.insert(out.end(), nest.begin(), nest.end());
         return;
       }
@@ -157,10 +155,10 @@ class Splitter {
     }
   }
 
-  // The loops over the rows of a chunk, outermost first, when it is to be read row by row: `stmts` are lets
-  // and one reduction from the identity, over long rows. Else none.
-  static std::vector<For> loops_over_rows(const std::vector<For>& kept, const std::vector<Stmt>& stmts,
-                                          const std::vector<Expr>& yield, const Expr& size) {
+  // The loops over the rows of a chunk, outermost first, if it is to be read row by row. This requires that
+  // `stmts` are lets and one reduction from the identity, over long rows. Otherwise none.
+  std::vector<For> loops_over_rows(const std::vector<For>& kept, const std::vector<Stmt>& stmts,
+                                   const std::vector<Expr>& yield, const Expr& size) const {
     const auto columns = as_const_int(size);
     const auto* root = stmts.empty() ? nullptr : std::get_if<For>(&stmts.back());
     if (!columns || !root || !root->reduction || kept.empty() ||
@@ -185,12 +183,12 @@ class Splitter {
     };
     visit(rows.back().body, [](const Stmt&) {}, count);
     for (const Expr& y : rows.back().reduction->yield) visit(y, count);
-    return row_bytes < kLongRow ? std::vector<For>{} : rows;
+    return row_bytes < target_.long_row_bytes ? std::vector<For>{} : rows;
   }
 
-  // How many rows pass at once: one, unless their sums crowd L1, and no loop before leaves each row in a
-  // cache (join_rows).
-  int64_t rows_at_once(const std::vector<For>& kept, const For& rows) const {
+  // How many rows are processed at once. More than one only if their sums do not fit into L1, and if no
+  // earlier loop leaves each row in cache (fuse_loops).
+  int64_t row_unroll_factor(const std::vector<For>& kept, const For& rows) const {
     int64_t bytes = 0, streams = 0;
     for (const State& s : rows.reduction->states) bytes += itemsize(s.type.dtype);
     const auto add = [&](const ExprNode& e) {
@@ -198,15 +196,16 @@ class Splitter {
     };
     visit(rows.body, nullptr, add);
     for (const Expr& y : rows.reduction->yield) visit(y, add);
-    const int64_t jam = kJammedRows / static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(streams)));
+    const int64_t unroll =
+        target_.memory_streams / static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(streams)));
     const auto columns = as_const_int(flattened(kept).size),
                count = as_const_int(simplify(rows.end - rows.begin));
-    const bool crowds = columns && *columns * bytes > kSumBytes;
-    return crowds && !follows_rows_ && jam > 1 && count && *count % jam == 0 ? jam : 1;
+    const bool crowds = columns && *columns * bytes > target_.cached_sum_bytes;
+    return crowds && !follows_rows_ && unroll > 1 && count && *count % unroll == 0 ? unroll : 1;
   }
 
-  // By state, whether it is the same in every column (a count of rows): one number a chunk, whose reciprocal
-  // costs no vector division.
+  // For each state, whether it is the same in every column, like a count of rows. Such a state takes one
+  // number per chunk, and its reciprocal needs no vector division.
   static std::vector<bool> same_in_columns(const std::vector<For>& kept, const For& rows,
                                            const std::vector<Stmt>& prefix) {
     const std::vector<State>& states = rows.reduction->states;
@@ -228,7 +227,7 @@ class Splitter {
     return same;
   }
 
-  // What lets bind, each with those before it put in; none where there are other statements.
+  // The values of lets, each with the earlier ones inlined. None if there are other statements.
   static std::optional<Substitution> inlined(const std::vector<Stmt>& outer, const std::vector<Stmt>& inner) {
     Substitution lets;
     for (const std::vector<Stmt>* stmts : {&outer, &inner})
@@ -237,15 +236,16 @@ class Splitter {
     return lets;
   }
 
-  // for rows { for c in K { lets; s = part[..], next; part[..] = s } }; a state that is the same in every
-  // column is read before the columns and written after them.
+  //   for rows { for c in K { lets; s = part[..], next; part[..] = s } }
+  //
+  // A state that is the same in every column is loaded before the columns and stored after them.
   std::vector<Stmt> row_by_row(const std::vector<For>& kept, std::vector<For> rows, std::vector<Stmt> lets,
                                const std::vector<Partial>& partial, const std::vector<bool>& same,
                                const Expr& number) const {
     const For last = rows.back();
     const std::vector<State>& states = last.reduction->states;
     const std::optional<Substitution> all_lets = inlined(lets, last.body->stmts);
-    const int64_t jam = rows_at_once(kept, last);
+    const int64_t unroll = row_unroll_factor(kept, last);
     std::vector<Stmt> row_body, after;
     Substitution values, of_row;
     for (size_t i = 0; i < partial.size(); ++i) {
@@ -255,14 +255,14 @@ class Splitter {
       row_body.push_back(Let{s.name + ".all", values[s.name]});
       values[s.name] = of_row[s.name] = make_var(s.name + ".all", s.type);
     }
-    for (int64_t row = 0; row < jam; ++row) {
-      if (jam > 1)
+    for (int64_t row = 0; row < unroll; ++row) {
+      if (unroll > 1)
         values[last.var] = of_row[last.var] =
-            simplify(last.begin + make_var(last.var) * index_const(jam) + index_const(row));
+            simplify(last.begin + make_var(last.var) * index_const(unroll) + index_const(row));
       std::vector<Stmt> step = substitute(last.body, values)->stmts;
       for (size_t i = 0; i < partial.size(); ++i)
         step.push_back(Let{states[i].name + ".next", substitute(last.reduction->yield[i], values)});
-      const std::string suffix = jam == 1 ? "" : ".row" + std::to_string(row);
+      const std::string suffix = unroll == 1 ? "" : ".row" + std::to_string(row);
       const Block renamed = rename_bound(make_block(std::move(step)), suffix);
       lets.insert(lets.end(), renamed->stmts.begin(), renamed->stmts.end());
       Substitution next = of_row;
@@ -277,9 +277,9 @@ class Splitter {
       const Expr& value = same[i] ? of_row[states[i].name] : values[states[i].name];
       (same[i] ? after : lets).push_back(Store{partial[i].buffer, partial[i].at(number), value, nullptr});
     }
-    if (jam > 1) {
+    if (unroll > 1) {
       rows.back().begin = index_const(0);
-      rows.back().end = simplify(floordiv(last.end - last.begin, index_const(jam)));
+      rows.back().end = simplify(floordiv(last.end - last.begin, index_const(unroll)));
     }
     for (For& level : rows) {
       level.reduction.reset();
@@ -291,7 +291,7 @@ class Splitter {
     return around(rows, std::move(row_body));
   }
 
-  // Emits the parallel loop over chunks; returns where it leaves the partial results.
+  // Emits the parallel loop over chunks. Returns where it leaves the partial results.
   std::vector<Partial> first_stage(const std::vector<For>& kept, const For& loop, std::vector<Stmt> body,
                                    const Expr& size, const Expr& position, std::vector<Stmt>& out) {
     const Reduction& r = *loop.reduction;
@@ -341,14 +341,14 @@ class Splitter {
   // Merges all chunks into the states of `loop`.
   For second_stage(const For& loop, const std::vector<Partial>& partial) {
     const Expr chunks = simplify(loop.end - loop.begin);
-    if (const auto count = as_const_int(chunks); count && *count <= kMergedInARow)
+    if (const auto count = as_const_int(chunks); count && *count <= kMaxSerialMerge)
       return merge_chunks(loop, loop.begin, partial);
     For groups = loop;
     groups.var = names_.fresh(loop.var + "_group");
     groups.kind = ForKind::kSerial;
     groups.grain = 1;
     groups.begin = index_const(0);
-    groups.end = simplify(floordiv(chunks + index_const(kMergedInARow - 1), index_const(kMergedInARow)));
+    groups.end = simplify(floordiv(chunks + index_const(kMaxSerialMerge - 1), index_const(kMaxSerialMerge)));
 
     For group = loop;
     std::vector<State> states = loop.reduction->states;
@@ -356,9 +356,9 @@ class Splitter {
       s.name = names_.fresh(s.name + "_group");
       s.init = s.identity;
     }
-    group.begin = simplify(loop.begin + make_var(groups.var) * index_const(kMergedInARow));
-    group.end = make_apply(ScalarOp::min_, {simplify(group.begin + index_const(kMergedInARow)), loop.end});
-    group.reduction->yield = group.reduction->merge;  // replaced below, with the chunk's values
+    group.begin = simplify(loop.begin + make_var(groups.var) * index_const(kMaxSerialMerge));
+    group.end = make_apply(ScalarOp::min_, {simplify(group.begin + index_const(kMaxSerialMerge)), loop.end});
+    group.reduction->yield = group.reduction->merge;  // replaced below by the values of the chunk
     rename_states(group, states);
     group = merge_chunks(group, loop.begin, partial);
     std::vector<Expr> own, of_group;
@@ -393,15 +393,16 @@ class Splitter {
     return merge;
   }
 
+  const Target& target_;
   Names names_;
-  bool follows_rows_ = false;  // the reduction at hand, a loop that shares out rows
+  bool follows_rows_ = false;  // the current reduction follows a parallel loop over rows
 };
 
 }  // namespace
 
-Function tile_reduction(const Function& f, const Target&) {
+Function tile_reduction(const Function& f, const Target& target) {
   Function out = f;
-  out.body = Splitter(f).top(f.body);
+  out.body = ReductionTiler(f, target).top(f.body);
   return out;
 }
 

@@ -1,95 +1,100 @@
-// transpose_loads: vectors gathered down columns become rows loaded whole, and shuffles.
+// transpose_loads: vectors that are gathered down columns become contiguous loads of rows, and shuffles.
 //
-// The vector loop strides over memory that the loop around it walks along. As many iterations of that loop as
-// there are lanes read a square block: its rows are loaded, and transposed in registers by exchanges inside
-// 16 bytes, then of whole 16 bytes; both are one instruction on x86. The body is repeated once a column.
-// Masked loads (the last, partial vector) stay gathers, in a loop of their own.
+// The vector loop strides over memory along which the loop around it is contiguous. Together, as many
+// iterations of that loop as a vector has lanes read a square block. The rows of the block are loaded and
+// then transposed in registers, first within groups of 16 bytes, then by moving whole groups; each step is
+// one instruction on x86. The body is repeated once for each column. Masked loads (those of the last, partial
+// vector) stay gathers, in a loop of their own.
 #include <algorithm>
 #include <bit>
 
+#include "codegen/analyses/loop_nest.h"
 #include "codegen/loop/rewrite.h"
 #include "codegen/loop/simplify.h"
-#include "codegen/passes/loop_nest.h"
 #include "codegen/passes/passes.h"
 
 namespace ipex::loop {
 
 namespace {
 
-constexpr int kGroupBytes = 16, kRegisterBytes = 64, kFewestLanes = 4;
-constexpr size_t kLongestBody = 24;  // statements; they are repeated
-constexpr int64_t kFewBlocks = 4;    // the vector loop goes around so many
+constexpr int kMinLanes = 4;
+constexpr size_t kMaxBodyStmts = 24;    // statements, which are repeated for each column
+constexpr int64_t kMaxInnerBlocks = 4;  // with at most so many blocks, the vector loop is the outer one
 
 // ---- the exchanges ----
 
-// Each vector named, so that the next ones share it.
-class Exchanger {
+// Transposes vectors. Each intermediate vector has a name, so that the following ones share it.
+class RegisterTransposer {
  public:
-  Exchanger(Names& names, std::vector<Stmt>& out) : names_(names), out_(out) {}
+  RegisterTransposer(Names& names, const Target& target, std::vector<Stmt>& out)
+      : names_(names), target_(target), out_(out) {}
 
   std::vector<Expr> transposed(std::vector<Expr> rows) {
     const int lanes = rows[0]->type.lanes;
-    const int group = std::min(lanes, kGroupBytes / static_cast<int>(itemsize(rows[0]->type.dtype)));
+    const int group = std::min(lanes, target_.unpack_bytes / static_cast<int>(itemsize(rows[0]->type.dtype)));
     for (int done = 1; done < group; done *= 2) rows = interleaved(rows, group);
-    for (int done = 1; done < lanes / group; done *= 2) rows = parted(rows, group);
+    for (int done = 1; done < lanes / group; done *= 2) rows = grouped(rows, group);
     return rows;
   }
 
  private:
-  // Row i and the one half a group further, element by element: their lower and upper halves become the rows
-  // 2i and 2i + 1. That rotates the bits of (row, element); so many times as there are bits in either swaps
-  // them.
+  // Interleaves row i with the row half a group after it. The lower and upper halves of the result become the
+  // rows 2i and 2i + 1. This rotates the bits of (row, element); repeating it once for each bit of either
+  // swaps row and element.
   std::vector<Expr> interleaved(const std::vector<Expr>& rows, int group) {
     const int lanes = rows[0]->type.lanes, half = group / 2;
     std::vector<Expr> out(rows.size());
     for (int first = 0; first < lanes; first += group)
       for (int i = 0; i < half; ++i)
         for (int upper = 0; upper < 2; ++upper) {
-          std::vector<int> picks;
+          std::vector<int> mask;
           for (int base = 0; base < lanes; base += group)
             for (int j = 0; j < half; ++j) {
-              picks.push_back(base + upper * half + j);
-              picks.push_back(lanes + base + upper * half + j);
+              mask.push_back(base + upper * half + j);
+              mask.push_back(lanes + base + upper * half + j);
             }
-          out[first + 2 * i + upper] = shuffled(rows[first + i], rows[first + i + half], picks);
+          out[first + 2 * i + upper] = shuffled(rows[first + i], rows[first + i + half], mask);
         }
     return out;
   }
 
-  // Of neighbouring groups' rows, the even and the odd groups of elements: the same rotation, the other way.
-  std::vector<Expr> parted(const std::vector<Expr>& rows, int group) {
+  // Combines the even and the odd groups of elements of the rows of neighbouring groups: the same rotation in
+  // the other direction.
+  std::vector<Expr> grouped(const std::vector<Expr>& rows, int group) {
     const int lanes = rows[0]->type.lanes, half = lanes / group / 2;
     std::vector<Expr> out(rows.size());
     for (int row = 0; row < group; ++row)
       for (int i = 0; i < half; ++i)
         for (int odd = 0; odd < 2; ++odd) {
-          std::vector<int> picks;
+          std::vector<int> mask;
           for (int base = odd * group; base < 2 * lanes; base += 2 * group)
-            for (int j = 0; j < group; ++j) picks.push_back(base + j);
+            for (int j = 0; j < group; ++j) mask.push_back(base + j);
           out[(odd * half + i) * group + row] =
-              shuffled(rows[2 * i * group + row], rows[(2 * i + 1) * group + row], picks);
+              shuffled(rows[2 * i * group + row], rows[(2 * i + 1) * group + row], mask);
         }
     return out;
   }
 
-  Expr shuffled(const Expr& a, const Expr& b, std::vector<int> picks) {
+  Expr shuffled(const Expr& a, const Expr& b, std::vector<int> mask) {
     const std::string name = names_.fresh("mix");
-    out_.push_back(Let{name, make_shuffle(a, b, std::move(picks))});
+    out_.push_back(Let{name, make_shuffle(a, b, std::move(mask))});
     return make_var(name, a->type);
   }
 
   Names& names_;
+  const Target& target_;
   std::vector<Stmt>& out_;
 };
 
 // ---- the loops ----
 
-// A whole vector of elements that are not neighbours, as many as an exchange can take.
-bool is_strided(const ExprNode& e) {
+// Whether a load reads a whole vector of elements that are not contiguous, and that can be transposed.
+bool is_strided(const ExprNode& e, const Target& target) {
   const int lanes = e.type.lanes;
   if (!e.is(ExprKind::kLoad) || e.args.size() != 1 || !e.args[0]->is(ExprKind::kRamp) ||
-      e.type.dtype == Dtype::kBool || lanes < kFewestLanes ||
-      !std::has_single_bit(static_cast<unsigned>(lanes)) || lanes * itemsize(e.type.dtype) > kRegisterBytes)
+      e.type.dtype == Dtype::kBool || lanes < kMinLanes ||
+      !std::has_single_bit(static_cast<unsigned>(lanes)) ||
+      lanes * itemsize(e.type.dtype) > target.max_transposed_bytes)
     return false;
   const auto step = as_const_int(e.args[0]->args[1]);
   return step != 0 && step != 1;
@@ -97,7 +102,8 @@ bool is_strided(const ExprNode& e) {
 
 class LoadTransposer {
  public:
-  explicit LoadTransposer(const Function& f) : names_(f), ranges_(variable_ranges(f)) {}
+  LoadTransposer(const Function& f, const Target& target)
+      : target_(target), names_(f), ranges_(variable_ranges(f)) {}
 
   Block block(const Block& b) {
     return transform_stmts(b, [&](Stmt stmt) -> std::vector<Stmt> {
@@ -108,7 +114,7 @@ class LoadTransposer {
   }
 
  private:
-  // The loop along rows, and what its body does.
+  // The loop along rows, and the parts of its body.
   struct Nest {
     const For* loop;
     std::set<std::string> bound;
@@ -120,7 +126,7 @@ class LoadTransposer {
   std::optional<std::vector<Stmt>> in_blocks(const For& loop) {
     if (loop.reduction) return std::nullopt;
     Nest nest{.loop = &loop};
-    if (!take_apart(nest) || nest.vector_loops.empty()) return std::nullopt;
+    if (!classify(nest) || nest.vector_loops.empty()) return std::nullopt;
     const Expr extent = simplify(loop.end - loop.begin, ranges_), lanes = index_const(nest.lanes);
     if (auto trips = as_const_int(extent); trips && *trips < nest.lanes) return std::nullopt;
     Expr blocks = simplify(floordiv(extent, lanes), ranges_);
@@ -147,8 +153,9 @@ class LoadTransposer {
     return out;
   }
 
-  // Whether iterations may be taken in another order: they share no memory, and call nothing.
-  bool take_apart(Nest& nest) const {
+  // Sorts the statements of the body. Returns whether iterations may run in another order: they share no
+  // memory and call nothing.
+  bool classify(Nest& nest) const {
     const Block& body = nest.loop->body;
     bool plain = true;
     std::set<std::string> loaded, stored;
@@ -175,7 +182,7 @@ class LoadTransposer {
         continue;
       }
       const auto* inner = std::get_if<For>(&stmt);
-      if (inner && inner->reduction) return false;  // whose results other statements read
+      if (inner && inner->reduction) return false;  // other statements read its results
       const int lanes = inner ? lanes_of(nest, *inner) : 0;
       if (lanes == 0 || (nest.lanes != 0 && nest.lanes != lanes)) {
         nest.rest.push_back(stmt);
@@ -187,11 +194,11 @@ class LoadTransposer {
     return true;
   }
 
-  // Of a vector loop with loads to transpose; else 0.
-  static int lanes_of(const Nest& nest, const For& inner) {
+  // The lanes of a vector loop that has loads to transpose; otherwise 0.
+  int lanes_of(const Nest& nest, const For& inner) const {
     if (inner.kind != ForKind::kSerial) return 0;
     if (varies(nest, inner.begin) || varies(nest, inner.end)) return 0;
-    if (inner.body->stmts.size() + nest.lets.size() > kLongestBody) return 0;
+    if (inner.body->stmts.size() + nest.lets.size() > kMaxBodyStmts) return 0;
     for (const Stmt& stmt : inner.body->stmts)
       if (!std::holds_alternative<Let>(stmt) && !std::holds_alternative<Store>(stmt)) return 0;
     int lanes = 0;
@@ -207,9 +214,9 @@ class LoadTransposer {
     return false;
   }
 
-  // A load of a column, of which the next iteration of the nest's loop takes the next one.
-  static bool is_column(const Nest& nest, const ExprNode& e) {
-    if (!is_strided(e)) return false;
+  // Whether a load reads a column, and the next iteration of the nest's loop reads the next column.
+  bool is_column(const Nest& nest, const ExprNode& e) const {
+    if (!is_strided(e, target_)) return false;
     const Expr &base = e.args[0]->args[0], &stride = e.args[0]->args[1];
     if (varies(nest, stride)) return false;
     const auto along = affine(base, {nest.loop->var});
@@ -218,7 +225,7 @@ class LoadTransposer {
     return it != along->coefficients.end() && as_const_int(simplify(it->second)) == 1;
   }
 
-  // One vector loop, over blocks of as many iterations as it has lanes.
+  // One of the vector loops, in blocks of as many iterations as it has lanes.
   For blocked(const Nest& nest, const For& inner, const Expr& blocks) {
     const For& loop = *nest.loop;
     For over{.var = names_.fresh(loop.var + "_block"), .begin = index_const(0), .end = blocks};
@@ -230,7 +237,7 @@ class LoadTransposer {
     for (int k = 0; k < nest.lanes; ++k) column[k][loop.var] = first + index_const(k);
     std::vector<Stmt> once = nest.lets;
     once.insert(once.end(), inner.body->stmts.begin(), inner.body->stmts.end());
-    std::vector<Expr> known, placeholders;  // loads, and what stands for them in `once`
+    std::vector<Expr> known, placeholders;  // the loads, and the variables that replace them in `once`
     const Block pattern = transform(make_block(std::move(once)), [&](const Expr& e) {
       if (!is_column(nest, *e) || e->type.lanes != nest.lanes) return e;
       for (size_t i = 0; i < known.size(); ++i)
@@ -248,11 +255,11 @@ class LoadTransposer {
       const Block copy = substitute(fresh_copy(pattern, names_), values);
       body.insert(body.end(), copy->stmts.begin(), copy->stmts.end());
     }
-    const bool few =
-        loop.kind == ForKind::kSerial && provably_less(blocks, index_const(kFewBlocks + 1), ranges_);
-    For& outside = few ? along : over;
-    For& inside = few ? over : along;
-    if (!few) {
+    const bool blocks_inside =
+        loop.kind == ForKind::kSerial && provably_less(blocks, index_const(kMaxInnerBlocks + 1), ranges_);
+    For& outside = blocks_inside ? along : over;
+    For& inside = blocks_inside ? over : along;
+    if (!blocks_inside) {
       over.kind = loop.kind;
       over.grain = std::max<int64_t>(1, loop.grain / nest.lanes);
     }
@@ -273,21 +280,22 @@ class LoadTransposer {
       out.push_back(Let{name, make_load(load->name, load->type.dtype, at)});
       rows.push_back(make_var(name, load->type));
     }
-    return Exchanger(names_, out).transposed(std::move(rows));
+    return RegisterTransposer(names_, target_, out).transposed(std::move(rows));
   }
 
+  const Target& target_;
   Names names_;
   Ranges ranges_;
 };
 
 }  // namespace
 
-Function transpose_loads(const Function& f) {
+Function transpose_loads(const Function& f, const Target& target) {
   bool any = false;
-  visit(f.body, nullptr, [&](const ExprNode& e) { any |= is_strided(e); });
+  visit(f.body, nullptr, [&](const ExprNode& e) { any |= is_strided(e, target); });
   if (!any) return f;
   Function out = f;
-  out.body = LoadTransposer(f).block(f.body);
+  out.body = LoadTransposer(f, target).block(f.body);
   return out;
 }
 

@@ -1,22 +1,22 @@
-// unroll_loops: the places of a window, one after the other.
+// unroll_loops: fully unrolls short reductions, such as a window of a pooling.
 //
-//   for r in 0..3 reduce(s = 0) {} yield(s + x[i + r])   =>   let s1 = 0 + x[i]  let s2 = s1 + x[i + 1]
+//   for r in 0..3 reduce(s = 0) {} yield(s + x[i + r])   =>   let s1 = 0 + x[i]; let s2 = s1 + x[i + 1];
 //                                                             let s = s2 + x[i + 2]
 //
-// A step of a window is a load and an operation; counting it costs as much again. Innermost loops first, so
-// that a window of three by three becomes nine loads.
+// One step of a window is a load and an operation, and counting the step costs as much again. Innermost loops
+// are unrolled first, so that a window of three by three becomes nine loads.
+#include "codegen/analyses/loop_nest.h"
 #include "codegen/loop/rewrite.h"
 #include "codegen/loop/simplify.h"
-#include "codegen/passes/expand.h"
-#include "codegen/passes/loop_nest.h"
+#include "codegen/passes/lower_expressions.h"
 #include "codegen/passes/passes.h"
 
 namespace ipex::loop {
 
 namespace {
 
-constexpr int64_t kMostTrips = 5;
-constexpr int64_t kMostNodes = 600;  // of all iterations together
+constexpr int64_t kMaxTrips = 5;
+constexpr int64_t kMaxNodes = 600;  // of all iterations together
 
 class Unroller {
  public:
@@ -37,11 +37,11 @@ class Unroller {
   static bool is_small(const For& loop) {
     const auto begin = as_const_int(loop.begin), end = as_const_int(loop.end);
     if (loop.kind != ForKind::kSerial || !loop.reduction || !begin || !end || *end <= *begin ||
-        *end - *begin > kMostTrips)
+        *end - *begin > kMaxTrips)
       return false;
     for (const Stmt& stmt : loop.body->stmts)
       if (!std::holds_alternative<Let>(stmt)) return false;
-    return node_count(make_block({loop})) * (*end - *begin) <= kMostNodes;
+    return node_count(make_block({loop})) * (*end - *begin) <= kMaxNodes;
   }
 
   std::vector<Stmt> unrolled(const For& loop) {

@@ -1,15 +1,16 @@
-// vectorize: vector loops become loops over whole vectors, then masked ones for what is left.
+// vectorize: vector loops become loops over whole vectors, followed by masked vectors for the remainder.
 //
-// A step is lanes * unroll elements in one wide value, so that independent vectors are in flight without
-// copies of the body; the backend splits wide values into registers. Nothing is left to a scalar loop: the
-// tail is the same body under a mask, in single vectors where its length is known only at run time. A
-// reduction keeps a vector of states, each lane its own partial result, brought together after the loop;
-// where the loop is the inside of a reduction over several loops, only after the outermost of them.
+// One step processes lanes * unroll elements in one wide value, so that independent vectors are in flight
+// without repeating the body; LLVM splits wide values into registers. There is no scalar remainder loop: the
+// tail is the same body under a mask. If its length is known only at run time, it uses single vectors. A
+// reduction keeps a vector of states, in which each lane is a partial result. The lanes are merged after the
+// loop; if the loop is the inner level of a reduction over several loops, they are merged after the outermost
+// level.
 #include <bit>
 
+#include "codegen/analyses/loop_nest.h"
 #include "codegen/loop/rewrite.h"
 #include "codegen/loop/simplify.h"
-#include "codegen/passes/loop_nest.h"
 #include "codegen/passes/passes.h"
 #include "codegen/passes/widen.h"
 
@@ -17,7 +18,7 @@ namespace ipex::loop {
 
 namespace {
 
-// Lets, then one loop: the shape of a level that hands its states down.
+// Accepts lets followed by one loop: a level that passes its states to the next.
 const For* inner_reduction(const For& f) {
   if (f.kind != ForKind::kSerial || !f.reduction || f.body->stmts.empty()) return nullptr;
   for (size_t i = 0; i + 1 < f.body->stmts.size(); ++i) {
@@ -40,7 +41,7 @@ int width_of(const For& f) {
   return f.kind == ForKind::kVector ? f.lanes * f.unroll : width_of(*inner_reduction(f));
 }
 
-// The one op that merges this reduction's only state, or each of several states on its own.
+// The operation that merges state i on its own, if there is one.
 std::optional<ScalarOp> lane_op(const Reduction& r, size_t i) {
   const Expr& m = r.merge[i];
   if (!m->is(ExprKind::kApply) || m->args.size() != 2) return std::nullopt;
@@ -109,8 +110,9 @@ class Vectorizer {
       merge_lanes(r, {steps(f, trips, start, out)}, width, out);
       return;
     }
-    // What is left over takes single vectors, as without a reduction: with partial results of its own where
-    // one operation brings them to the others, else with those of the whole steps, brought to one vector.
+    // The remainder takes single vectors, as without a reduction. It has partial results of its own if one
+    // operation merges them; otherwise it continues with the results of the whole steps, reduced to one
+    // vector.
     std::vector<Expr> whole = whole_steps(f, trips, start, out);
     if (is_simple(r)) {
       for (Expr& e : start) e = make_broadcast(e->args[0], f.lanes);
@@ -121,14 +123,15 @@ class Vectorizer {
     }
   }
 
-  // One level of a vector reduction, from the given vectors; returns what the states are after it.
+  // One level of a vector reduction, starting from the given vectors. Returns the states after it.
   std::vector<Expr> level(const For& f, const std::vector<Expr>& start, std::vector<Stmt>& out) {
     if (f.kind == ForKind::kVector) return steps(f, start, out);
     For outer{.var = f.var, .begin = f.begin, .end = f.end, .reduction = vector_states(f, start)};
     std::vector<Stmt> body(f.body->stmts.begin(), f.body->stmts.end() - 1);
     const std::vector<Expr> before = state_vars(*outer.reduction);
     if (worth_partial_results(f)) {
-      // The inner loop's sums are added to the outer one's: lanes that went through both would lose digits.
+      // The inner loop's sums start at zero and are added to those of the outer loop: running sums through
+      // both would lose digits.
       std::vector<Expr> identity;
       for (const State& s : outer.reduction->states) identity.push_back(s.identity);
       const std::vector<Expr> partial = level(*inner_reduction(f), identity, body);
@@ -143,13 +146,13 @@ class Vectorizer {
     return result;
   }
 
-  // Merging tuples (Welford's) takes a division: not for a few vectors.
+  // Merging tuples (Welford's algorithm) needs a division, which does not pay off for a few vectors.
   bool worth_partial_results(const For& f) const {
-    constexpr int64_t kVectors = 32;
+    constexpr int64_t kMinInnerVectors = 32;
     const For& inner = *inner_reduction(f);
     if (is_simple(*f.reduction)) return true;
     const auto extent = as_const_int(simplify(inner.end - inner.begin, ranges_));
-    return !extent || *extent >= kVectors * width_of(f);
+    return !extent || *extent >= kMinInnerVectors * width_of(f);
   }
 
   static std::vector<Expr> state_vars(const Reduction& r) {
@@ -158,7 +161,7 @@ class Vectorizer {
     return vars;
   }
 
-  // States of f as vectors under fresh names, and their merges; yields are the caller's.
+  // The states of f as vectors under fresh names, and their merges. The caller adds the yields.
   Reduction vector_states(const For& f, const std::vector<Expr>& start) {
     const Reduction& r = *f.reduction;
     Reduction out;
@@ -175,10 +178,10 @@ class Vectorizer {
     return out;
   }
 
-  // How often a vector loop goes around.
+  // The numbers of iterations of a vector loop.
   struct Trips {
-    Expr extent, whole, all;      // elements; full steps; steps with the last, partial one
-    std::optional<int64_t> left;  // elements after the full steps, where that is known
+    Expr extent, whole, all;      // elements; whole steps; steps including the last, partial one
+    std::optional<int64_t> left;  // elements after the whole steps, if known
   };
   Trips trips_of(const For& f, std::vector<Stmt>& out) {
     const int width = f.lanes * f.unroll;
@@ -198,7 +201,8 @@ class Vectorizer {
     return trips;
   }
 
-  // Whole steps, then what is left (in loops of few or no iterations, so that states can pass through them).
+  // Whole steps, then the remainder. A loop is emitted even for few or no iterations, so that states can pass
+  // through it.
   std::vector<Expr> steps(const For& f, std::vector<Expr> states, std::vector<Stmt>& out) {
     return steps(f, trips_of(f, out), std::move(states), out);
   }
@@ -208,16 +212,16 @@ class Vectorizer {
     states = whole_steps(f, trips, std::move(states), out);
     if (trips.left == 0) return states;
     if (!trips.left && !f.reduction) return single_vectors(f, trips, std::move(states), out);
-    // A few elements of a known number take a vector of their own size, without a mask when that is exact.
-    // States keep theirs.
+    // If the number of remaining elements is known and small, they take a narrower vector, without a mask if
+    // it fits exactly. States keep their width.
     const bool narrow = trips.left && !f.reduction;
     const int tail = narrow ? static_cast<int>(std::bit_ceil(static_cast<uint64_t>(*trips.left))) : width;
     const Expr last = end_of_tail(f, trips.whole, trips.all, 1);
     return pass(f, {trips.whole, last, width, tail, !narrow || tail != *trips.left}, std::move(states), out);
   }
 
-  // `last`, which never is more than `most` behind `first`: said for cascade_sums, which leaves short sums
-  // alone.
+  // Returns `last`, which is at most `most` after `first`. The bound is made explicit for block_sums, which
+  // leaves short sums alone.
   static Expr end_of_tail(const For& f, const Expr& first, const Expr& last, int64_t most) {
     if (!f.reduction || as_const_int(last)) return last;
     return make_apply(ScalarOp::min_, {simplify(first + index_const(most)), last});
@@ -230,7 +234,7 @@ class Vectorizer {
     return pass(f, {index_const(0), trips.whole, width, width, false}, std::move(states), out);
   }
 
-  // Less than a whole step, of a number known only at run time: masked vectors, no more than it takes.
+  // Less than one whole step, of a length that is known only at run time: as few masked vectors as it takes.
   std::vector<Expr> single_vectors(const For& f, const Trips& trips, std::vector<Expr> states,
                                    std::vector<Stmt>& out) {
     const Expr first = simplify(trips.whole * index_const(f.unroll));
@@ -239,7 +243,7 @@ class Vectorizer {
                 out);
   }
 
-  // Iterations [first, last) of vectors of `width` elements, `step` elements apart.
+  // Iterations [first, last) on vectors of `width` elements that are `step` elements apart.
   struct Pass {
     Expr first, last;
     int step, width;
@@ -291,7 +295,7 @@ class Vectorizer {
   }
 
   // Binds the names of r's states to init merged with all lanes. There are several sets of partial results
-  // only where the merge is simple.
+  // only if the merge is simple.
   void merge_lanes(const Reduction& r, std::vector<std::vector<Expr>> sets, int width,
                    std::vector<Stmt>& out) {
     std::vector<Expr> total;
@@ -323,8 +327,8 @@ class Vectorizer {
       out.push_back(Let{r.states[i].name, from_identity ? total[i] : merged(r, i, init, total)});
   }
 
-  // Tuples: the upper half of the lanes is merged into the lower one, through scratch memory, until `left`
-  // are left.
+  // For tuples, merges the upper half of the lanes into the lower half, through scratch memory, until `left`
+  // lanes remain.
   std::vector<Expr> merge_halves(const Reduction& r, std::vector<Expr> lanes, int width, int left,
                                  std::vector<Stmt>& out) {
     std::vector<std::string> scratch;

@@ -1,4 +1,4 @@
-// Widening, lazily: a value becomes a vector only where it meets one.
+// Widening is lazy: a value becomes a vector only where it meets a vector.
 #include "codegen/passes/widen.h"
 
 #include <limits>
@@ -15,8 +15,8 @@ Expr all_lanes(int lanes) { return make_ramp(index_const(0), index_const(1), lan
 
 bool is_zero(const Expr& e) { return as_const_int(e) == 0; }
 
-// Division of a ramp whose lanes never cross a multiple of the divisor: aligned to its lanes, and so is the
-// divisor.
+// Whether dividing a ramp gives the same quotient in all lanes: the ramp is aligned to its lanes, and the
+// divisor is a multiple of them.
 bool stays_within(const ExprNode& ramp, const Expr& divisor) {
   const auto d = as_const_int(divisor);
   return d && *d > 0 && *d % ramp.type.lanes == 0 && as_const_int(ramp.args[1]) == 1 &&
@@ -125,7 +125,7 @@ Expr Widener::load(const ExprNode& e) {
     mask = both(mask);
     return make_load(e.name, dtype, index, mask ? wide(mask) : nullptr);
   }
-  // One location for all lanes: loaded once, when any lane wants it.
+  // One location for all lanes is loaded once, if any lane needs it.
   const bool per_lane = mask && mask->type.is_vector();
   const Expr wanted = per_lane || may_be_empty_ ? both(mask) : mask;
   if (!wanted || !wanted->type.is_vector()) return make_load(e.name, dtype, index, wanted);
@@ -164,8 +164,7 @@ void Widener::stmt(const Stmt& s, std::vector<Stmt>& out) {
 
 void Widener::let(const Let& s, std::vector<Stmt>& out) {
   const Expr value = expr(s.value);
-  if (value->is(
-          ExprKind::kRamp)) {  // stays visible as a ramp, so that loads along it are seen to be contiguous
+  if (value->is(ExprKind::kRamp)) {  // stays a ramp, so that loads along it are recognized as contiguous
     bind(s.name, make_ramp(name_it(s.name, value->args[0], out), value->args[1], value->type.lanes));
   } else {
     bind(s.name, name_it(s.name, value, out));
@@ -188,8 +187,8 @@ void Widener::store(const Store& s, std::vector<Stmt>& out) {
   out.push_back(Store{buffer, index, value, mask});
 }
 
-// A state is a vector when its first or any next value is; finding out takes as many attempts as there are
-// levels of dependence.
+// A state is a vector if its initial value or any next value is one. Finding out takes as many attempts as
+// there are levels of dependence.
 void Widener::loop(const For& s, std::vector<Stmt>& out) {
   IPEX_CHECK(s.kind == ForKind::kSerial, "a vector loop holds the loop `" + s.var + "`, which is not serial");
   std::vector<bool> vector_state(s.reduction ? s.reduction->states.size() : 0, false);
@@ -216,7 +215,8 @@ For Widener::attempt(const For& s, const std::vector<bool>& vector_state, std::v
   const bool outer_may_be_empty = may_be_empty_;
   For loop{.var = names_.fresh(s.var), .begin = begin, .end = end};
   std::vector<Stmt> body;
-  if (uneven) {  // from the first lane's begin to the last lane's end, each lane taking part in its own range
+  if (uneven) {  // from the smallest begin to the largest end of all lanes; each lane is active in its own
+                 // range
     begin = name_it(s.var + "_begin", wide(begin), out);
     end = name_it(s.var + "_end", wide(end), out);
     const auto existing = [&](const Expr& bound, int64_t neutral) {
@@ -304,7 +304,7 @@ void Widener::under(const Expr& condition, const Block& body, std::vector<Stmt>&
   may_be_empty_ = outer_may_be_empty;
 }
 
-// One call for the vector, with the arguments of the first lane that makes it.
+// One call for the whole vector, with the arguments of the first lane that makes it.
 void Widener::call(const Call& s, std::vector<Stmt>& out) {
   IPEX_CHECK(s.function == "ipex_report_index", "a vector loop calls " + s.function);
   std::vector<Expr> args;

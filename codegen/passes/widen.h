@@ -1,5 +1,5 @@
-// The body of a vector loop for a whole vector of its iterations: the loop variable is a ramp, what does not
-// depend on it stays scalar, and conditions that differ between lanes become masks.
+// Rewrites the body of a vector loop for a whole vector of iterations: the loop variable becomes a ramp,
+// values that do not depend on it stay scalar, and conditions that differ between lanes become masks.
 #pragma once
 
 #include <map>
@@ -15,11 +15,12 @@ namespace ipex::loop {
 
 class Widener {
  public:
-  // mask: lanes that exist, null for all; at least one does. Everything emitted inside is under it.
+  // mask: the active lanes, of which there is at least one; null if all are. Everything that is emitted is
+  // under the mask.
   Widener(Names& names, int lanes, Expr mask) : names_(names), lanes_(lanes), mask_(std::move(mask)) {}
 
   void bind(const std::string& name, Expr value) { bound_[name] = std::move(value); }
-  Expr expr(const Expr& e);  // scalar when uniform
+  Expr expr(const Expr& e);  // scalar if it is the same in all lanes
   Expr vector(const Expr& e) { return wide(expr(e)); }
   Expr wide(Expr e) const { return e->type.is_vector() ? e : make_broadcast(std::move(e), lanes_); }
   void block(const Block& b, std::vector<Stmt>& out);
@@ -39,19 +40,19 @@ class Widener {
   void under(const Expr& condition, const Block& body, std::vector<Stmt>& out);
   Expr both(const Expr& mask) const;  // mask_ and mask; either may be null
   Expr name_it(std::string_view base, Expr value,
-               std::vector<Stmt>& out);  // lets a non-trivial value, returns the variable
+               std::vector<Stmt>& out);  // binds a non-trivial value by a let, and returns the variable
 
   Names& names_;
   int lanes_;
   Expr mask_;
-  std::map<std::string, Expr> bound_;           // variables of the loop body: their scalar or vector values
-  std::map<std::string, std::string> scratch_;  // allocated inside: one element a lane
-  std::unordered_map<const ExprNode*, Expr> memo_;  // within one expr() call
+  std::map<std::string, Expr> bound_;           // scalar or vector values of the variables of the loop body
+  std::map<std::string, std::string> scratch_;  // buffers allocated inside, which get one element per lane
+  std::unordered_map<const ExprNode*, Expr> memo_;  // within one call of expr()
   int depth_ = 0;
-  bool may_be_empty_ = false;  // inside a loop some of whose iterations no lane takes part in
+  bool may_be_empty_ = false;  // inside a loop that has iterations without an active lane
 };
 
-// Index arithmetic on ramps that keeps them ramps where it can.
+// Index arithmetic that keeps ramps where possible.
 Expr ramp_apply(ScalarOp op, const Expr& a, const Expr& b);
 
 }  // namespace ipex::loop

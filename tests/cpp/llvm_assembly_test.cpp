@@ -77,7 +77,7 @@ TEST(Assembly, SplitPairs) {
   const std::string text =
       "func f(in x: bf16[256], out y: bf16[256]) {\n for i in 0..4 {\n"
       "  y[ramp(i*64, 1, 64)] = cast.bf16(neg(cast.f32(x[ramp(i*64, 1, 64)])))\n }\n}\n";
-  const auto passes = [&](Isa isa) { return print(split_pairs(parse_function(text), target_for(isa))); };
+  const auto passes = [&](Isa isa) { return print(deinterleave(parse_function(text), target_for(isa))); };
   expect_match(text, Isa::kAvx512Bf16, "vpmovzxwd");
   for (Isa isa : {Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16})
     expect_no_match(passes(isa), isa, "vpmovzxwd|vpmovdw|vpackusdw");
@@ -107,7 +107,7 @@ TEST(Assembly, TransposesInRegisters) {
            " {\n  for j in 0..1 {\n   y[ramp(i*" + lanes + ", 1, " + lanes + ")] = x[ramp(j*" + lanes +
            " + i, " + lanes + ", " + lanes + ")]\n  }\n }\n}\n";
   };
-  const auto passes = [](const std::string& text) { return print(transpose_loads(parse_function(text))); };
+  const auto passes = [](const std::string& text) { return print(transpose_loads(parse_function(text), portable_target(Isa::kAvx2))); };
   expect_no_match(transpose(8), Isa::kAvx2, "vunpck");
   expect_match(passes(transpose(8)), Isa::kAvx2, "vunpcklps.*ymm");
   expect_no_match(passes(transpose(8)), Isa::kAvx2, "vgather|vpinsr|vinsertps|vperm[dip]");

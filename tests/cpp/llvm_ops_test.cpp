@@ -362,20 +362,21 @@ TEST(Casts, HalfTypesExhaustively) {
   }
 }
 
-// The same values in the order of split_pairs: even lanes before odd ones, in registers and in parts of them.
+// The same values in the order of deinterleave: even lanes before odd ones, in registers and in parts of
+// them.
 TEST(Casts, PairsExhaustively) {
   const Array bits = all_values(Dtype::kBF16), ties = all_ties();
   for (auto [lanes, block] : {std::pair(8, 8), {16, 16}, {32, 16}, {32, 32}, {64, 16}, {64, 32}, {64, 64}}) {
     expect_same(elementwise("widen", {Dtype::kBF16}, Dtype::kF32, bits.size, lanes,
                             [lanes, block](const std::vector<Expr>& x) {
                               const Expr wide = make_cast(Dtype::kF32, x[0]);
-                              return make_shuffle(wide, wide, splitting_picks(lanes, block));
+                              return make_shuffle(wide, wide, deinterleave_mask(lanes, block));
                             }),
                 {bits, Array(Dtype::kF32, bits.size)});
     expect_same(elementwise("round", {Dtype::kF32}, Dtype::kBF16, ties.size, lanes,
                             [lanes, block](const std::vector<Expr>& x) {
                               return make_cast(Dtype::kBF16,
-                                               make_shuffle(x[0], x[0], interleaving_picks(lanes, block)));
+                                               make_shuffle(x[0], x[0], interleave_mask(lanes, block)));
                             }),
                 {ties, Array(Dtype::kBF16, ties.size)});
   }

@@ -8,8 +8,8 @@
 #include <numeric>
 #include <random>
 
+#include "codegen/analyses/loop_tree.h"
 #include "codegen/loop/text.h"
-#include "codegen/passes/loop_tree.h"
 #include "codegen/passes/passes.h"
 #include "passes_evaluation.h"
 
