@@ -131,7 +131,7 @@ lint: build build/.apt-lint
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	git ls-files '*.cpp' '*.h' | xargs clang-format-22 --dry-run -Werror
-	$(if $(TIDIED),printf '%s\n' $(TIDIED) | xargs -n 1 -P 2 clang-tidy-22 -p $(BUILD) --quiet --extra-arg=-Wno-ignored-gch)
+	$(if $(TIDIED),printf '%s\n' $(TIDIED) | xargs -n 1 -P 2 clang-tidy-22 -p $(BUILD) --quiet --extra-arg=-Wno-ignored-gch --extra-arg=-idirafter$(shell $(CXX) -print-file-name=include))
 
 format: $(VENV)/.ready build/.apt-lint
 	$(BIN)/ruff format .

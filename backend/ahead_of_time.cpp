@@ -64,7 +64,7 @@ std::string kernels_as_text(const CompiledGraph& compiled, Isa isa, KernelForm f
         for (const std::string& source : step->info.sources) text += "\n" + (comment + source);
     text += '\n';
     if (form == KernelForm::kCpp) {
-      text += loop::print_cpp(loop::run_pipeline({function}, target, "tile_reduction").at(0));
+      text += loop::print_cpp(loop::run_scalar_pipeline({function}, target).at(0));
       continue;
     }
     const auto scheduled = loop::run_pipeline({function}, target);

@@ -30,6 +30,10 @@ const LoopPass* find_pass(std::string_view name);
 std::vector<Function> run_pipeline(std::vector<Function> module, const Target& target,
                                    std::string_view stop_after = {});
 
+// Runs the part of the pipeline whose result has no vectors, which print_cpp (loop/cpp.h) can write: up to
+// tile_reduction, without block_products.
+std::vector<Function> run_scalar_pipeline(std::vector<Function> module, const Target& target);
+
 // simplify: simplifies index arithmetic and drops dead code (loop/simplify.h). It runs first, and last under
 // the name final_simplify.
 //   pre: verified; post: same values, never more nodes

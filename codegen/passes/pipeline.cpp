@@ -117,16 +117,8 @@ void dump(const std::string& directory, size_t number, std::string_view pass, co
       << text;
 }
 
-}  // namespace
-
-std::span<const LoopPass> pipeline() { return kPipeline; }
-
-const LoopPass* find_pass(std::string_view name) {
-  const auto* found = std::ranges::find(kPipeline, current_name(name), &LoopPass::name);
-  return found == kPipeline.end() ? nullptr : found;
-}
-
-Module run_pipeline(Module module, const Target& target, std::string_view stop_after) {
+// `skipped`: one more pass that does not run.
+Module run(Module module, const Target& target, std::string_view stop_after, std::string_view skipped = {}) {
   const std::string directory = env::get("IPEX_DUMP"), disabled = env::get("IPEX_DISABLE_PASS");
   const bool timed = env::flag("IPEX_TIME_PASSES");
 #ifdef IPEX_DEBUG
@@ -141,7 +133,7 @@ Module run_pipeline(Module module, const Target& target, std::string_view stop_a
   if (!directory.empty()) dump(directory, 0, "input", kernel, text);
   for (size_t i = 0; i < kPipeline.size(); ++i) {
     const LoopPass& pass = kPipeline[i];
-    if (!required(pass.name) && listed(disabled, pass.name)) continue;
+    if (pass.name == skipped || (!required(pass.name) && listed(disabled, pass.name))) continue;
     check_time(pass.name, kernel);
     const auto start = std::chrono::steady_clock::now();
     try {
@@ -164,6 +156,23 @@ Module run_pipeline(Module module, const Target& target, std::string_view stop_a
     if (pass.name == stop_after) break;
   }
   return module;
+}
+
+}  // namespace
+
+std::span<const LoopPass> pipeline() { return kPipeline; }
+
+const LoopPass* find_pass(std::string_view name) {
+  const auto* found = std::ranges::find(kPipeline, current_name(name), &LoopPass::name);
+  return found == kPipeline.end() ? nullptr : found;
+}
+
+Module run_pipeline(Module module, const Target& target, std::string_view stop_after) {
+  return run(std::move(module), target, stop_after);
+}
+
+Module run_scalar_pipeline(Module module, const Target& target) {
+  return run(std::move(module), target, "tile_reduction", "block_products");
 }
 
 }  // namespace ipex::loop

@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.needs_ipex, pytest.mark.skipif(shutil.which("g++") is 
 
 
 class Functions(nn.Module):
-    """One kernel of each kind of loop: pointwise, row reduction, column reduction, index, integer, bf16."""
+    """One kernel of each kind of loop: pointwise, row reduction, column reduction, index, integer, bf16, product."""
 
     def forward(self, x, i, b):
         rows = torch.softmax(x * 0.5, dim=-1)
@@ -22,7 +22,7 @@ class Functions(nn.Module):
         gathered = x[i] + torch.arange(x.shape[1])
         integers = (i * 3 // 2) % 5
         half = nn.functional.gelu(b) * 2
-        return rows, columns, gathered, integers, half, torch.var(x, dim=1)
+        return rows, columns, gathered, integers, half, torch.var(x, dim=1), x[:16, :32] @ x[:32, :48]
 
 
 def test_cpp_kernels_are_the_ones_that_run(tmp_path):
