@@ -42,10 +42,9 @@ class LoopTree {
     std::string buffer;
     Dtype dtype;
     Expr index;
-    int loop;   // the innermost loop around it; -1: none
-    int owner;  // the loop whose body allocates the buffer; -1: the function (a parameter or an Alloc at the
-                // top)
-    Expr symbolic;                             // the index with its indirect indices left as variables
+    int loop;       // the innermost loop around it; -1: none
+    int owner;      // the loop whose body allocates the buffer; -1: the function itself
+    Expr symbolic;  // the index with its indirect indices left as variables
     std::vector<IndirectIndex> indirect = {};  // those variables
   };
 
@@ -91,8 +90,8 @@ class LoopTree {
   bool independent(int loop) const;
   bool all_disjoint(int loop, const std::string& digit) const;
   bool disjoint(const Access& a, const Access& b, int loop, const std::string& digit) const;
-  std::vector<int> path_to(int loop,
-                           int inner) const;  // the loops around `inner`, innermost first; `loop` is the last
+  // The loops around `inner`, innermost first; `loop` is the last.
+  std::vector<int> path_to(int loop, int inner) const;
 
   std::vector<Loop> loops_;
   std::vector<Access> accesses_;

@@ -36,8 +36,8 @@ struct Product {
   For k_loop;  // the reduction; it counts pairs where packed_bf16 is set
   Operand a, b;
   bool packed_bf16 = false;
-  std::vector<Stmt> index_lets,
-      epilogue;  // the innermost body: lets of indices before the reduction, and what uses its result
+  // The innermost body: lets of indices before the reduction, and what uses its result.
+  std::vector<Stmt> index_lets, epilogue;
 
   const For& rows() const { return levels[row]; }
   const For& columns() const { return levels[column]; }

@@ -125,8 +125,8 @@ class CppPrinter {
   std::string arguments(const std::vector<Expr>& list) {
     std::string text = "(";
     for (const Expr& e : list) {
-      const bool literal =
-          e->is(ExprKind::kConst) && e->type.dtype == Dtype::kI64;  // a template would deduce int
+      // Of an i64 literal, a template would deduce int.
+      const bool literal = e->is(ExprKind::kConst) && e->type.dtype == Dtype::kI64;
       text += (text.size() > 1 ? ", " : "") + (literal ? "int64_t(" + expr(e) + ")" : expr(e));
     }
     return text + ")";

@@ -12,8 +12,8 @@
 namespace ipex::loop {
 namespace {
 
-constexpr int kPoison =
-    0xcb;  // fills scratch memory, so that reading an element that was never written shows
+// Fills scratch memory, so that reading an element that was never written shows.
+constexpr int kPoison = 0xcb;
 
 template <class T>
 T read(const std::byte* at) {

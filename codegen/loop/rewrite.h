@@ -28,8 +28,8 @@ Block transform_stmts(const Block& b, const StmtFn& stmt_fn);  // leaves express
 using Substitution = std::map<std::string, Expr>;
 Expr substitute(const Expr& e, const Substitution& s);  // replaces variables by expressions
 Block substitute(const Block& b, const Substitution& s);
-Block rename_bound(const Block& b,
-                   const std::string& suffix);  // copies the block and renames everything bound inside
+// Copies the block and renames everything that is bound inside.
+Block rename_bound(const Block& b, const std::string& suffix);
 
 void visit(const Expr& e, const std::function<void(const ExprNode&)>& fn);  // pre-order
 void visit(const Block& b, const std::function<void(const Stmt&)>& stmt_fn,

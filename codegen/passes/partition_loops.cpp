@@ -34,8 +34,8 @@ namespace {
 
 constexpr size_t kMaxSplitPoints = 4;  // of one loop at once
 constexpr int64_t kMinSplitTrips = 8;  // a shorter loop is not split at points known only at run time
-constexpr int64_t kMinGrowth =
-    600;  // nodes that a function may always grow by; a large function may grow by a multiple of its size
+// Nodes that any function may grow by. A large function may grow by a multiple of its size.
+constexpr int64_t kMinGrowth = 600;
 constexpr int64_t kMaxGrowthFactor = 3;
 
 // True where base + x >= 0 (where not, if negated), for x in [low, high].

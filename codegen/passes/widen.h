@@ -39,8 +39,8 @@ class Widener {
   void call(const Call& s, std::vector<Stmt>& out);
   void under(const Expr& condition, const Block& body, std::vector<Stmt>& out);
   Expr both(const Expr& mask) const;  // mask_ and mask; either may be null
-  Expr name_it(std::string_view base, Expr value,
-               std::vector<Stmt>& out);  // binds a non-trivial value by a let, and returns the variable
+  // Binds a non-trivial value by a let, and returns the variable.
+  Expr name_it(std::string_view base, Expr value, std::vector<Stmt>& out);
 
   Names& names_;
   int lanes_;
