@@ -54,7 +54,7 @@ class Flattener {
       case Op::kInput:
       case Op::kPointwise:
         for (Value& operand : node.operands) {
-          if (!whole_result && flat_.type(map_.at(operand.node)).shape.size() != 0) return false;
+          if (!whole_result && !flat_.type(map_.at(operand.node)).shape.empty()) return false;
           operand = whole_result ? whole(operand) : map_.at(operand.node);
         }
         node.types[0].shape = whole_result ? Shape{loop::parse_expr("n")} : Shape{};

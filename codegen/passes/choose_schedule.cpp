@@ -373,7 +373,7 @@ class Chooser {
         blocks *= std::ceil(costs_.trips(loop) / width);
       }
       // For the columns of a long matrix, chunks of rows also keep the number of touched pages low.
-      const bool long_columns = chain_vector >= 0 && tree_.at(chain.back()).children.size() > 0 &&
+      const bool long_columns = chain_vector >= 0 && !tree_.at(chain.back()).children.empty() &&
                                 costs_.trips(tree_.at(chain.back()).children[0]) >= kMinSplitRows;
       if (blocks >= kMinColumnBlocks && !long_columns && !strides_through_memory(chain, chain_vector))
         return false;
