@@ -6,9 +6,9 @@
 #include <map>
 #include <optional>
 
+#include "backend/convolutions/winograd.h"
 #include "backend/graph/parameters.h"
 #include "backend/graph/rewriter.h"
-#include "backend/lower/winograd.h"
 #include "backend/passes/passes.h"
 #include "backend/views.h"
 #include "codegen/loop/simplify.h"

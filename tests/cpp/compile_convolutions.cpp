@@ -4,7 +4,7 @@
 #include <regex>
 
 #include "backend/compile.h"
-#include "backend/lower/winograd.h"
+#include "backend/convolutions/winograd.h"
 #include "codegen/llvm/jit.h"
 #include "codegen/loop/text.h"
 #include "codegen/passes/passes.h"

@@ -14,7 +14,7 @@
 // winograd.h).
 #include <numeric>
 
-#include "backend/lower/winograd_builder.h"
+#include "backend/convolutions/winograd_builder.h"
 #include "codegen/loop/simplify.h"
 #include "codegen/passes/loop_nest.h"
 

@@ -1,7 +1,7 @@
 // When Winograd's method is the faster one, and in which pieces.
 #include <algorithm>
 
-#include "backend/lower/winograd.h"
+#include "backend/convolutions/winograd.h"
 #include "codegen/loop/simplify.h"
 #include "codegen/passes/loop_nest.h"
 #include "codegen/product_tile.h"
