@@ -9,10 +9,11 @@
 #include "backend/compile.h"
 
 #include <algorithm>
-#include <chrono>
 
+#include "backend/clock.h"
 #include "backend/compiler.h"
 #include "backend/graph/parameters.h"
+#include "backend/implementations/implementation.h"
 #include "backend/sort_steps.h"
 #include "backend/step_info.h"
 #include "codegen/llvm/cache_text.h"
@@ -25,32 +26,17 @@
 namespace ipex {
 namespace graph {
 
-namespace {
-
-class Clock {
- public:
-  double lap() {
-    const auto now = std::chrono::steady_clock::now();
-    const double ms = std::chrono::duration<double, std::milli>(now - last_).count();
-    last_ = now;
-    return ms;
-  }
-
- private:
-  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
-};
-
-}  // namespace
-
 using loop::index_const;
 
 CompiledGraph Compiler::run() {
   Clock clock;
-  g_ = run_pipeline(std::move(g_), options_.target, options_.stop_after, &report_.times);
+  g_ = run_pipeline(std::move(g_), context_, options_.stop_after, &report_.times);
   report_.graph_text = print(g_);
+  Choices choices = choices_of(g_);
+  report_.choices = std::move(choices.all);
+  report_.measured = std::move(choices.measured);
   report_.target = loop::target_text(options_.target);
   clock.lap();
-  place_outputs();
   find_static();
   make_inputs();
   claim_outputs();
@@ -71,43 +57,11 @@ CompiledGraph Compiler::run() {
 
 // ---- placement ----
 
-// A kernel or an ATen call writes whatever layout it is asked for, so what the caller wants decides. A
-// convolution's layout was chosen by plan_layouts, and stays.
-void Compiler::place_outputs() {
-  auto set_layout = [&](Value v, const Strides& strides) {
-    Node& node = g_.nodes[v.node];
-    const Shape& shape = node.types[v.result].shape;
-    if (node.op() != Op::kGroup && node.op() != Op::kMatMul && node.op() != Op::kExtern &&
-        node.op() != Op::kSort && node.op() != Op::kSearch && !is_attention(node.op()))
-      return;
-    if (!laid_out_.insert(v).second || !is_dense(shape, strides)) return;
-    node.layouts.resize(node.types.size());
-    node.layouts[v.result] = strides;
-  };
-  for (const GraphOutput& output : g_.outputs)
-    if (!output.strides.empty()) set_layout(output.value, output.strides);
-  for (const InputMutation& m : g_.mutations) set_layout(m.value, g_.layout({g_.inputs[m.input], 0}));
-  // What the caller sees through permutations and reshapes, unless something else has a say in how it lies.
-  for (const GraphOutput& output : g_.outputs) {
-    Value v = output.value;
-    Strides strides = output.strides;
-    for (std::optional<Strides> below; !strides.empty() && (below = operand_strides(g_, g_.node(v), strides));
-         v = g_.node(v).operands[0])
-      strides = *below;
-    const Node& node = g_.node(v);
-    const bool is_free = node.layouts.empty() || node.layouts[v.result].empty();
-    if (v != output.value && is_free) set_layout(v, strides);
-  }
-}
-
 void Compiler::find_static() {
   for (const InputMutation& m : g_.mutations) mutated_.insert(g_.inputs[m.input]);
   ParameterAnalysis is_parameter(g_);
   for (int32_t n = 0; n < std::ssize(g_.nodes); ++n)
     static_only_.push_back(options_.hoist && is_parameter({n, 0}));
-  for (const Node& node : g_.nodes)
-    if (node.op() == Op::kMatMul && is_static_operand(node, 1))
-      weight_bytes_ += bytes_hint(g_, node.operands[1]);
 }
 
 int Compiler::add_buffer(BufferKind kind, int index, SizeExpr bytes) {
@@ -201,21 +155,7 @@ std::shared_ptr<const void> Compiler::constant_data(int32_t n) const {
   return aligned_copy(bytes);
 }
 
-TensorSpec Compiler::spec_of(Value v) {
-  const View view = resolve_view(g_, v);
-  TensorSpec spec;
-  spec.buffer = buffer_of(view.root);
-  spec.dtype = g_.type(v).dtype;
-  for (const Dim& dim : g_.type(v).shape) spec.sizes.push_back(size(dim));
-  for (const Dim& stride : view.strides) spec.strides.push_back(size(stride));
-  spec.offset = size(view.offset);
-  return spec;
-}
-
-OperandLayout Compiler::layout_of(Value v) const {
-  const View view = resolve_view(g_, v);
-  return {view.strides, view.offset, span(g_.type(view.root).shape, g_.layout(view.root))};
-}
+TensorSpec Compiler::spec_of(Value v) { return graph::spec_of(g_, v, buffer_of(resolve_view(g_, v).root)); }
 
 std::vector<TensorSpec> Compiler::specs_of(const std::vector<Value>& values) {
   std::vector<TensorSpec> specs;
@@ -259,22 +199,12 @@ void Compiler::emit(int32_t n) {
       return node.get<Group>().batch ? emit_batch(n) : emit_kernel(n, *node.get<Group>().body);
     case Op::kMatMul:
     case Op::kConv:
-    case Op::kConvBackward: {
-      if (kernel_multiplies(n)) return emit_kernel(n, body_of(g_, n));
-      Clock clock;
-      bool done = false;
-      try {
-        emit_library(n);
-        done = true;
-      } catch (const Unsupported&) {
-        // The library has nothing better than its own reference; so do we.
-      }
-      primitives_ms_ += clock.lap();
-      if (!done) emit_kernel(n, body_of(g_, n));
-      return;
-    }
+    case Op::kConvBackward:
     case Op::kLstm:
-      return emit_library(n);
+      // Where the pipeline was stopped before choose_implementations, nobody has chosen.
+      return choice_of(node).by == Implementation::kLibrary || node.op() == Op::kLstm
+                 ? emit_library(n)
+                 : emit_kernel(n, body_of(g_, n));
     case Op::kExtern:
       return emit_extern(n);
     case Op::kSort:

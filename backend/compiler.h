@@ -19,14 +19,14 @@ namespace ipex::graph {
 
 class Compiler {
  public:
-  Compiler(Graph graph, const CompileOptions& options) : g_(std::move(graph)), options_(options) {}
+  Compiler(Graph graph, const CompileOptions& options)
+      : g_(std::move(graph)), options_(options), context_(options) {}
 
   CompiledGraph run();
 
  private:
   // ---- compile.cpp: placement ----
 
-  void place_outputs();
   void find_static();
   void make_inputs();
   void claim_outputs();
@@ -42,7 +42,7 @@ class Compiler {
   int buffer_of(Value root);
   std::shared_ptr<const void> constant_data(int32_t n) const;
   TensorSpec spec_of(Value v);
-  OperandLayout layout_of(Value v) const;
+  OperandLayout layout_of(Value v) const { return graph::layout_of(g_, v); }
   std::vector<TensorSpec> specs_of(const std::vector<Value>& values);
   std::vector<Value> results_of(int32_t n) const;
   // A result that nobody reads has no buffer: ATen may shape such leftovers as it likes.
@@ -92,28 +92,9 @@ class Compiler {
   void add_entries(BatchStep& step, const std::vector<int32_t>& members, const std::vector<int32_t>& others,
                    const loop::Function& f);
 
-  // ---- compile_products.cpp ----
-
-  // Whether a kernel of ours computes this node, and not the library.
-  bool kernel_multiplies(int32_t n);
-  // By cost models.
-  bool multiplies_best(int32_t n) const;
-  bool multiplies_pairs(int32_t n) const;
-  bool multiplies_small(int32_t n) const;  // a product of f32
-  bool multiplies_few(int32_t n) const;
-  // By trying both; nullopt where there is no choice, or none that matters.
-  std::optional<bool> measured_best(int32_t n);
-  // The product alone, its operands as inputs of the same layouts.
-  Graph product_of(int32_t n) const;
-
   // ---- compile_library.cpp ----
 
-  // How library steps are planned; Unsupported for types that not every CPU of the target's ISA multiplies.
-  kernels::Planning planning(const Node& node) const;
-  // Does the operand's memory depend on static inputs only?
-  bool is_static_operand(const Node& node, int k) const;
   void emit_library(int32_t n);
-  void emit_lstm(int32_t n);
   void add_library(int32_t n, kernels::LibrarySteps steps, int packed_buffer = -1);
   void emit_extern(int32_t n);
 
@@ -127,15 +108,14 @@ class Compiler {
 
   Graph g_;
   const CompileOptions& options_;
+  PassContext context_;
   CompileReport report_;
   Executable::Parts parts_;
-  std::map<Value, int> buffers_;  // of values that own memory
-  std::vector<int> in_place_;     // by buffer
-  std::set<Value> laid_out_;
+  std::map<Value, int> buffers_;                       // of values that own memory
+  std::vector<int> in_place_;                          // by buffer
   std::set<int32_t> mutated_;                          // input nodes
   std::set<int> written_;                              // mutated inputs (positions) that a step already wrote
   std::vector<bool> static_only_, needed_;             // by node
-  int64_t weight_bytes_ = 0;                           // that products multiply by
   std::vector<int32_t> last_reader_;                   // by node that owns memory: last node that reads it
   std::map<int32_t, std::vector<int>> output_copies_;  // outputs to copy, by the node behind which
   std::vector<loop::Function> kernels_;

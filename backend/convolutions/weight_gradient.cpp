@@ -174,7 +174,8 @@ class WeightGradientLowering : WinogradBuilder {
 
   void lay_out_position(Body& out, const Expr& t, const Expr& at, const Groups& of_terms,
                         const std::string& parts, const std::string& grads) {
-    const auto& [stride, padding, _] = node_.get<WeightGradient>();
+    const auto& gradient = node_.get<WeightGradient>();
+    const Ints &stride = gradient.stride, &padding = gradient.padding;
     const Expr columns = grad_.shape[3],
                of_image = index_const(*as_const_int(columns) * *as_const_int(grad_.shape[2]));
     const Expr which = let(out, "number", at), in_image = let(out, "in_image", floormod(which, of_image));

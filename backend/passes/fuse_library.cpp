@@ -127,7 +127,7 @@ class LibraryFuser : GraphRewriter {
   }
 
   // A batch norm after a half-precision convolution computes in f32 and rounds at its end, and so does a
-  // convolution that widen_library widens.
+  // convolution that is widened later.
   bool may_give(const Node& fused, Dtype dtype) const {
     const Dtype narrow = new_.type(fused.operands[0]).dtype;
     if (!is_half(narrow) || !is_widened(fused)) return false;
@@ -296,8 +296,8 @@ class LibraryFuser : GraphRewriter {
 
 }  // namespace
 
-Graph fuse_library(Graph graph, const loop::Target& target) {
-  return LibraryFuser(std::move(graph), target.isa).run();
+Graph fuse_library(Graph graph, const PassContext& context) {
+  return LibraryFuser(std::move(graph), context.target.isa).run();
 }
 
 }  // namespace ipex::graph

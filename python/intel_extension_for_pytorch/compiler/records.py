@@ -18,10 +18,10 @@ def record_reports(graphs: list[Any] | None = None) -> Iterator[list[dict[str, A
     """Collects a dict for every graph compiled inside the context, forward, backward and inference alike.
 
     Keys: kind, eager (why the graph runs eagerly, or None), warm (loaded, neither traced nor imported), nodes (FX
-    calls), native_ops (those not Extern), kernel_steps, library_steps, extern_steps, extern_ops, measured (the products
-    that were timed), arena_bytes, naive_bytes, times, steps, imported (the graph's text before all passes), graph
-    (after them), loops and the totals in ms. `graphs` receives the compiled graph of each report, None for one that
-    runs eagerly.
+    calls), native_ops (those not Extern), kernel_steps, library_steps, extern_steps, extern_ops, choices (who computes
+    products and convolutions, and why), measured (the products that were timed), arena_bytes, naive_bytes, times,
+    steps, imported (the graph's text before all passes), graph (after them), loops and the totals in ms. `graphs`
+    receives the compiled graph of each report, None for one that runs eagerly.
     """
     reports: list[dict[str, Any]] = []
     listener = (reports, [] if graphs is None else graphs)
@@ -79,7 +79,7 @@ def add_aten_calls(kind: str, ops: list[tuple[str, str]]) -> None:
 def _add_uncompiled(kind: str, nodes: int, **what: Any) -> None:
     report = {
         "kind": kind, "eager": None, "warm": False, "nodes": nodes, "native_ops": 0, "kernel_steps": 0,
-        "library_steps": 0, "extern_steps": nodes, "extern_ops": [], "extern_why": {}, "measured": [],
+        "library_steps": 0, "extern_steps": nodes, "extern_ops": [], "extern_why": {}, "choices": [], "measured": [],
         "arena_bytes": 0, "naive_bytes": 0,
         "times": [], "steps": [], "imported": "", "graph": "", "loops": "", "import_ms": 0.0, "total_ms": 0.0,
     } | what  # fmt: skip

@@ -1,6 +1,6 @@
 // Both ways are compiled as graphs of their own and take turns on memory of their own, so that what else runs
 // on the machine slows both. A product is small and a model has few different ones: a fraction of a second.
-#include "backend/measured_products.h"
+#include "backend/implementations/measured_products.h"
 
 #include <algorithm>
 #include <chrono>
