@@ -2,59 +2,59 @@
 #include <algorithm>
 
 #include "backend/clock.h"
-#include "backend/compiler.h"
 #include "backend/implementations/library_description.h"
 #include "backend/step_info.h"
+#include "backend/step_maker.h"
 #include "codegen/loop/simplify.h"
 #include "kernels/check.h"
 
 namespace ipex::graph {
 
-void Compiler::emit_library(int32_t n) {
+void StepMaker::emit_library(int32_t n) {
   const Node& node = g_.nodes[n];
   const auto planning = library_planning(g_, node, options_);
   if (!planning)
     throw Unsupported("a library step of " + name_of(node.operation) + " on " +
                       std::string(name(options_.target.isa)));
-  const auto stays = [&](Value v) { return static_only_[resolve_view(g_, v).root.node]; };
-  auto description = library_description(g_, n, *planning, [&](Value v) { return spec_of(v); }, stays);
-  const int packed_buffer = node.op() == Op::kConvBackward ? -1 : add_buffer(BufferKind::kHoisted, -1, 0);
+  auto description = library_description(
+      g_, n, *planning, [&](Value v) { return p_.spec_of(v); }, [&](Value v) { return p_.stays(v); });
+  const int packed_buffer = node.op() == Op::kConvBackward ? -1 : p_.add(BufferKind::kHoisted, -1, 0);
   Clock clock;
   kernels::LibrarySteps steps = std::visit(
       [&](auto& each) {
         // The choice stands, also for a graph whose layouts or machine have changed since.
-        if (!context_.library->refusal(each).empty()) each.planning = kernels::Planning::kAny;
-        return context_.library->make(each, packed_buffer);
+        if (!library_.refusal(each).empty()) each.planning = kernels::Planning::kAny;
+        return library_.make(each, packed_buffer);
       },
       description);
-  primitives_ms_ += clock.lap();
+  made_.primitives_ms += clock.lap();
   add_library(n, std::move(steps), packed_buffer);
 }
 
-void Compiler::add_library(int32_t n, kernels::LibrarySteps steps, int packed_buffer) {
+void StepMaker::add_library(int32_t n, kernels::LibrarySteps steps, int packed_buffer) {
   if (steps.pack) {
-    parts_.buffers[packed_buffer].bytes = steps.packed_bytes;
+    p_.buffers[packed_buffer].bytes = steps.packed_bytes;
     steps.pack->info.sources = split_sources(g_.nodes[n].source);
     add_step(std::move(steps.pack), true);
   }
   describe(*steps.main, g_, n);
-  ++report_.library_steps;
-  add_step(std::move(steps.main), static_only_[n]);
+  ++made_.library_steps;
+  add_step(std::move(steps.main), p_.is_static[n]);
 }
 
-void Compiler::emit_extern(int32_t n) {
+void StepMaker::emit_extern(int32_t n) {
   const Node& node = g_.nodes[n];
   const Extern& call = node.get<Extern>();
   if (call.overload == kernels::kCheck) {
     const std::string message = kernels::check_message(call.args);
-    return add_library(n, {kernels::make_check({spec_of(node.operands[0]), message})});
+    return add_library(n, {kernels::make_check({p_.spec_of(node.operands[0]), message})});
   }
   if (!options_.make_extern)
     throw Unsupported(call.overload + ": an ATen call in a graph compiled without libtorch");
-  std::unique_ptr<Step> step = options_.make_extern(node, specs_of(node.operands), read_results(n));
+  std::unique_ptr<Step> step = options_.make_extern(node, p_.specs_of(node.operands), read_results(n));
   describe(*step, g_, n);
-  ++report_.extern_steps;
-  report_.extern_ops.push_back(call.overload + (step->info.detail.empty() ? "" : ": " + step->info.detail));
+  ++made_.extern_steps;
+  made_.extern_ops.push_back(call.overload + (step->info.detail.empty() ? "" : ": " + step->info.detail));
   add_step(std::move(step), false);
 }
 

@@ -190,7 +190,7 @@ class LibraryFuser : GraphRewriter {
     return true;
   }
 
-  // Products that are mostly kernels in the end (Compiler::multiplies_best), where any epilogue is free.
+  // Products that are mostly kernels in the end (implementations/matmul.cpp), where any epilogue is free.
   bool is_for_a_kernel(const Node& fused) const {
     constexpr int64_t kLeastTerms = 64;
     const Type &a = new_.type(fused.operands[0]), &b = new_.type(fused.operands[1]);

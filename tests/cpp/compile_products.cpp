@@ -180,6 +180,19 @@ TEST_P(Products, SayWhoMultiplies) {
             std::vector<std::string>{"matmul 16x80 f64 by 80x64 f64 - kernel: the library lacks the type"});
 }
 
+// A row that is skipped leaves the node to the next one that accepts it; the last one always does.
+TEST_P(Products, RowsMayBeSkipped) {
+  const auto reason = [&](const char* skipped) {
+    setenv("IPEX_DISABLE_IMPLEMENTATIONS", skipped, 1);
+    const std::string line = product(GetParam(), "f32", 4, {4, 4}).report.choices.at(0);
+    unsetenv("IPEX_DISABLE_IMPLEMENTATIONS");
+    return line.substr(line.find(" - ") + 3);
+  };
+  EXPECT_EQ(reason("small_batch,blocked").find("kernel: few numbers"), 0);
+  EXPECT_EQ(reason("few_numbers"), "library: the library has an implementation");
+  EXPECT_EQ(reason("few_numbers,library,kernel").find("kernel: "), 0);
+}
+
 CompileReport multiplied_by(Multiplier multiplier, const std::string& text) {
   CompileOptions options;
   options.target = loop::current_target();
