@@ -95,23 +95,10 @@ bool read(const Attr& attr, Defaulted<T, kDefault...>& field) {
   return fits;
 }
 
-bool read_name(std::string_view op, std::string_view name, std::string& field) {
-  if (name.empty()) throw UserError(std::string(op) + ": has no name behind a dot");
-  field = name;
-  return true;
-}
+constexpr std::string_view what_name(const auto&) { return "name"; }
 template <NamedEnum E>
-bool read_name(std::string_view op, std::string_view name, E& field) {
-  const auto value = find<E>(name);
-  if (!value)
-    throw UserError(std::string(op) + ": '" + std::string(name) + "' is no " +
-                    std::string(EnumText<E>::kWhat));
-  field = *value;
-  return true;
-}
-template <class T>
-bool read_name(std::string_view, std::string_view, T&) {
-  return false;
+constexpr std::string_view what_name(const E&) {
+  return EnumText<E>::kWhat;
 }
 
 template <class Named>
@@ -124,7 +111,10 @@ Operation make(std::string_view op, std::string_view name, Attrs& attrs) {
   bool has_name = false;
   each_attribute(operation, [&](Presence presence, std::string_view key, auto& field) {
     if (presence == Presence::kName) {
-      has_name = read_name(op, name, field);
+      has_name = true;
+      if (name.empty() || !read(std::string(name), field))
+        throw UserError(std::string(op) + ": '" + std::string(name) + "' is no " +
+                        std::string(what_name(field)));
       return;
     }
     known += (known.empty() ? "" : ", ") + std::string(key);
@@ -180,16 +170,6 @@ void write(Attrs& attrs, std::string_view key, const Defaulted<T, kDefault...>& 
   if (field.is_written()) write(attrs, key, *field);
 }
 
-const std::string& as_name(const std::string& field) { return field; }
-template <NamedEnum E>
-std::string_view as_name(const E& field) {
-  return text(field);
-}
-template <class T>
-std::string_view as_name(const T&) {
-  return {};
-}
-
 }  // namespace
 
 const OpInfo& info(Op op) { return kOps[static_cast<size_t>(op)]; }
@@ -208,7 +188,9 @@ Operation make_operation(std::string_view op, std::string_view name, Attrs attrs
 std::string name_of(const Operation& operation) {
   std::string name(info(op_of(operation)).name);
   const auto add = [&](Presence presence, std::string_view, const auto& field) {
-    if (presence == Presence::kName) name.append(".").append(as_name(field));
+    using Field = std::remove_cvref_t<decltype(field)>;
+    if constexpr (NamedEnum<Field> || std::is_same_v<Field, std::string>)
+      if (presence == Presence::kName) name += "." + std::get<std::string>(as_attr(field));
   };
   std::visit([&](const auto& each) { each_attribute(each, add); }, operation);
   return name;

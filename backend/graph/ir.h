@@ -38,8 +38,6 @@ struct Value {
   auto operator<=>(const Value&) const = default;
 };
 
-class Graph;
-
 struct Node {
   Operation operation;
   std::vector<Value> operands{};
@@ -48,7 +46,7 @@ struct Node {
   std::string source{};            // "model.py:12 linear"
 
   Op op() const { return op_of(operation); }
-  // The attributes of an op that the node is; InternalError where it is another.
+  // The attributes of op T; InternalError where the node is another op.
   template <class T>
   const T& get() const;
   template <class T>

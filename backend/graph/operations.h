@@ -89,14 +89,14 @@ using Operation = OneOf<void
 
 inline Op op_of(const Operation& operation) { return static_cast<Op>(operation.index()); }
 
-// How form_groups treats an op.
+// How form_groups treats an op. From kView on, kernels compute it.
 enum class Fusion : uint8_t {
   kLeaf,         // data that is there: nothing to compute
   kStep,         // a call of its own, in no kernel with anything else
   kView,         // moves no data
   kElementwise,  // reads its operands where its own result lies
   kElsewhere,    // reads its first operand at other places
-  kAlone         // the same, and nothing follows it in its kernel
+  kAlone         // so too, and its result is read by no other op of its kernel
 };
 
 struct OpInfo {
@@ -144,4 +144,5 @@ struct ipex::EnumText<ipex::graph::IndexFault> {
 #include "runtime/index_errors.def"
 #undef INDEX_ERROR
   };
+  static constexpr std::string_view kWhat = "row of runtime/index_errors.def";
 };

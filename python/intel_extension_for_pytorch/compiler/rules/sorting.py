@@ -133,7 +133,7 @@ def _search_in_one_row(im: GraphWriter, row: Ref, size: int, values: Ref, right:
     while most > 0:
         half = op("bitwise_right_shift", length, number(1))
         middle = op("add", start, half)
-        # Within the row while there is something left of it, which eliminate_bounds_checks has to be shown.
+        # Within the row while there is something left of it, which prove_indices has to be shown.
         probe = op("maximum", op("minimum", middle, number(size - 1)), number(0))
         key = im.emit("gather", "", [row, im.cast(probe, torch.int64)], row.dtype, shape, map=[-1])
         found = op("gt" if right else "ge", key, values, dtype=torch.bool)
