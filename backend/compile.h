@@ -19,16 +19,8 @@ namespace ipex {
 using ExternFactory = std::function<std::unique_ptr<Step>(
     const graph::Node& node, std::vector<TensorSpec> operands, std::vector<TensorSpec> results)>;
 
-// Who multiplies matrices: the one that cost models expect to be faster, the one that is, timed once on a
-// machine, or always one of them.
-enum class Multiplier { kJudged, kMeasured, kKernel, kLibrary };
-
-struct CompileOptions {
-  loop::Target target;
-  Multiplier products = Multiplier::kJudged;
-  bool hoist = true;          // keep values that depend only on static inputs (inference)
+struct CompileOptions : PassOptions {
   bool alias_outputs = true;  // an output that is (a view of) an input is the input's memory, else a copy
-  bool jit = true;  // false: for any CPU of the target's ISA; kernels stay Loop IR, and nothing can be run
   ExternFactory make_extern;
   std::string stop_after;  // graph pass
 };
@@ -38,6 +30,7 @@ struct CompileReport {
   loop::CompileStats kernels;
   int kernel_steps = 0, library_steps = 0, extern_steps = 0;
   std::vector<std::string> extern_ops;  // name and why, one an Extern node
+  std::vector<std::string> choices;     // who computes products and convolutions, and why
   std::vector<std::string> measured;    // products, with the times of both ways
   int64_t arena_bytes = 0, naive_bytes = 0;
   int64_t argument_bytes = 0;  // of inputs and outputs

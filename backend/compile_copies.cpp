@@ -2,15 +2,15 @@
 // old value was still needed.
 #include <algorithm>
 
-#include "backend/compiler.h"
 #include "backend/step_info.h"
+#include "backend/step_maker.h"
 #include "codegen/loop/simplify.h"
 
 namespace ipex::graph {
 
 using loop::index_const;
 
-void Compiler::add_copy(Value v, const OperandLayout& to, int buffer) {
+void StepMaker::add_copy(Value v, const OperandLayout& to, int buffer) {
   const Type& type = g_.type(v);
   if (std::any_of(type.shape.begin(), type.shape.end(),
                   [](const Dim& d) { return loop::as_const_int(d) == 0; }))
@@ -19,38 +19,38 @@ void Compiler::add_copy(Value v, const OperandLayout& to, int buffer) {
   const Value x = body.add({Input{"x", false}, {}, {type}});
   body.inputs = {x.node};
   body.outputs = {{x, {}}};
-  const int from = buffer_of(resolve_view(g_, v).root);
-  loop::Function f = loop::simplify(lower_group(body, {layout_of(v)}, {to}, next_kernel_name(body)));
+  const int from = p_.buffer_of(resolve_view(g_, v).root);
+  loop::Function f = loop::simplify(lower_group(body, {layout_of(v)}, {to}, made_.kernels.next_name(body)));
   auto step = std::make_unique<CallStep>(f.name, std::vector<int>{from}, std::vector<int>{buffer});
   step->info.kind = StepKind::kCopy;
   step->info.bytes = 2 * bytes_hint(g_, v);
-  ++report_.kernel_steps;
+  ++made_.kernel_steps;
   add_kernel(std::move(f), std::move(step), false);
 }
 
-OperandLayout Compiler::whole(const Shape& shape, const Strides& strides) const {
+OperandLayout StepMaker::whole(const Shape& shape, const Strides& strides) const {
   return {strides, index_const(0), span(shape, strides)};
 }
 
-void Compiler::copy_outputs(int32_t after) {
-  const auto copies = output_copies_.find(after);
-  if (copies == output_copies_.end()) return;
+void StepMaker::copy_outputs(int32_t after) {
+  const auto copies = p_.output_copies.find(after);
+  if (copies == p_.output_copies.end()) return;
   for (int k : copies->second) {
     const GraphOutput& output = g_.outputs[k];
     const Shape& shape = g_.type(output.value).shape;
     const Strides strides = output.strides.empty() ? contiguous_strides(shape) : output.strides;
-    const int buffer = add_buffer(BufferKind::kOutput, k, 0);
+    const int buffer = p_.add(BufferKind::kOutput, k, 0);
     add_copy(output.value, whole(shape, strides), buffer);
     TensorSpec spec{buffer, g_.type(output.value).dtype};
-    for (const Dim& dim : shape) spec.sizes.push_back(size(dim));
-    for (const Dim& stride : strides) spec.strides.push_back(size(stride));
-    parts_.outputs[k] = {std::move(spec)};
+    for (const Dim& dim : shape) spec.sizes.push_back(to_size_expr(dim, g_.symbols));
+    for (const Dim& stride : strides) spec.strides.push_back(to_size_expr(stride, g_.symbols));
+    p_.outputs[k] = {std::move(spec)};
   }
 }
 
 // All old values are read before the first new one is written: what would read an input that is updated
 // here goes through memory of its own.
-void Compiler::copy_mutations() {
+void StepMaker::copy_mutations() {
   struct Update {
     int input;
     Value value;
@@ -69,10 +69,10 @@ void Compiler::copy_mutations() {
   }
   for (Update& update : updates) {
     const View view = resolve_view(g_, update.value);
-    if (!mutated_.count(view.root.node)) continue;
+    if (!p_.mutated.count(view.root.node)) continue;
     const Type& type = g_.type(update.value);
-    update.staged =
-        add_buffer(BufferKind::kTemporary, -1, size(numel(type.shape) * index_const(itemsize(type.dtype))));
+    update.staged = p_.add(BufferKind::kTemporary, -1,
+                           to_size_expr(numel(type.shape) * index_const(itemsize(type.dtype)), g_.symbols));
     add_copy(update.value, whole(type.shape, contiguous_strides(type.shape)), update.staged);
   }
   for (const Update& update : updates) {
@@ -82,10 +82,10 @@ void Compiler::copy_mutations() {
     if (update.staged >= 0) {
       // A contiguous value of its own, known to nobody else.
       from = g_.add({Reorder{}, {update.value}, {g_.type(update.value)}});
-      static_only_.push_back(false);
-      buffers_[from] = update.staged;
+      p_.is_static.push_back(false);
+      p_.owned[from] = update.staged;
     }
-    add_copy(from, whole(shape, g_.layout(input)), buffers_.at(input));
+    add_copy(from, whole(shape, g_.layout(input)), p_.owned.at(input));
   }
 }
 

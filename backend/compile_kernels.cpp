@@ -1,8 +1,8 @@
 // Groups as kernels: lowered, the memory of their results chosen, identical ones compiled once.
 #include <algorithm>
 
-#include "backend/compiler.h"
 #include "backend/step_info.h"
+#include "backend/step_maker.h"
 #include "codegen/llvm/object_cache.h"
 #include "codegen/loop/rewrite.h"
 #include "codegen/loop/simplify.h"
@@ -32,55 +32,35 @@ bool reads(const loop::Function& f, const std::string& buffer) {
 
 }  // namespace
 
-std::string Compiler::next_kernel_name(const Graph& body) const {
-  return "k" + std::to_string(kernels_.size()) + kernel_suffix(body);
-}
-
-loop::Function Compiler::lowered(const Graph& body, const std::vector<OperandLayout>& inputs,
-                                 const std::vector<OperandLayout>& outputs) {
-  std::string key = print(body);
-  for (const std::vector<OperandLayout>* layouts : {&inputs, &outputs})
-    for (const OperandLayout& layout : *layouts) {
-      for (const Dim& stride : layout.strides) key += loop::print(stride) + ",";
-      key += loop::print(layout.offset) + ":" + loop::print(layout.extent) + ";";
-    }
-  auto known = lowered_.find(key);
-  if (known == lowered_.end())
-    known = lowered_.emplace(key, loop::simplify(lower(body, inputs, outputs, "", options_.target))).first;
-  loop::Function f = known->second;
-  f.name = next_kernel_name(body);
-  return f;
-}
-
-void Compiler::emit_kernel(int32_t n, const Graph& body) {
+void StepMaker::emit_kernel(int32_t n, const Graph& body) {
   const Node& node = g_.nodes[n];
   std::vector<OperandLayout> inputs, outputs;
   std::vector<int> buffers;
   for (Value v : node.operands) {
     inputs.push_back(layout_of(v));
-    buffers.push_back(buffer_of(resolve_view(g_, v).root));
+    buffers.push_back(p_.buffer_of(resolve_view(g_, v).root));
   }
-  for (Value v : results_of(n)) outputs.push_back(layout_of(v));
-  loop::Function f = lowered(body, inputs, outputs);
+  for (Value v : p_.results_of(n)) outputs.push_back(layout_of(v));
+  loop::Function f = made_.kernels.lower(body, inputs, outputs, options_.target);
   std::set<int> taken;  // operands' buffers that a result already replaces
-  for (Value v : results_of(n)) {
+  for (Value v : p_.results_of(n)) {
     const std::string out = "out" + std::to_string(v.result);
-    if (!buffers_.count(v)) {
+    if (!p_.owned.count(v)) {
       if (int input = mutation_target(v, f, out, buffers); input >= 0)
-        buffers_[v] = input;
+        p_.owned[v] = input;
       else
         share_operand(v, f, out, buffers, taken);
     }
-    buffers.push_back(buffer_of(v));
+    buffers.push_back(p_.buffer_of(v));
   }
-  if (last_reader_[n] < 0 && footprint(f) >= options_.target.l3_bytes) stream_results(f, n);
+  if (p_.last_reader[n] < 0 && footprint(f) >= options_.target.l3_bytes) stream_results(f, n);
   const auto results = buffers.begin() + static_cast<int64_t>(node.operands.size());
   auto step = std::make_unique<CallStep>(
       f.name, std::vector<int>(buffers.begin(), results), std::vector<int>(results, buffers.end()),
-      static_only_[n] && options_.jit ? loop::cache_key(recipe_of(f)) : "");
+      p_.is_static[n] && options_.jit ? loop::cache_key(recipe_of(f)) : "");
   describe(*step, g_, n);
-  ++report_.kernel_steps;
-  add_kernel(std::move(f), std::move(step), static_only_[n]);
+  ++made_.kernel_steps;
+  add_kernel(std::move(f), std::move(step), p_.is_static[n]);
 }
 
 // A store past the caches spares the read of the line that it overwrites: 1.1 to 1.5 times the speed of
@@ -88,15 +68,14 @@ void Compiler::emit_kernel(int32_t n, const Graph& body) {
 // until a line is full, for a few lines at once: results that are stored in smaller parts, by turns, flush
 // each other's (Zen 3, 16M elements: Adam's three results of 32 bytes a store 33 ms for 14 in the caches, of
 // 16 bytes 101 for 10; two of 32 bytes 7.0 for 9.3).
-void Compiler::stream_results(loop::Function& f, int32_t n) {
-  constexpr int64_t kMostParts = 4;
+void StepMaker::stream_results(loop::Function& f, int32_t n) {
+  constexpr int64_t kMaxParts = 4;
   std::vector<loop::Buffer*> streamed;
   int64_t parts = 0;
-  for (Value v : results_of(n)) {
-    const int buffer = buffer_of(v);
+  for (Value v : p_.results_of(n)) {
+    const int buffer = p_.buffer_of(v);
     const std::string out = "out" + std::to_string(v.result);
-    if (parts_.buffers[buffer].kind != BufferKind::kOutput || in_place_[buffer] >= 0 || reads(f, out))
-      continue;
+    if (p_.buffers[buffer].kind != BufferKind::kOutput || p_.in_place[buffer] >= 0 || reads(f, out)) continue;
     for (loop::Buffer& b : f.buffers) {
       const int64_t item = itemsize(b.dtype);
       if (b.name != out || *loop::as_const_int(b.extent) * item < options_.target.l3_bytes / 4) continue;
@@ -105,62 +84,55 @@ void Compiler::stream_results(loop::Function& f, int32_t n) {
       streamed.push_back(&b);
     }
   }
-  if (parts <= kMostParts)
+  if (parts <= kMaxParts)
     for (loop::Buffer* b : streamed) b->streamed = true;
 }
 
-std::string Compiler::recipe_of(loop::Function f) const {
-  f.name = "hoisted";
-  return loop::print(f);
-}
-
-void Compiler::add_kernel(loop::Function f, std::unique_ptr<KernelStep> step, bool hoisted) {
-  const auto [same, is_new] = kernel_names_.try_emplace(recipe_of(f), f.name);
-  step->rename(same->second);
-  if (is_new) kernels_.push_back(std::move(f));
-  unlinked_.push_back(step.get());
+void StepMaker::add_kernel(loop::Function f, std::unique_ptr<KernelStep> step, bool hoisted) {
+  made_.kernels.add(std::move(f), *step);
   add_step(std::move(step), hoisted);
 }
 
-bool Compiler::shares(const loop::Function& f, const std::string& out, const std::vector<int>& buffers,
-                      int buffer) const {
+bool StepMaker::shares(const loop::Function& f, const std::string& out, const std::vector<int>& buffers,
+                       int buffer) const {
   for (size_t k = 0; k < f.buffers.size() && f.buffers[k].access == loop::Access::kIn; ++k)
     if (buffers[k] == buffer && !may_share(f, f.buffers[k].name, out)) return false;
   return true;
 }
 
-int Compiler::mutation_target(Value v, const loop::Function& f, const std::string& out,
-                              const std::vector<int>& buffers,
-                              const std::function<bool(int buffer)>& allowed) {
-  if (static_only_[v.node]) return -1;
+int StepMaker::mutation_target(Value v, const loop::Function& f, const std::string& out,
+                               const std::vector<int>& buffers,
+                               const std::function<bool(int buffer)>& allowed) {
+  if (p_.is_static[v.node]) return -1;
   for (const InputMutation& m : g_.mutations) {
     if (m.value != v || written_.count(m.input)) continue;
     const Value input{g_.inputs[m.input], 0};
     const Shape& shape = g_.type(v).shape;
-    if (last_reader_[input.node] > v.node || !same_strides(shape, g_.layout(v), g_.layout(input))) return -1;
-    if (!shares(f, out, buffers, buffers_.at(input))) return -1;
-    if (allowed && !allowed(buffers_.at(input))) return -1;
+    if (p_.last_reader[input.node] > v.node || !same_strides(shape, g_.layout(v), g_.layout(input)))
+      return -1;
+    if (!shares(f, out, buffers, p_.owned.at(input))) return -1;
+    if (allowed && !allowed(p_.owned.at(input))) return -1;
     written_.insert(m.input);
-    return buffers_.at(input);
+    return p_.owned.at(input);
   }
   return -1;
 }
 
-void Compiler::share_operand(Value v, const loop::Function& f, const std::string& out,
-                             const std::vector<int>& buffers, std::set<int>& taken) {
-  if (static_only_[v.node]) return;
-  const int result = buffer_of(v);
+void StepMaker::share_operand(Value v, const loop::Function& f, const std::string& out,
+                              const std::vector<int>& buffers, std::set<int>& taken) {
+  if (p_.is_static[v.node]) return;
+  const int result = p_.buffer_of(v);
   const Node& node = g_.nodes[v.node];
   for (Value operand : node.operands) {
     const Value root = resolve_view(g_, operand).root;
-    const int source = buffers_.at(root);
-    if (parts_.buffers[source].kind != BufferKind::kTemporary || last_reader_[root.node] != v.node) continue;
+    const int source = p_.owned.at(root);
+    if (p_.buffers[source].kind != BufferKind::kTemporary || p_.last_reader[root.node] != v.node) continue;
     const Type &from = g_.type(root), &to = g_.type(v);
     if (itemsize(from.dtype) != itemsize(to.dtype) || taken.count(source) ||
         !loop::provably_equal(span(from.shape, g_.layout(root)), span(to.shape, g_.layout(v))) ||
         !shares(f, out, buffers, source))
       continue;
-    in_place_[result] = source;
+    p_.in_place[result] = source;
     taken.insert(source);
     return;
   }

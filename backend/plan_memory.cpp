@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 
+#include "backend/views.h"
 #include "codegen/loop/rewrite.h"
 #include "codegen/loop/simplify.h"
 #include "codegen/loop/text.h"
@@ -95,6 +96,21 @@ bool same_strides(const Shape& shape, const Strides& a, const Strides& b) {
   for (size_t d = 0; d < shape.size(); ++d)
     if (as_const_int(shape[d]) != 1 && !loop::provably_equal(a[d], b[d])) return false;
   return true;
+}
+
+OperandLayout layout_of(const Graph& graph, Value v) {
+  const View view = resolve_view(graph, v);
+  return {view.strides, view.offset, span(graph.type(view.root).shape, graph.layout(view.root))};
+}
+
+TensorSpec spec_of(const Graph& graph, Value v, int buffer) {
+  const View view = resolve_view(graph, v);
+  const auto size = [&](const Dim& dim) { return to_size_expr(dim, graph.symbols); };
+  TensorSpec spec{buffer, graph.type(v).dtype};
+  for (const Dim& dim : graph.type(v).shape) spec.sizes.push_back(size(dim));
+  for (const Dim& stride : view.strides) spec.strides.push_back(size(stride));
+  spec.offset = size(view.offset);
+  return spec;
 }
 
 bool may_share(const loop::Function& f, const std::string& in, const std::string& out) {

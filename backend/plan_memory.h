@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "backend/graph/ir.h"
+#include "backend/lower/lower.h"
 #include "runtime/executable.h"
 
 namespace ipex::graph {
@@ -16,6 +16,10 @@ Dim span(const Shape& shape, const Strides& strides);
 // The strides address a block of numel(shape) elements, each once.
 bool is_dense(const Shape& shape, const Strides& strides);
 bool same_strides(const Shape& shape, const Strides& a, const Strides& b);  // dims of extent 1 do not matter
+
+OperandLayout layout_of(const Graph& graph, Value v);
+// The value in the buffer of the root of its views.
+TensorSpec spec_of(const Graph& graph, Value v, int buffer);
 
 // May `out` and `in` of a lowered kernel be the same memory? Only when each element of `in` is read at the
 // one place where the same element of `out` is written.

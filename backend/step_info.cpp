@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "backend/lower/winograd.h"
+#include "backend/convolutions/winograd.h"
 
 namespace ipex::graph {
 namespace {

@@ -26,16 +26,16 @@ STAGES = {  # column -> names in the times of a report
         "canonicalize",
         "fold_constants",
         "fuse_library",
-        "widen_library",
         "gather_early",
         "split_variance",
         "plan_layouts",
+        "place_outputs",
         "eliminate_bounds_checks",
         "form_groups",
         "batch_groups",
     ),
     "lowering": ("lower",),
-    "primitives": ("primitives",),
+    "primitives": ("choose_implementations", "primitives"),
     "kernels": ("kernels",),
 }
 

@@ -37,7 +37,7 @@ GRADIENTS = [
     (16, 1024, 256, 14, 1, 1),
     (16, 512, 2048, 7, 1, 1),
 ]
-PASS = "choose_convolutions"
+OURS = "winograd,winograd_of_data,weights_by_taps,weights_by_winograd"
 
 
 def images(batch: int, channels: int, size: int) -> torch.Tensor:
@@ -62,11 +62,11 @@ def gradient(batch: int, terms: int, columns: int, size: int, window: int, strid
 
 
 def compiled(function: Callable, inputs: tuple, without: str) -> Callable:
-    """`function`, compiled by the backend without a pass. It is copied, because Dynamo compiles a code object once."""
-    name = f"{function.__name__}_without_{without}"
+    """`function`, compiled by the backend without some implementations. It is copied, because Dynamo compiles a code object once."""
+    name = f"{function.__name__}_without_{without.replace(',', '_')}"
     code = function.__code__.replace(co_name=name)
     own = types.FunctionType(code, function.__globals__, name, closure=function.__closure__)
-    with mock.patch.dict(os.environ, {"IPEX_DISABLE_PASS": without}):
+    with mock.patch.dict(os.environ, {"IPEX_DISABLE_IMPLEMENTATIONS": without}):
         run = torch.compile(own, backend="ipex", dynamic=False)
         run(*inputs)
     return run
@@ -95,7 +95,7 @@ def main() -> None:
             with torch.no_grad():
                 runs = {
                     "eager": function,
-                    "library": compiled(function, inputs, PASS),
+                    "library": compiled(function, inputs, OURS),
                     "ipex": compiled(function, inputs, ""),
                 }
                 exact = function(*(x.double() for x in inputs))

@@ -76,7 +76,20 @@ PlannedStep::PlannedStep(std::string name, std::vector<TensorSpec> operands, Bui
   throw Unsupported(info.name + ": no plan for any likely size (" + why + "); lower the op in another way");
 }
 
+PlannedStep::PlannedStep(const PlannedStep& other, const std::map<int, int>& buffers)
+    : Step(other), operands_(other.operands_), build_plan_(other.build_plan_), is_static_(other.is_static_) {
+  for (TensorSpec& operand : operands_) operand.buffer = buffers.at(operand.buffer);
+  for (std::vector<int>* list : {&reads, &writes})
+    for (int& buffer : *list) buffer = buffers.at(buffer);
+  std::lock_guard lock(other.mutex_);
+  plans_ = other.plans_;
+}
+
 PlannedStep::~PlannedStep() = default;
+
+std::unique_ptr<Step> PlannedStep::over(const std::map<int, int>& buffers) const {
+  return std::unique_ptr<Step>(new PlannedStep(*this, buffers));
+}
 
 Plan PlannedStep::build(const Resolved& resolved) const {
   try {

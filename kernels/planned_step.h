@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <list>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -37,7 +38,13 @@ class PlannedStep final : public Step {
 
   void run(RunContext& context) const override;
 
+  // The same step over other buffers, with the plans made so far. Its line of a saved program is left to the
+  // caller.
+  std::unique_ptr<Step> over(const std::map<int, int>& buffers) const;
+
  private:
+  PlannedStep(const PlannedStep& other, const std::map<int, int>& buffers);
+
   using Key = std::vector<int64_t>;
   struct Entry {
     Key key;

@@ -109,6 +109,37 @@ const Strings& post_ops(const Node& node) {
   return winograd ? *winograd->post : none;
 }
 
+namespace {
+
+template <class T>
+concept HasImplementation = requires(T op) { op.by; };
+template <class T>
+concept IsImplementation = std::is_same_v<T, Winograd> || std::is_same_v<T, WeightGradient>;
+
+}  // namespace
+
+Choice choice_of(const Node& node) {
+  return std::visit(
+      []<class T>(const T& op) -> Choice {
+        if constexpr (HasImplementation<T>)
+          return {op.by, op.why.value_or("")};
+        else if constexpr (IsImplementation<T>)
+          return {Implementation::kKernel, op.why.value_or("")};
+        else
+          return {};
+      },
+      node.operation);
+}
+
+void set_choice(Node& node, Choice choice) {
+  std::visit(
+      [&]<class T>(T& op) {
+        if constexpr (HasImplementation<T>) op.by = choice.by;
+        if constexpr (HasImplementation<T> || IsImplementation<T>) op.why = std::move(choice.why);
+      },
+      node.operation);
+}
+
 ConvWindow conv_window(const Node& node) {
   const auto of = [](const auto& conv) {
     return ConvWindow{conv.stride,         conv.padding, conv.dilation,

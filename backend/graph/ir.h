@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -116,6 +117,15 @@ int64_t hint(const Dim& dim, const Graph& graph);  // value at the symbol hints
 // post-ops, whose operands follow. Other ops have none.
 bool has_bias(const Node& node);
 const Strings& post_ops(const Node& node);
+
+// Who computes a product, a convolution or an LSTM, and the reason: what choose_implementations says.
+// Winograd's convolutions and gradients of weights are kernels, whose choice has only a reason.
+struct Choice {
+  std::optional<Implementation> by;
+  std::string why;
+};
+Choice choice_of(const Node& node);
+void set_choice(Node& node, Choice choice);
 
 struct ConvWindow {
   Ints stride, padding, dilation, output_padding;

@@ -36,6 +36,7 @@ struct ConstantData {  // row-major payload of a Constant
 };
 
 enum class Combine : uint8_t { kSet, kAdd, kMul, kMin, kMax };
+enum class Implementation : uint8_t { kLibrary, kKernel };
 enum class GradientOf : uint8_t { kData, kWeights };
 enum class PoolKind : uint8_t { kMax, kAvg };
 enum class PoolWindow : uint8_t { kSliding, kAdaptive, kCovering };
@@ -125,6 +126,7 @@ enum class Presence : uint8_t { kName, kRequired, kOptional };
 }  // namespace ipex::graph
 
 IPEX_ENUM_TEXT(ipex::graph::Combine, "way to combine", "set", "add", "mul", "min", "max")
+IPEX_ENUM_TEXT(ipex::graph::Implementation, "implementation", "library", "kernel")
 IPEX_ENUM_TEXT(ipex::graph::GradientOf, "operand of a convolution", "data", "weights")
 IPEX_ENUM_TEXT(ipex::graph::PoolKind, "kind of pool", "max", "avg")
 IPEX_ENUM_TEXT(ipex::graph::PoolWindow, "kind of window", "sliding", "adaptive", "covering")

@@ -25,8 +25,8 @@ using loop::Store;
 
 namespace {
 
-constexpr int64_t kMostQueries = 64,
-                  kMostKeys = 128;      // of a block: scores of 32 KB, beside keys and values in L2
+constexpr int64_t kMaxQueries = 64,
+                  kMaxKeys = 128;       // of a block: scores of 32 KB, beside keys and values in L2
 constexpr int64_t kPairedScores = 256;  // fewer are not worth the rounding of probabilities to bf16
 
 }  // namespace
@@ -116,7 +116,7 @@ AttentionBuilder::QueryBlocks AttentionBuilder::query_blocks(const Dim& queries)
   const auto all = as_const_int(queries);
   const int64_t expected = all ? *all : hint(queries, graph_);
   int64_t least_lanes = std::numeric_limits<int64_t>::max();
-  for (int64_t size = panel(); size <= std::max(kMostQueries, panel()); size += panel()) {
+  for (int64_t size = panel(); size <= std::max(kMaxQueries, panel()); size += panel()) {
     const int64_t needed = (expected + size - 1) / size * size;
     if (needed > least_lanes) continue;  // of equals, the largest
     least_lanes = needed;
@@ -152,8 +152,8 @@ Expr AttentionBuilder::row_of(const Expr& lane, const Queries& q, const QueryBlo
 
 int64_t AttentionBuilder::key_block(const Dim& keys) const {
   const auto all = as_const_int(keys);
-  if (!all) return in_tiles(kMostKeys);
-  const int64_t blocks = (*all + kMostKeys - 1) / kMostKeys;
+  if (!all) return in_tiles(kMaxKeys);
+  const int64_t blocks = (*all + kMaxKeys - 1) / kMaxKeys;
   return in_tiles((*all + blocks - 1) / blocks);
 }
 

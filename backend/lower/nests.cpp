@@ -5,9 +5,9 @@
 // rows of the reductions it needs come first, so that each reduction runs once a row.
 #include <algorithm>
 
+#include "backend/convolutions/winograd.h"
 #include "backend/lower/attention.h"
 #include "backend/lower/lowering.h"
-#include "backend/lower/winograd.h"
 
 namespace ipex::graph {
 

@@ -127,7 +127,7 @@ class LibraryFuser : GraphRewriter {
   }
 
   // A batch norm after a half-precision convolution computes in f32 and rounds at its end, and so does a
-  // convolution that widen_library widens.
+  // convolution that is widened later.
   bool may_give(const Node& fused, Dtype dtype) const {
     const Dtype narrow = new_.type(fused.operands[0]).dtype;
     if (!is_half(narrow) || !is_widened(fused)) return false;
@@ -190,13 +190,13 @@ class LibraryFuser : GraphRewriter {
     return true;
   }
 
-  // Products that are mostly kernels in the end (Compiler::multiplies_best), where any epilogue is free.
+  // Products that are mostly kernels in the end (implementations/matmul.cpp), where any epilogue is free.
   bool is_for_a_kernel(const Node& fused) const {
-    constexpr int64_t kLeastTerms = 64;
+    constexpr int64_t kMinTerms = 64;
     const Type &a = new_.type(fused.operands[0]), &b = new_.type(fused.operands[1]);
     if (fused.op() != Op::kMatMul || a.dtype != Dtype::kF32 || a.shape.size() != 2) return false;
     const auto known = [](const Dim& dim) { return as_const_int(dim).value_or(0); };
-    return known(a.shape[1]) >= kLeastTerms &&
+    return known(a.shape[1]) >= kMinTerms &&
            loop::blocking_beats_library(loop::target_for(isa_), known(a.shape[0]), known(b.shape[0]),
                                         known(b.shape[1]));
   }
@@ -297,8 +297,8 @@ class LibraryFuser : GraphRewriter {
 
 }  // namespace
 
-Graph fuse_library(Graph graph, const loop::Target& target) {
-  return LibraryFuser(std::move(graph), target.isa).run();
+Graph fuse_library(Graph graph, const PassContext& context) {
+  return LibraryFuser(std::move(graph), context.target.isa).run();
 }
 
 }  // namespace ipex::graph

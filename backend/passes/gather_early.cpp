@@ -13,9 +13,9 @@
 namespace ipex::graph {
 namespace {
 
-constexpr int64_t kFew = 4;      // elements computed for one that is gathered, at least
-constexpr int kMostNodes = 8;    // between the gather and the data
-constexpr int kMostGathers = 2;  // in place of one
+constexpr int64_t kFew = 4;     // elements computed for one that is gathered, at least
+constexpr int kMaxNodes = 8;    // between the gather and the data
+constexpr int kMaxGathers = 2;  // in place of one
 
 class GatherMover : GraphRewriter {
  public:
@@ -52,8 +52,8 @@ class GatherMover : GraphRewriter {
   // on the position gathered at.
   bool reaches_memory(Value v, const Node& gather, int& nodes, int& gathers) const {
     const Node& node = old_.node(v);
-    if (node.op() == Op::kInput || is_step(node.op())) return ++gathers <= kMostGathers;
-    if (++nodes > kMostNodes) return false;
+    if (node.op() == Op::kInput || is_step(node.op())) return ++gathers <= kMaxGathers;
+    if (++nodes > kMaxNodes) return false;
     if (node.op() == Op::kExpand) return is_one_along(node, gather);
     return is_cheap(node) && std::all_of(node.operands.begin(), node.operands.end(), [&](Value operand) {
              return reaches_memory(operand, gather, nodes, gathers);

@@ -6,13 +6,13 @@
 #include <string_view>
 
 #include "backend/graph/ir.h"
-#include "codegen/target.h"
+#include "backend/passes/context.h"
 
 namespace ipex::graph {
 
 struct GraphPass {
   std::string_view name;
-  Graph (*run)(Graph, const loop::Target&);
+  Graph (*run)(Graph, const PassContext&);
   bool optional;  // IPEX_DISABLE_PASS may skip it
 };
 std::span<const GraphPass> pipeline();
@@ -22,10 +22,10 @@ struct PassTime {
   std::string name;
   double ms;
 };
-Graph run_pipeline(Graph graph, const loop::Target& target, std::string_view stop_after = {},
+Graph run_pipeline(Graph graph, const PassContext& context, std::string_view stop_after = {},
                    std::vector<PassTime>* times = nullptr);
 // UserError listing the names when unknown.
-Graph run_pass(Graph graph, std::string_view name, const loop::Target& target);
+Graph run_pass(Graph graph, std::string_view name, const PassContext& context);
 
 // canonicalize: views to normal form (permute of permute, slice of slice, identity views gone), CSE, DCE,
 // x*1, x+0 where exact, cast of cast when exact.
@@ -50,13 +50,7 @@ Graph fold_constants(Graph graph);
 // matmul operands stay views (absorbed by strides); addmm forms.
 // A gradient in half precision that is only returned, cast to f32, is given in f32.
 //   %2 = matmul(%0, %1); %3 = pointwise.gelu(%2)   =>   %3 = matmul(%0, %1) post=["gelu"]
-Graph fuse_library(Graph graph, const loop::Target& target);
-
-// widen_library: matmul, conv and lstm of bf16 or f16, where the library has none for the target, in f32
-// between casts; but a matmul of few rows or columns, which is bound by the bytes that it reads.
-//   %2 = matmul(%0, %1) : bf16[64,64]   =>   %4 = matmul(cast(%0), cast(%1)) : f32[64,64]; %5 = cast(%4) :
-//   bf16[64,64]
-Graph widen_library(Graph graph, const loop::Target& target);
+Graph fuse_library(Graph graph, const PassContext& context);
 
 // gather_early: a gather of few elements from what cheap operations compute of data in memory becomes the
 // operations on gathered elements.
@@ -69,11 +63,20 @@ Graph gather_early(Graph graph);
 // the edges that need one; row-major operands for an lstm.
 Graph plan_layouts(Graph graph);
 
-// choose_convolutions: convolutions in f32 and their gradients that kernels of ours compute in less time than
-// the library: windows of 3 x 3 by Winograd's method, and gradients of weights.
+// place_outputs: results of kernels, products and ATen calls lie as the caller wants outputs and updated
+// inputs, also where the caller sees them through permutations and reshapes. Runs before products are chosen,
+// which depends on layouts, and again for groups.
+//   return %2{1,64}   =>   %2 = matmul(%0, %1) : f32[64,64]{1,64}; return %2{1,64}
+Graph place_outputs(Graph graph);
+
+// choose_implementations: who computes each matmul, conv, conv_backward and lstm, and why: the first row of
+// the op's table (backend/implementations/) that accepts it. Types that the library lacks are widened between
+// casts; convolutions in f32 may become kernels of another method.
+//   pre: layouts are planned; post: what is left of these ops says by= and why=
+//   %2 = matmul(%0, %1) : f32[4,4]   =>   %2 = matmul(%0, %1) by="kernel" why="few numbers, ..." : f32[4,4]
 //   %2 = conv(%x, %w) padding=[1,1] : f32[1,64,56,56]   =>
 //   %2 = winograd_filter(%w) : f32[16,4,64,16]; %3 = winograd(%x, %2) padding=[1,1] : f32[1,64,56,56]
-Graph choose_convolutions(Graph graph, const loop::Target& target);
+Graph choose_implementations(Graph graph, const PassContext& context);
 
 // split_variance: var, std and var_mean of short rows as a mean and the mean square of the distance to it; of
 // several short rows (of f32[32,64,28,28] along 0, 2 and 3) as such of each row, merged.

@@ -18,30 +18,33 @@ namespace ipex::graph {
 namespace {
 
 template <Graph (*pass)(Graph)>
-Graph on_any(Graph graph, const loop::Target&) {
+Graph on_any(Graph graph, const PassContext&) {
   return pass(std::move(graph));
 }
 
-constexpr std::array<GraphPass, 13> kPipeline = {{
+constexpr std::array<GraphPass, 14> kPipeline = {{
     {"canonicalize", on_any<canonicalize>, false},
     {"recognize_idioms", on_any<recognize_idioms>, true},
     {"fold_constants", on_any<fold_constants>, true},
     {"canonicalize", on_any<canonicalize>, false},
     {"fuse_library", fuse_library, true},
-    {"widen_library", widen_library, true},
     {"gather_early", on_any<gather_early>, true},
     {"plan_layouts", on_any<plan_layouts>, true},
-    {"choose_convolutions", choose_convolutions, true},
+    {"place_outputs", on_any<place_outputs>, false},
+    {"choose_implementations", choose_implementations, false},
     {"split_variance", on_any<split_variance>, true},
     {"eliminate_bounds_checks", on_any<eliminate_bounds_checks>, true},
     {"form_groups", on_any<form_groups>, false},
     {"batch_groups", on_any<batch_groups>, true},
+    {"place_outputs", on_any<place_outputs>, false},
 }};
 
 // Names of the last release, which settings may still use.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 2> kFormerNames = {{
+constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kFormerNames = {{
     {"name_formulas", "recognize_idioms"},
     {"prove_indices", "eliminate_bounds_checks"},
+    {"widen_library", "choose_implementations"},
+    {"choose_convolutions", "choose_implementations"},
 }};
 
 std::string_view current_name(std::string_view name) {
@@ -121,7 +124,7 @@ void check_pass_name(std::string_view name) {
 
 std::span<const GraphPass> pipeline() { return kPipeline; }
 
-Graph run_pipeline(Graph graph, const loop::Target& target, std::string_view stop_after,
+Graph run_pipeline(Graph graph, const PassContext& context, std::string_view stop_after,
                    std::vector<PassTime>* times) {
   const std::string disabled = env::get("IPEX_DISABLE_PASS"), env_stop = env::get("IPEX_STOP_AFTER");
   const std::string_view stop = current_name(stop_after.empty() ? std::string_view(env_stop) : stop_after);
@@ -135,7 +138,7 @@ Graph run_pipeline(Graph graph, const loop::Target& target, std::string_view sto
     check_time("graph pass", pass.name);
     try {
       const auto start = std::chrono::steady_clock::now();
-      graph = pass.run(std::move(graph), target);
+      graph = pass.run(std::move(graph), context);
       ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
       if (verifying) verify(graph);
     } catch (const InternalError& error) {
@@ -152,12 +155,12 @@ Graph run_pipeline(Graph graph, const loop::Target& target, std::string_view sto
   return graph;
 }
 
-Graph run_pass(Graph graph, std::string_view given, const loop::Target& target) {
+Graph run_pass(Graph graph, std::string_view given, const PassContext& context) {
   const std::string_view name = current_name(given);
   check_pass_name(name);
   const auto* pass = std::find_if(kPipeline.begin(), kPipeline.end(),
                                   [name](const GraphPass& candidate) { return candidate.name == name; });
-  return pass->run(std::move(graph), target);
+  return pass->run(std::move(graph), context);
 }
 
 }  // namespace ipex::graph

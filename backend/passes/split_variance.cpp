@@ -20,7 +20,7 @@ namespace ipex::graph {
 namespace {
 
 constexpr double kRowBytes = 64 << 10;  // what a second-level cache keeps beside weights and results
-constexpr double kLeastRow = 128;       // elements of a row that is to be merged: its results are stored
+constexpr double kMinRow = 128;         // elements of a row that is to be merged: its results are stored
 
 class VarianceSplitter : GraphRewriter {
  public:
@@ -63,7 +63,7 @@ class VarianceSplitter : GraphRewriter {
     }
     std::reverse(out.row.begin(), out.row.end());
     std::reverse(out.merged.begin(), out.merged.end());
-    const bool pays = !out.row.empty() && (out.merged.empty() || out.row_size >= kLeastRow);
+    const bool pays = !out.row.empty() && (out.merged.empty() || out.row_size >= kMinRow);
     return pays ? std::optional(std::move(out)) : std::nullopt;
   }
 

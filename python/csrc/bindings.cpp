@@ -157,13 +157,13 @@ py::dict report_dict(const CompiledGraph& compiled) {
   for (const auto& time : report.times) times.append(py::make_tuple(time.name, time.ms));
   return py::dict("kernel_steps"_a = report.kernel_steps, "library_steps"_a = report.library_steps,
                   "extern_steps"_a = report.extern_steps, "extern_ops"_a = report.extern_ops,
-                  "measured"_a = report.measured, "arena_bytes"_a = report.arena_bytes,
-                  "naive_bytes"_a = report.naive_bytes, "argument_bytes"_a = report.argument_bytes,
-                  "times"_a = times, "kernels"_a = report.kernels.kernels,
-                  "cache_hits"_a = report.kernels.cache_hits, "loop_passes_ms"_a = report.kernels.passes_ms,
-                  "llvm_ms"_a = report.kernels.llvm_ms, "link_ms"_a = report.kernels.link_ms,
-                  "graph"_a = report.graph_text, "loops"_a = report.loop_text,
-                  "steps"_a = step_dicts(compiled.executable()));
+                  "choices"_a = report.choices, "measured"_a = report.measured,
+                  "arena_bytes"_a = report.arena_bytes, "naive_bytes"_a = report.naive_bytes,
+                  "argument_bytes"_a = report.argument_bytes, "times"_a = times,
+                  "kernels"_a = report.kernels.kernels, "cache_hits"_a = report.kernels.cache_hits,
+                  "loop_passes_ms"_a = report.kernels.passes_ms, "llvm_ms"_a = report.kernels.llvm_ms,
+                  "link_ms"_a = report.kernels.link_ms, "graph"_a = report.graph_text,
+                  "loops"_a = report.loop_text, "steps"_a = step_dicts(compiled.executable()));
 }
 
 // C++ warnings arrive in Python's `ipex` logger, whatever thread they come from.

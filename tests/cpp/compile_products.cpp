@@ -164,6 +164,35 @@ TEST_P(Products, FewNumbers) {
   EXPECT_EQ(library_steps(product(GetParam(), "f32", 16, {80, 64})), 1) << "many products";
 }
 
+// The graph's text names the choice, and reports have a line for each that differs.
+TEST_P(Products, SayWhoMultiplies) {
+  const CompiledGraph few = product(GetParam(), "f32", 4, {4, 4});
+  EXPECT_NE(few.report.graph_text.find("by=\"kernel\""), std::string::npos) << few.report.graph_text;
+  ASSERT_EQ(few.report.choices.size(), 1);
+  EXPECT_EQ(few.report.choices[0].find("matmul 4x4 f32 by 4x4 f32 - kernel: few numbers"), 0)
+      << few.report.choices[0];
+  const CompiledGraph library = product(GetParam(), "f32", 16, {80, 64});
+  EXPECT_EQ(
+      library.report.choices,
+      std::vector<std::string>{"matmul 16x80 f32 by 80x64 f32 - library: the library has an implementation"});
+  const CompiledGraph doubles = product(GetParam(), "f64", 16, {80, 64});
+  EXPECT_EQ(doubles.report.choices,
+            std::vector<std::string>{"matmul 16x80 f64 by 80x64 f64 - kernel: the library lacks the type"});
+}
+
+// A row that is skipped leaves the node to the next one that accepts it; the last one always does.
+TEST_P(Products, RowsMayBeSkipped) {
+  const auto reason = [&](const char* skipped) {
+    setenv("IPEX_DISABLE_IMPLEMENTATIONS", skipped, 1);
+    const std::string line = product(GetParam(), "f32", 4, {4, 4}).report.choices.at(0);
+    unsetenv("IPEX_DISABLE_IMPLEMENTATIONS");
+    return line.substr(line.find(" - ") + 3);
+  };
+  EXPECT_EQ(reason("small_batch,blocked").find("kernel: few numbers"), 0);
+  EXPECT_EQ(reason("few_numbers"), "library: the library has an implementation");
+  EXPECT_EQ(reason("few_numbers,library,kernel").find("kernel: "), 0);
+}
+
 CompileReport multiplied_by(Multiplier multiplier, const std::string& text) {
   CompileOptions options;
   options.target = loop::current_target();

@@ -280,7 +280,7 @@ TEST(Canonicalize, IsIdempotent) {
 TEST(Pipeline, UnknownNamesListTheKnown) {
   const Graph graph = parse("graph main(%x: f32[4]) { return %x }");
   EXPECT_THROW(run_pass(graph, "frob", loop::current_target()), UserError);
-  for (const char* former : {"name_formulas", "prove_indices"})
+  for (const char* former : {"name_formulas", "prove_indices", "widen_library", "choose_convolutions"})
     EXPECT_NO_THROW(run_pass(graph, former, loop::current_target()));
   EXPECT_THROW(run_pipeline(graph, loop::current_target(), "frob"), UserError);
 }

@@ -3,6 +3,7 @@
 import gc
 import json
 import logging
+import re
 import threading
 
 import pytest
@@ -532,6 +533,7 @@ def test_explain(ipex_module):
     assert report["graphs"][0]["library_steps"] == 1 and report["graphs"][0]["kernel_steps"] >= 1
     text = str(explanation)
     assert "forward" in text and "planned" in text and "test_backend.py" not in text.splitlines()[0]
+    assert re.search(r"  chosen   matmul 5x6 f32 by 6x\d+ f32.* - (kernel|library): \w+", text)
     assert all(p.grad is None for p in model.parameters())
     assert all(torch.equal(v, before[k]) for k, v in model.state_dict().items())
 

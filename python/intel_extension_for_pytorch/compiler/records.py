@@ -20,8 +20,9 @@ def record_reports(graphs: list[Any] | None = None) -> Iterator[list[dict[str, A
     The context yields the list of reports. Their keys are: kind ("forward", "backward" or "inference"), eager (why the
     graph runs eagerly, or None), warm (loaded from the cache instead of traced and imported), nodes (number of FX
     calls), native_ops (those that are not Extern), kernel_steps, library_steps, extern_steps, extern_ops, extern_why,
-    measured (products that were timed), arena_bytes, naive_bytes, times, steps, imported (text of the graph before all
-    passes), graph (text after them), loops, and times in ms (import_ms, total_ms and others).
+    choices (who computes products and convolutions, and why), measured (products that were timed), arena_bytes,
+    naive_bytes, times, steps, imported (text of the graph before all passes), graph (text after them), loops, and times
+    in ms (import_ms, total_ms and others).
 
     :param graphs: a list that receives the compiled graph of each report, or None for one that runs eagerly.
 
@@ -87,7 +88,7 @@ def add_aten_calls(kind: str, ops: list[tuple[str, str]]) -> None:
 def _add_uncompiled(kind: str, nodes: int, **what: Any) -> None:
     report = {
         "kind": kind, "eager": None, "warm": False, "nodes": nodes, "native_ops": 0, "kernel_steps": 0,
-        "library_steps": 0, "extern_steps": nodes, "extern_ops": [], "extern_why": {}, "measured": [],
+        "library_steps": 0, "extern_steps": nodes, "extern_ops": [], "extern_why": {}, "choices": [], "measured": [],
         "arena_bytes": 0, "naive_bytes": 0,
         "times": [], "steps": [], "imported": "", "graph": "", "loops": "", "import_ms": 0.0, "total_ms": 0.0,
     } | what  # fmt: skip

@@ -130,6 +130,7 @@ def _graph_text(index: int, report: dict[str, Any]) -> str:
             lines.append(f"             and {len(sources) - 6} more")
     for op, why in report["extern_why"].items():
         lines.append(f"  extern because: {op}: {why}")
+    lines += [f"  chosen   {line}" for line in report["choices"]]
     lines += [f"  measured {line}" for line in report["measured"]]
     naive, planned = report["naive_bytes"], report["arena_bytes"]
     lines.append(f"  memory   {_quantity(planned, 'B')} planned, {_quantity(naive, 'B')} naive")

@@ -14,7 +14,7 @@
 // winograd.h).
 #include <numeric>
 
-#include "backend/lower/winograd_builder.h"
+#include "backend/convolutions/winograd_builder.h"
 #include "codegen/analyses/loop_nest.h"
 #include "codegen/loop/simplify.h"
 
@@ -86,10 +86,10 @@ class WeightGradientLowering : WinogradBuilder {
     const Expr share_size =
         let(out, "share_size", make_apply(ScalarOp::max_, {ceildiv(tiles_, shares), one}));
     const Expr size =
-        let(out, "chunk_size", ceildiv(share_size, ceildiv(share_size, index_const(kMostPositions))));
+        let(out, "chunk_size", ceildiv(share_size, ceildiv(share_size, index_const(kMaxPositions))));
     const Expr all = let(out, "chunks", ceildiv(tiles_, size)),
                of_share = let(out, "chunks_of_share", ceildiv(all, shares));
-    return {size, all, of_share, as_const_int(size).value_or(kMostPositions)};
+    return {size, all, of_share, as_const_int(size).value_or(kMaxPositions)};
   }
 
   // The sums of a share of the positions, for a group of panels.
@@ -174,7 +174,8 @@ class WeightGradientLowering : WinogradBuilder {
 
   void lay_out_position(Body& out, const Expr& t, const Expr& at, const Groups& of_terms,
                         const std::string& parts, const std::string& grads) {
-    const auto& [stride, padding, _] = node_.get<WeightGradient>();
+    const auto& gradient = node_.get<WeightGradient>();
+    const Ints &stride = gradient.stride, &padding = gradient.padding;
     const Expr columns = grad_.shape[3],
                of_image = index_const(*as_const_int(columns) * *as_const_int(grad_.shape[2]));
     const Expr which = let(out, "number", at), in_image = let(out, "in_image", floormod(which, of_image));

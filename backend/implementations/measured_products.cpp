@@ -1,6 +1,6 @@
 // Both ways are compiled as graphs of their own and take turns on memory of their own, so that what else runs
 // on the machine slows both. A product is small and a model has few different ones: a fraction of a second.
-#include "backend/measured_products.h"
+#include "backend/implementations/measured_products.h"
 
 #include <algorithm>
 #include <chrono>
@@ -25,7 +25,7 @@ namespace {
 constexpr int kTurns = 15, kTurnsAtLeast = 3;
 constexpr double kTurnUs = 300;        // calls of a turn, of products that take less
 constexpr double kEnoughUs = 400'000;  // turns of products that take long
-constexpr int64_t kMostEvicted = 512 << 20;
+constexpr int64_t kMaxEvicted = 512 << 20;
 
 using Memory = std::vector<std::byte>;
 
@@ -103,7 +103,7 @@ std::optional<MeasuredProduct> measure(const Graph& product, const CompileOption
   Contender kernel(product, options, Multiplier::kKernel), library(product, options, Multiplier::kLibrary);
   if (!library.is_of_library()) return std::nullopt;
   Memory evicted;
-  if (streams) evicted.assign(std::min(2 * options.target.l3_bytes, kMostEvicted), std::byte{1});
+  if (streams) evicted.assign(std::min(2 * options.target.l3_bytes, kMaxEvicted), std::byte{1});
   const Memory* evict = streams ? &evicted : nullptr;
   std::vector<double> kernel_us, library_us;
   kernel.run();  // packs the weights, touches the memory

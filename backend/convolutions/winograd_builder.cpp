@@ -1,4 +1,4 @@
-#include "backend/lower/winograd_builder.h"
+#include "backend/convolutions/winograd_builder.h"
 
 #include <algorithm>
 

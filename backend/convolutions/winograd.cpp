@@ -1,7 +1,7 @@
-#include "backend/lower/winograd.h"
+#include "backend/convolutions/winograd.h"
 
+#include "backend/convolutions/winograd_builder.h"
 #include "backend/lower/post_ops.h"
-#include "backend/lower/winograd_builder.h"
 #include "codegen/analyses/loop_nest.h"
 #include "codegen/loop/simplify.h"
 

@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "backend/convolutions/winograd.h"
 #include "backend/lower/index.h"
 #include "backend/lower/nest_builder.h"
-#include "backend/lower/winograd.h"
 
 namespace ipex::graph {
 

@@ -49,7 +49,7 @@ struct WeightGradientParts {
 };
 // Positions that are laid out before they are multiplied, at most: two panels of them stay in L1, and longer
 // sums are less exact.
-inline constexpr int64_t kMostPositions = 128;
+inline constexpr int64_t kMaxPositions = 128;
 WeightGradientParts weight_gradient_parts(const WinogradShape& shape, int64_t planes,
                                           const loop::Target& target);
 

@@ -1,7 +1,7 @@
 // When Winograd's method is the faster one, and in which pieces.
 #include <algorithm>
 
-#include "backend/lower/winograd.h"
+#include "backend/convolutions/winograd.h"
 #include "codegen/analyses/loop_nest.h"
 #include "codegen/loop/simplify.h"
 #include "codegen/product_tile.h"
@@ -13,10 +13,10 @@ using loop::divided_up;
 namespace {
 
 constexpr int64_t kPlanes = kWinogradPlanes;
-constexpr double kTransform = 40;        // cycles for a vector of 16 numbers: loads, sums, stores
-constexpr double kSpilled = 40;          // and for what L2 does not hold of them, there and back
-constexpr double kStreamed = 8;          // bytes of weights a cycle, from beyond L2
-constexpr int64_t kMostSums = 16 << 20;  // of a gradient of weights, all planes and shares
+constexpr double kTransform = 40;       // cycles for a vector of 16 numbers: loads, sums, stores
+constexpr double kSpilled = 40;         // and for what L2 does not hold of them, there and back
+constexpr double kStreamed = 8;         // bytes of weights a cycle, from beyond L2
+constexpr int64_t kMaxSums = 16 << 20;  // of a gradient of weights, all planes and shares
 
 int64_t rounded_up(int64_t a, int64_t b) { return divided_up(a, b) * b; }
 
@@ -41,7 +41,7 @@ std::optional<WinogradBlocks> winograd_blocks(const WinogradShape& shape, int64_
                                               const loop::Target& target) {
   const int64_t lanes = target.lanes(Dtype::kF32), rows = loop::tile_rows(target);
   if (shape.columns % panel != 0 || shape.terms % lanes != 0) return std::nullopt;
-  constexpr int64_t kMostTiles = 96;  // of a part, whose scratch L3 has to hold for each thread
+  constexpr int64_t kMaxTiles = 96;  // of a part, whose scratch L3 has to hold for each thread
   const int64_t tiles = shape.batch * shape.tiles_of_image();
   const auto cost = [&](int64_t of_block, int64_t column_blocks) {
     const auto terms = static_cast<double>(shape.terms), all_lanes = static_cast<double>(lanes),
@@ -60,7 +60,7 @@ std::optional<WinogradBlocks> winograd_blocks(const WinogradShape& shape, int64_
   for (int64_t column_blocks = 1; column_blocks <= target.threads; column_blocks *= 2) {
     if (shape.columns % (column_blocks * panel) != 0) break;
     const int64_t tile_bytes = kPlanes * (shape.terms + shape.columns / column_blocks) * 4;
-    const int64_t most = std::clamp(4 * target.l2_bytes / tile_bytes, rows, kMostTiles);
+    const int64_t most = std::clamp(4 * target.l2_bytes / tile_bytes, rows, kMaxTiles);
     for (int64_t of_block = rows; of_block <= most; ++of_block) {
       const double cycles = cost(of_block, column_blocks);
       if (!best || cycles < best->cycles) best = {of_block, column_blocks, cycles};
@@ -81,7 +81,7 @@ WeightGradientParts weight_gradient_parts(const WinogradShape& shape, int64_t pl
                                           const loop::Target& target) {
   const int64_t threads = std::max(target.threads, 1), panels = shape.terms / winograd_panel(target);
   const int64_t most_shares =
-      std::clamp<int64_t>(kMostSums / (planes * shape.terms * shape.columns), 1, threads);
+      std::clamp<int64_t>(kMaxSums / (planes * shape.terms * shape.columns), 1, threads);
   const int64_t of_group = divided_up(panels, std::min(divided_up(threads, most_shares), panels));
   const int64_t groups = divided_up(panels, of_group);
   return {std::clamp<int64_t>(threads / groups, 1, most_shares), groups, of_group};
@@ -92,7 +92,7 @@ WeightGradientMethod weight_gradient_method(const WinogradShape& shape, int64_t 
   using enum WeightGradientMethod;
   const int64_t lanes = target.lanes(Dtype::kF32);
   if (shape.terms % winograd_panel(target) != 0 || shape.columns % lanes != 0 ||
-      std::max(taps, kPlanes) * shape.terms * shape.columns > kMostSums)
+      std::max(taps, kPlanes) * shape.terms * shape.columns > kMaxSums)
     return kLibrary;
   // Of what the CPU can multiply the library reaches half, of windows with a stride a third; with AVX-512
   // three quarters and 60 % (Zen 4). Zen 3, two threads, batch 16: 1 x 1, 256 by 1024 channels of 14 x 14 12
@@ -100,13 +100,13 @@ WeightGradientMethod weight_gradient_method(const WinogradShape& shape, int64_t 
   // for 65; Winograd's 16 to 25 for 47 to 66.
   const double share =
       taps > 1 && !winograd_applies ? target.library_strided_gradient : target.library_gradient;
-  constexpr double kLeastGain = 1.15;
+  constexpr double kMinGain = 1.15;
   constexpr double kFromMemory = 30, kCopied = 12, kWeight = 4;  // cycles a vector, a sum
   const int64_t weights = shape.terms * shape.columns, positions = shape.batch * shape.height * shape.width;
   const auto with_sums = [&](int64_t count, int64_t planes, double of_channel, double of_copy) {
     const auto [shares, groups, of_group] = weight_gradient_parts(shape, planes, target);
     const int64_t of_share = divided_up(count, shares);
-    const int64_t chunks = shares * divided_up(of_share, kMostPositions);
+    const int64_t chunks = shares * divided_up(of_share, kMaxPositions);
     const auto terms = static_cast<double>(shape.terms),
                columns = static_cast<double>(shape.columns * groups),
                sums = static_cast<double>(planes * weights);
@@ -119,7 +119,7 @@ WeightGradientMethod weight_gradient_method(const WinogradShape& shape, int64_t 
   const double by_winograd =
       with_sums(shape.batch * shape.tiles_of_image(), kPlanes, kTransform + kSpilled, 0);
   const double library =
-      static_cast<double>(positions * taps * weights) / (share * products_a_cycle(target)) / kLeastGain;
+      static_cast<double>(positions * taps * weights) / (share * products_a_cycle(target)) / kMinGain;
   if (winograd_applies && by_winograd < std::min(by_taps, library)) return kWinograd;
   return by_taps < library ? kTaps : kLibrary;
 }

@@ -1,0 +1,111 @@
+// Who computes a convolution, its gradients or an LSTM. Our kernels take convolutions in f32 that they
+// compute in less time than the library: windows of 3 x 3 by Winograd's method, and gradients of weights. The
+// gradient of a convolution's data is the convolution of the result's gradient by the window turned around.
+#include <algorithm>
+#include <optional>
+
+#include "backend/convolutions/winograd.h"
+#include "backend/implementations/implementation.h"
+#include "codegen/loop/simplify.h"
+
+namespace ipex::graph {
+namespace {
+
+int64_t known(const Dim& dim) { return loop::as_const_int(dim).value_or(0); }  // 0: it is not
+
+// A 2-d convolution of f32 that our kernels apply to.
+struct PlainConvolution {
+  WinogradShape shape;  // of the method, or of the method that gives the gradient of data
+  int64_t taps;         // of the window
+  bool winograd_applies;
+};
+
+// nullopt: another type or number of dims, groups, dilation, or a size that is not known. `x`, `y`, `w`: the
+// operands that have channels of the sum, channels of the result, and the window; -1: the result.
+std::optional<PlainConvolution> plain_convolution(const Problem& p, int x, int y, int w) {
+  const ConvWindow conv = conv_window(p.node);
+  if (conv.groups != 1 || conv.transposed || conv.dilation != Ints{1, 1}) return std::nullopt;
+  const auto type = [&](int k) -> const Type& { return k < 0 ? p.result() : p.operand(k); };
+  for (const Type* each : {&type(x), &type(y), &type(w)}) {
+    if (each->dtype != Dtype::kF32 || each->shape.size() != 4) return std::nullopt;
+    for (size_t d = 1; d < 4; ++d)  // a batch need not be known
+      if (known(each->shape[d]) == 0) return std::nullopt;
+  }
+  const Shape &window = type(w).shape, &from = type(x).shape, &to = type(y).shape;
+  const int64_t batch = std::max<int64_t>(hint(to[0], p.graph), 1);
+  return PlainConvolution{{known(from[1]), known(to[1]), known(to[2]), known(to[3]), batch},
+                          known(window[2]) * known(window[3]),
+                          known(window[2]) == 3 && known(window[3]) == 3 && conv.stride == Ints{1, 1}};
+}
+
+bool is_channels_last(const Problem& p, int k) { return known(p.layout(k).strides[1]) == 1; }
+
+bool is_winograd_faster(const Problem& p, int w) {
+  const auto conv = plain_convolution(p, 0, -1, w);
+  const Node& node = p.node;
+  return conv && conv->winograd_applies && is_channels_last(p, 0) && !node.layouts.empty() &&
+         !node.layouts[0].empty() && known(node.layouts[0][1]) == 1 &&
+         winograd_best(conv->shape, p.stays(w), p.context.target);
+}
+
+bool is_winograd(const Problem& p) { return is_winograd_faster(p, 1); }
+bool is_winograd_of_data(const Problem& p) {
+  return p.node.get<ConvBackward>().which == GradientOf::kData &&
+         std::ranges::max(conv_window(p.node).padding) <= 2 && is_winograd_faster(p, 2);
+}
+
+WeightGradientMethod method_of_weights(const Problem& p) {
+  if (p.node.get<ConvBackward>().which != GradientOf::kWeights) return WeightGradientMethod::kLibrary;
+  const auto conv = plain_convolution(p, 1, 0, -1);
+  if (!conv || !is_channels_last(p, 0) || !is_channels_last(p, 1)) return WeightGradientMethod::kLibrary;
+  return weight_gradient_method(conv->shape, conv->taps, conv->winograd_applies, p.context.target);
+}
+
+bool is_weights_by_taps(const Problem& p) { return method_of_weights(p) == WeightGradientMethod::kTaps; }
+bool is_weights_by_winograd(const Problem& p) {
+  return method_of_weights(p) == WeightGradientMethod::kWinograd;
+}
+
+constexpr ImplementationRow kWidened = {"widened", lacks_half_type, Method::kWiden,
+                                        "in f32 between casts, as the library lacks the type"};
+constexpr ImplementationRow kOtherType = {"other_type", lacks_type, Method::kKernel,
+                                          "the library lacks the type"};
+constexpr ImplementationRow kLibrary = {"library", is_planned_by_library, Method::kLibrary,
+                                        "the library has an implementation"};
+constexpr ImplementationRow kKernel = {"kernel", always, Method::kKernel,
+                                       "the library has only its reference implementation"};
+
+constexpr ImplementationRow kConv[] = {
+    kWidened,
+    kOtherType,
+    {"winograd", is_winograd, Method::kWinograd, "windows of 3 x 3 in fewer products, by Winograd's method",
+     Basis::kModel},
+    kLibrary,
+    kKernel,
+};
+
+constexpr ImplementationRow kConvBackward[] = {
+    kWidened,
+    kOtherType,
+    {"winograd_of_data", is_winograd_of_data, Method::kWinogradOfData,
+     "windows of 3 x 3 in fewer products, by Winograd's method", Basis::kModel},
+    {"weights_by_taps", is_weights_by_taps, Method::kWeightsByTaps,
+     "the gradient of weights as a product for each tap of the window", Basis::kModel},
+    {"weights_by_winograd", is_weights_by_winograd, Method::kWeightsByWinograd,
+     "the gradient of weights of 3 x 3 in fewer products, by Winograd's method", Basis::kModel},
+    kLibrary,
+    kKernel,
+};
+
+constexpr ImplementationRow kLstm[] = {
+    kWidened,
+    {"library", always, Method::kLibrary, "no kernel computes an LSTM"},
+};
+
+}  // namespace
+
+std::span<const ImplementationRow> conv_implementations() { return kConv; }
+std::span<const ImplementationRow> conv_backward_implementations() { return kConvBackward; }
+std::span<const ImplementationRow> lstm_implementations() { return kLstm; }
+
+}  // namespace ipex::graph

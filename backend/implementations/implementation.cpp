@@ -1,0 +1,168 @@
+// See implementation.h: what rows ask, and the choice among them.
+#include "backend/implementations/implementation.h"
+
+#include <algorithm>
+#include <iomanip>
+#include <sstream>
+
+#include "backend/compile.h"
+#include "backend/implementations/library_description.h"
+#include "backend/plan_memory.h"
+#include "backend/step_info.h"
+#include "backend/views.h"
+#include "codegen/loop/simplify.h"
+#include "codegen/loop/text.h"
+#include "runtime/env.h"
+
+namespace ipex::graph {
+
+GraphFacts::GraphFacts(const Graph& g, const PassContext& ctx) : graph(g), context(ctx), is_parameter_(g) {
+  for (const Node& node : g.nodes)
+    if (node.op() == Op::kMatMul && stays(node.operands[1])) weight_bytes += bytes_hint(g, node.operands[1]);
+}
+
+bool GraphFacts::stays(Value v) { return context.hoist && is_parameter_(resolve_view(graph, v).root); }
+
+OperandLayout Problem::layout(int k) const { return layout_of(graph, node.operands[k]); }
+
+bool Problem::library_has_type() const { return kernels::runs_on(context.target.isa, operand(0).dtype); }
+
+bool Problem::library_plans() const {
+  const auto planning = library_planning(graph, node, context);
+  if (!planning) return false;
+  std::map<Value, int> buffers;
+  const auto spec = [&](Value v) {
+    const int next = static_cast<int>(buffers.size());
+    return spec_of(graph, v, buffers.try_emplace(resolve_view(graph, v).root, next).first->second);
+  };
+  const auto desc = library_description(graph, n_, *planning, spec, [&](Value v) { return facts_.stays(v); });
+  return std::visit([&](const auto& each) { return context.library->refusal(each).empty(); }, desc);
+}
+
+const std::optional<MeasuredProduct>& Problem::measured() const {
+  if (!measured_) measured_ = measure();
+  return *measured_;
+}
+
+std::optional<MeasuredProduct> Problem::measure() const {
+  constexpr int64_t kMinFlops = 100'000;  // below, few_numbers decides
+  const auto is_known = [&](Value v) {
+    return is_static(graph.type(v).shape) && is_static(layout_of(graph, v).strides);
+  };
+  if (context.products != Multiplier::kMeasured || !context.jit || !names_no_symbol(node) ||
+      !std::ranges::all_of(node.operands, is_known) || product_flops(graph, node) < kMinFlops)
+    return std::nullopt;
+  CompileOptions options;
+  static_cast<PassOptions&>(options) = context;
+  return measure_product(alone(), options, stays(1) && weight_bytes() > context.target.l3_bytes);
+}
+
+Graph Problem::alone() const {
+  Graph product = body_of(graph, n_);
+  product.nodes.back().source.clear();  // the same product wherever the model computes it
+  product.symbols.clear();              // it names none
+  product.symbol_hints.clear();
+  product.symbol_lows.clear();
+  for (size_t k = 0; k < product.inputs.size(); ++k) {
+    Node& input = product.nodes[product.inputs[k]];
+    input.layouts = {layout(static_cast<int>(k)).strides};
+    if (stays(static_cast<int>(k))) input.get<Input>().is_static = true;
+  }
+  product.outputs[0].strides = result_strides();
+  return product;
+}
+
+bool lacks_type(const Problem& p) { return !p.library_has_type(); }
+bool lacks_half_type(const Problem& p) { return is_half(p.operand(0).dtype) && lacks_type(p); }
+bool is_planned_by_library(const Problem& p) { return p.library_plans(); }
+bool always(const Problem&) { return true; }
+
+std::span<const ImplementationRow> implementations(Op op) {
+  switch (op) {
+    case Op::kMatMul:
+      return matmul_implementations();
+    case Op::kConv:
+      return conv_implementations();
+    case Op::kConvBackward:
+      return conv_backward_implementations();
+    case Op::kLstm:
+      return lstm_implementations();
+    default:
+      return {};
+  }
+}
+
+namespace {
+
+bool listed(const std::string& names, std::string_view name) {
+  return ("," + names + ",").find("," + std::string(name) + ",") != std::string::npos;
+}
+
+std::string disabled_rows() {
+  std::string rows = env::get("IPEX_DISABLE_IMPLEMENTATIONS");
+  // Two passes of the last release, which settings may still skip.
+  const std::string passes = env::get("IPEX_DISABLE_PASS");
+  if (listed(passes, "widen_library")) rows += ",widened";
+  if (listed(passes, "choose_convolutions"))
+    rows += ",winograd,winograd_of_data,weights_by_taps,weights_by_winograd";
+  return rows;
+}
+
+}  // namespace
+
+const ImplementationRow& first_accepting(const Problem& problem) {
+  const auto rows = implementations(problem.node.op());
+  const std::string disabled = disabled_rows();
+  const auto is_disabled = [&](const ImplementationRow& row) { return listed(disabled, row.name); };
+  return *std::find_if(rows.begin(), rows.end() - 1, [&](const ImplementationRow& row) {
+    return !is_disabled(row) && row.accepts(problem);
+  });
+}
+
+namespace {
+
+std::string operands_text(const Graph& g, const Node& node) {
+  const bool backward = node.op() == Op::kConvBackward;  // one operand gives its shape only
+  const bool weights = backward && node.get<ConvBackward>().which == GradientOf::kWeights;
+  std::string text;
+  for (int k : {0, backward && !weights ? 2 : 1}) {
+    const Type& type = g.type(node.operands[k]);
+    text += k ? " by " : "";
+    for (size_t d = 0; d < type.shape.size(); ++d) text += (d ? "x" : "") + loop::print(type.shape[d]);
+    text += " " + std::string(name(type.dtype));
+  }
+  if (has_bias(node)) text += " +bias";
+  for (const std::string& post : post_ops(node)) text += " +" + post;
+  return text;
+}
+
+constexpr std::string_view kMeasured = "measured: ";
+
+// Each line once: layers repeat.
+void add_line(std::vector<std::string>& lines, std::string line) {
+  if (std::ranges::find(lines, line) == lines.end()) lines.push_back(std::move(line));
+}
+
+}  // namespace
+
+std::string measured_text(const MeasuredProduct& measured) {
+  std::ostringstream text;
+  text << kMeasured << std::fixed << std::setprecision(1) << "kernel " << measured.kernel_us
+       << " us, library " << measured.library_us << " us";
+  return text.str();
+}
+
+Choices choices_of(const Graph& graph) {
+  Choices choices;
+  for (const Node& node : graph.nodes) {
+    const auto [implementation, why] = choice_of(node);
+    if (!implementation || why.empty()) continue;
+    const std::string operands = operands_text(graph, node), by(text(*implementation));
+    add_line(choices.all, name_of(node.operation) + " " + operands + " - " + by + ": " + why);
+    if (why.starts_with(kMeasured))
+      add_line(choices.measured, operands + " - " + why.substr(kMeasured.size()) + ", " + by);
+  }
+  return choices;
+}
+
+}  // namespace ipex::graph
