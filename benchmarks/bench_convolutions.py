@@ -62,7 +62,7 @@ def gradient(batch: int, terms: int, columns: int, size: int, window: int, strid
 
 
 def compiled(function: Callable, inputs: tuple, without: str) -> Callable:
-    """`function`, compiled by the backend without some implementations. It is copied, because Dynamo compiles a code object once."""
+    """`function` compiled without some implementations. It is copied, because Dynamo compiles a code object once."""
     name = f"{function.__name__}_without_{without.replace(',', '_')}"
     code = function.__code__.replace(co_name=name)
     own = types.FunctionType(code, function.__globals__, name, closure=function.__closure__)

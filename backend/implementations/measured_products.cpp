@@ -50,9 +50,9 @@ void read(const Memory& memory) {
 }
 
 // One way to compute the product, with operands of its own.
-class Contender {
+class Candidate {
  public:
-  Contender(const Graph& product, CompileOptions options, Multiplier multiplier) {
+  Candidate(const Graph& product, CompileOptions options, Multiplier multiplier) {
     options.products = multiplier;
     compiled_ = compile(product, options);
     for (int32_t input : product.inputs)
@@ -100,7 +100,7 @@ double median(std::vector<double> times) {
 }
 
 std::optional<MeasuredProduct> measure(const Graph& product, const CompileOptions& options, bool streams) {
-  Contender kernel(product, options, Multiplier::kKernel), library(product, options, Multiplier::kLibrary);
+  Candidate kernel(product, options, Multiplier::kKernel), library(product, options, Multiplier::kLibrary);
   if (!library.is_of_library()) return std::nullopt;
   Memory evicted;
   if (streams) evicted.assign(std::min(2 * options.target.l3_bytes, kMaxEvicted), std::byte{1});
