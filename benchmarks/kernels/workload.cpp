@@ -70,7 +70,8 @@ Workload Workload::of_graph(const std::string& text) {
   options.target = loop::current_target();
   options.hoist = false;
   options.make_extern = [](const graph::Node& node, auto&&...) -> std::unique_ptr<Step> {
-    throw Unsupported("extern call " + node.name + " needs PyTorch: time it with ipexc bench-kernels");
+    throw Unsupported("extern call " + node.get<graph::Extern>().overload +
+                      " needs PyTorch: time it with ipexc bench-kernels");
   };
   const std::shared_ptr<const Executable> executable = ipex::compile(parsed, options).executable;
   const Executable::Parts& parts = executable->parts();
