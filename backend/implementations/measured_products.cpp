@@ -22,10 +22,10 @@
 namespace ipex::graph {
 namespace {
 
-constexpr int kTurns = 15, kTurnsAtLeast = 3;
+constexpr int kMaxTurns = 15, kMinTurns = 3;
 constexpr double kTurnUs = 300;        // calls of a turn, of products that take less
 constexpr double kEnoughUs = 400'000;  // turns of products that take long
-constexpr int64_t kMostEvicted = 512 << 20;
+constexpr int64_t kMaxEvicted = 512 << 20;
 
 using Memory = std::vector<std::byte>;
 
@@ -50,9 +50,9 @@ void read(const Memory& memory) {
 }
 
 // One way to compute the product, with operands of its own.
-class Contender {
+class Candidate {
  public:
-  Contender(const Graph& product, CompileOptions options, Multiplier multiplier) {
+  Candidate(const Graph& product, CompileOptions options, Multiplier multiplier) {
     options.products = multiplier;
     compiled_ = compile(product, options);
     for (int32_t input : product.inputs)
@@ -100,16 +100,16 @@ double median(std::vector<double> times) {
 }
 
 std::optional<MeasuredProduct> measure(const Graph& product, const CompileOptions& options, bool streams) {
-  Contender kernel(product, options, Multiplier::kKernel), library(product, options, Multiplier::kLibrary);
+  Candidate kernel(product, options, Multiplier::kKernel), library(product, options, Multiplier::kLibrary);
   if (!library.is_of_library()) return std::nullopt;
   Memory evicted;
-  if (streams) evicted.assign(std::min(2 * options.target.l3_bytes, kMostEvicted), std::byte{1});
+  if (streams) evicted.assign(std::min(2 * options.target.l3_bytes, kMaxEvicted), std::byte{1});
   const Memory* evict = streams ? &evicted : nullptr;
   std::vector<double> kernel_us, library_us;
   kernel.run();  // packs the weights, touches the memory
   library.run();
   double spent = 0;
-  for (int turn = 0; turn < kTurns && (turn < kTurnsAtLeast || spent < kEnoughUs); ++turn) {
+  for (int turn = 0; turn < kMaxTurns && (turn < kMinTurns || spent < kEnoughUs); ++turn) {
     kernel_us.push_back(kernel.turn(evict));
     library_us.push_back(library.turn(evict));
     spent += kernel_us.back() + library_us.back();
