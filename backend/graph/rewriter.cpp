@@ -12,6 +12,7 @@ GraphRewriter::GraphRewriter(Graph old) : old_(std::move(old)), new_(old_.withou
     first_.push_back(static_cast<int32_t>(results));
     results += node.types.size();
   }
+  first_.push_back(static_cast<int32_t>(results));
   mapped_.resize(results);
 }
 
@@ -27,9 +28,14 @@ Node GraphRewriter::with_mapped_operands(int32_t n) const {
   return node;
 }
 
+Node GraphRewriter::take_with_mapped_operands(int32_t n) {
+  Node node = std::move(old_.nodes[n]);
+  for (Value& v : node.operands) v = mapped(v);
+  return node;
+}
+
 void GraphRewriter::replace(int32_t n, Value first) {
-  for (int32_t r = 0; r < std::ssize(old_.nodes[n].types); ++r)
-    replace({n, r}, {first.node, first.result + r});
+  for (int32_t r = 0; r < first_[n + 1] - first_[n]; ++r) replace({n, r}, {first.node, first.result + r});
 }
 
 Value GraphRewriter::pointwise(PointwiseOp fn, std::vector<Value> operands, Dtype dtype,

@@ -26,6 +26,7 @@ class GraphRewriter {
   Value mapped(Value old) const;
   bool is_mapped(Value old) const { return at(old).node >= 0; }
   Node with_mapped_operands(int32_t n) const;
+  Node take_with_mapped_operands(int32_t n);  // leaves nothing of node n in the old graph
 
   // Results of node n become those of a node that is added, or from `first` on.
   void keep(int32_t n, Node node) { replace(n, add(std::move(node))); }
@@ -53,8 +54,9 @@ class GraphRewriter {
  private:
   const Value& at(Value old) const { return mapped_[first_[old.node] + old.result]; }
 
-  std::vector<Value> mapped_;   // of all results of the old graph in turn
-  std::vector<int32_t> first_;  // by node of the old graph: the place of its first result
+  std::vector<Value> mapped_;  // of all results of the old graph in turn
+  std::vector<int32_t>
+      first_;  // by node of the old graph: the place of its first result; ends with the number of them
 };
 
 }  // namespace ipex::graph

@@ -37,7 +37,7 @@ class Canonicalizer : GraphRewriter {
   Graph run() {
     mark_live();
     return rebuild([&](int32_t n) {
-      if (live_[n]) replace(n, simplest(with_mapped_operands(n), escapes_[n]));
+      if (live_[n]) replace(n, simplest(take_with_mapped_operands(n), escapes_[n]));
     });
   }
 
