@@ -23,7 +23,7 @@ void StepMaker::emit_batch(int32_t n) {
   if (!emitted_batches_.insert(number).second) return;
   std::vector<int32_t> members, others;  // others: kernels of their own behind the step
   for (int32_t m = n; m < static_cast<int32_t>(g_.nodes.size()) && is_member(m); ++m)
-    if (p_.is_needed[m] && !is_empty(m)) (is_run_of_elements(m) ? members : others).push_back(m);
+    if (placed_.is_needed[m] && !is_empty(m)) (is_run_of_elements(m) ? members : others).push_back(m);
   if (!members.empty()) emit_batch_step(members, others);
   for (int32_t m : others) emit_kernel(m, *g_.nodes[m].get<Group>().body);
 }
@@ -54,7 +54,7 @@ void StepMaker::emit_batch_step(const std::vector<int32_t>& members, const std::
 }
 
 bool StepMaker::is_run_of_elements(int32_t n) const {
-  if (p_.is_static[n]) return false;
+  if (placed_.is_static[n]) return false;
   const Node& node = g_.nodes[n];
   const Shape& space = node.types[0].shape;
   const Strides strides = g_.layout({n, 0});
@@ -64,7 +64,7 @@ bool StepMaker::is_run_of_elements(int32_t n) const {
     if (!loop::as_const_int(view.offset)) return false;
     return !equal(g_.type(v).shape, space) || same_strides(space, view.strides, strides);
   };
-  const std::vector<Value> results = p_.results_of(n);
+  const std::vector<Value> results = placed_.results_of(n);
   return std::all_of(node.operands.begin(), node.operands.end(), fits) &&
          std::all_of(results.begin(), results.end(), fits);
 }
@@ -75,7 +75,7 @@ void StepMaker::add_entries(BatchStep& step, const std::vector<int32_t>& members
   for (const std::vector<int32_t>* nodes : {&members, &others})
     for (int32_t m : *nodes) {
       std::set<int> read;
-      for (Value v : g_.nodes[m].operands) read.insert(p_.buffer_of(resolve_view(g_, v).root));
+      for (Value v : g_.nodes[m].operands) read.insert(placed_.buffer_of(resolve_view(g_, v).root));
       for (int buffer : read) ++readers[buffer];
     }
   for (int32_t m : members) {
@@ -84,18 +84,18 @@ void StepMaker::add_entries(BatchStep& step, const std::vector<int32_t>& members
     entry.count = *loop::as_const_int(loop::simplify(numel(node.types[0].shape)));
     for (Value v : node.operands) {
       const View view = resolve_view(g_, v);
-      entry.buffers.push_back(p_.buffer_of(view.root));
+      entry.buffers.push_back(placed_.buffer_of(view.root));
       entry.offsets.push_back(*loop::as_const_int(view.offset) * itemsize(g_.type(v).dtype));
     }
     step.reads.insert(step.reads.end(), entry.buffers.begin(), entry.buffers.end());
     const std::set<int> own(entry.buffers.begin(), entry.buffers.end());
     auto free_to_write = [&](int input) { return readers[input] <= static_cast<int>(own.count(input)); };
-    for (Value v : p_.results_of(m)) {
+    for (Value v : placed_.results_of(m)) {
       const std::string out = "out" + std::to_string(v.result);
-      if (!p_.owned.count(v))
+      if (!placed_.owned.count(v))
         if (int input = mutation_target(v, f, out, entry.buffers, free_to_write); input >= 0)
-          p_.owned[v] = input;
-      entry.buffers.push_back(p_.buffer_of(v));
+          placed_.owned[v] = input;
+      entry.buffers.push_back(placed_.buffer_of(v));
       entry.offsets.push_back(0);
       step.writes.push_back(entry.buffers.back());
     }

@@ -19,7 +19,7 @@ void StepMaker::add_copy(Value v, const OperandLayout& to, int buffer) {
   const Value x = body.add({Input{"x", false}, {}, {type}});
   body.inputs = {x.node};
   body.outputs = {{x, {}}};
-  const int from = p_.buffer_of(resolve_view(g_, v).root);
+  const int from = placed_.buffer_of(resolve_view(g_, v).root);
   loop::Function f = loop::simplify(lower_group(body, {layout_of(v)}, {to}, made_.kernels.next_name(body)));
   auto step = std::make_unique<CallStep>(f.name, std::vector<int>{from}, std::vector<int>{buffer});
   step->info.kind = StepKind::kCopy;
@@ -33,18 +33,18 @@ OperandLayout StepMaker::whole(const Shape& shape, const Strides& strides) const
 }
 
 void StepMaker::copy_outputs(int32_t after) {
-  const auto copies = p_.output_copies.find(after);
-  if (copies == p_.output_copies.end()) return;
+  const auto copies = placed_.output_copies.find(after);
+  if (copies == placed_.output_copies.end()) return;
   for (int k : copies->second) {
     const GraphOutput& output = g_.outputs[k];
     const Shape& shape = g_.type(output.value).shape;
     const Strides strides = output.strides.empty() ? contiguous_strides(shape) : output.strides;
-    const int buffer = p_.add(BufferKind::kOutput, k, 0);
+    const int buffer = placed_.add(BufferKind::kOutput, k, 0);
     add_copy(output.value, whole(shape, strides), buffer);
     TensorSpec spec{buffer, g_.type(output.value).dtype};
     for (const Dim& dim : shape) spec.sizes.push_back(to_size_expr(dim, g_.symbols));
     for (const Dim& stride : strides) spec.strides.push_back(to_size_expr(stride, g_.symbols));
-    p_.outputs[k] = {std::move(spec)};
+    placed_.outputs[k] = {std::move(spec)};
   }
 }
 
@@ -69,10 +69,11 @@ void StepMaker::copy_mutations() {
   }
   for (Update& update : updates) {
     const View view = resolve_view(g_, update.value);
-    if (!p_.mutated.count(view.root.node)) continue;
+    if (!placed_.mutated.count(view.root.node)) continue;
     const Type& type = g_.type(update.value);
-    update.staged = p_.add(BufferKind::kTemporary, -1,
-                           to_size_expr(numel(type.shape) * index_const(itemsize(type.dtype)), g_.symbols));
+    update.staged =
+        placed_.add(BufferKind::kTemporary, -1,
+                    to_size_expr(numel(type.shape) * index_const(itemsize(type.dtype)), g_.symbols));
     add_copy(update.value, whole(type.shape, contiguous_strides(type.shape)), update.staged);
   }
   for (const Update& update : updates) {
@@ -82,10 +83,10 @@ void StepMaker::copy_mutations() {
     if (update.staged >= 0) {
       // A contiguous value of its own, known to nobody else.
       from = g_.add({Reorder{}, {update.value}, {g_.type(update.value)}});
-      p_.is_static.push_back(false);
-      p_.owned[from] = update.staged;
+      placed_.is_static.push_back(false);
+      placed_.owned[from] = update.staged;
     }
-    add_copy(from, whole(shape, g_.layout(input)), p_.owned.at(input));
+    add_copy(from, whole(shape, g_.layout(input)), placed_.owned.at(input));
   }
 }
 

@@ -38,29 +38,29 @@ void StepMaker::emit_kernel(int32_t n, const Graph& body) {
   std::vector<int> buffers;
   for (Value v : node.operands) {
     inputs.push_back(layout_of(v));
-    buffers.push_back(p_.buffer_of(resolve_view(g_, v).root));
+    buffers.push_back(placed_.buffer_of(resolve_view(g_, v).root));
   }
-  for (Value v : p_.results_of(n)) outputs.push_back(layout_of(v));
+  for (Value v : placed_.results_of(n)) outputs.push_back(layout_of(v));
   loop::Function f = made_.kernels.lower(body, inputs, outputs, options_.target);
   std::set<int> taken;  // operands' buffers that a result already replaces
-  for (Value v : p_.results_of(n)) {
+  for (Value v : placed_.results_of(n)) {
     const std::string out = "out" + std::to_string(v.result);
-    if (!p_.owned.count(v)) {
+    if (!placed_.owned.count(v)) {
       if (int input = mutation_target(v, f, out, buffers); input >= 0)
-        p_.owned[v] = input;
+        placed_.owned[v] = input;
       else
         share_operand(v, f, out, buffers, taken);
     }
-    buffers.push_back(p_.buffer_of(v));
+    buffers.push_back(placed_.buffer_of(v));
   }
-  if (p_.last_reader[n] < 0 && footprint(f) >= options_.target.l3_bytes) stream_results(f, n);
+  if (placed_.last_reader[n] < 0 && footprint(f) >= options_.target.l3_bytes) stream_results(f, n);
   const auto results = buffers.begin() + static_cast<int64_t>(node.operands.size());
   auto step = std::make_unique<CallStep>(
       f.name, std::vector<int>(buffers.begin(), results), std::vector<int>(results, buffers.end()),
-      p_.is_static[n] && options_.jit ? loop::cache_key(recipe_of(f)) : "");
+      placed_.is_static[n] && options_.jit ? loop::cache_key(recipe_of(f)) : "");
   describe(*step, g_, n);
   ++made_.kernel_steps;
-  add_kernel(std::move(f), std::move(step), p_.is_static[n]);
+  add_kernel(std::move(f), std::move(step), placed_.is_static[n]);
 }
 
 // A store past the caches spares the read of the line that it overwrites: 1.1 to 1.5 times the speed of
@@ -72,10 +72,11 @@ void StepMaker::stream_results(loop::Function& f, int32_t n) {
   constexpr int64_t kMaxParts = 4;
   std::vector<loop::Buffer*> streamed;
   int64_t parts = 0;
-  for (Value v : p_.results_of(n)) {
-    const int buffer = p_.buffer_of(v);
+  for (Value v : placed_.results_of(n)) {
+    const int buffer = placed_.buffer_of(v);
     const std::string out = "out" + std::to_string(v.result);
-    if (p_.buffers[buffer].kind != BufferKind::kOutput || p_.in_place[buffer] >= 0 || reads(f, out)) continue;
+    if (placed_.buffers[buffer].kind != BufferKind::kOutput || placed_.in_place[buffer] >= 0 || reads(f, out))
+      continue;
     for (loop::Buffer& b : f.buffers) {
       const int64_t item = itemsize(b.dtype);
       if (b.name != out || *loop::as_const_int(b.extent) * item < options_.target.l3_bytes / 4) continue;
@@ -103,36 +104,37 @@ bool StepMaker::shares(const loop::Function& f, const std::string& out, const st
 int StepMaker::mutation_target(Value v, const loop::Function& f, const std::string& out,
                                const std::vector<int>& buffers,
                                const std::function<bool(int buffer)>& allowed) {
-  if (p_.is_static[v.node]) return -1;
+  if (placed_.is_static[v.node]) return -1;
   for (const InputMutation& m : g_.mutations) {
     if (m.value != v || written_.count(m.input)) continue;
     const Value input{g_.inputs[m.input], 0};
     const Shape& shape = g_.type(v).shape;
-    if (p_.last_reader[input.node] > v.node || !same_strides(shape, g_.layout(v), g_.layout(input)))
+    if (placed_.last_reader[input.node] > v.node || !same_strides(shape, g_.layout(v), g_.layout(input)))
       return -1;
-    if (!shares(f, out, buffers, p_.owned.at(input))) return -1;
-    if (allowed && !allowed(p_.owned.at(input))) return -1;
+    if (!shares(f, out, buffers, placed_.owned.at(input))) return -1;
+    if (allowed && !allowed(placed_.owned.at(input))) return -1;
     written_.insert(m.input);
-    return p_.owned.at(input);
+    return placed_.owned.at(input);
   }
   return -1;
 }
 
 void StepMaker::share_operand(Value v, const loop::Function& f, const std::string& out,
                               const std::vector<int>& buffers, std::set<int>& taken) {
-  if (p_.is_static[v.node]) return;
-  const int result = p_.buffer_of(v);
+  if (placed_.is_static[v.node]) return;
+  const int result = placed_.buffer_of(v);
   const Node& node = g_.nodes[v.node];
   for (Value operand : node.operands) {
     const Value root = resolve_view(g_, operand).root;
-    const int source = p_.owned.at(root);
-    if (p_.buffers[source].kind != BufferKind::kTemporary || p_.last_reader[root.node] != v.node) continue;
+    const int source = placed_.owned.at(root);
+    if (placed_.buffers[source].kind != BufferKind::kTemporary || placed_.last_reader[root.node] != v.node)
+      continue;
     const Type &from = g_.type(root), &to = g_.type(v);
     if (itemsize(from.dtype) != itemsize(to.dtype) || taken.count(source) ||
         !loop::provably_equal(span(from.shape, g_.layout(root)), span(to.shape, g_.layout(v))) ||
         !shares(f, out, buffers, source))
       continue;
-    p_.in_place[result] = source;
+    placed_.in_place[result] = source;
     taken.insert(source);
     return;
   }

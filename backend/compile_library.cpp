@@ -17,8 +17,9 @@ void StepMaker::emit_library(int32_t n) {
     throw Unsupported("a library step of " + name_of(node.operation) + " on " +
                       std::string(name(options_.target.isa)));
   auto description = library_description(
-      g_, n, *planning, [&](Value v) { return p_.spec_of(v); }, [&](Value v) { return p_.stays(v); });
-  const int packed_buffer = node.op() == Op::kConvBackward ? -1 : p_.add(BufferKind::kHoisted, -1, 0);
+      g_, n, *planning, [&](Value v) { return placed_.spec_of(v); },
+      [&](Value v) { return placed_.stays(v); });
+  const int packed_buffer = node.op() == Op::kConvBackward ? -1 : placed_.add(BufferKind::kHoisted, -1, 0);
   Clock clock;
   kernels::LibrarySteps steps = std::visit(
       [&](auto& each) {
@@ -33,13 +34,13 @@ void StepMaker::emit_library(int32_t n) {
 
 void StepMaker::add_library(int32_t n, kernels::LibrarySteps steps, int packed_buffer) {
   if (steps.pack) {
-    p_.buffers[packed_buffer].bytes = steps.packed_bytes;
+    placed_.buffers[packed_buffer].bytes = steps.packed_bytes;
     steps.pack->info.sources = split_sources(g_.nodes[n].source);
     add_step(std::move(steps.pack), true);
   }
   describe(*steps.main, g_, n);
   ++made_.library_steps;
-  add_step(std::move(steps.main), p_.is_static[n]);
+  add_step(std::move(steps.main), placed_.is_static[n]);
 }
 
 void StepMaker::emit_extern(int32_t n) {
@@ -47,11 +48,11 @@ void StepMaker::emit_extern(int32_t n) {
   const Extern& call = node.get<Extern>();
   if (call.overload == kernels::kCheck) {
     const std::string message = kernels::check_message(call.args);
-    return add_library(n, {kernels::make_check({p_.spec_of(node.operands[0]), message})});
+    return add_library(n, {kernels::make_check({placed_.spec_of(node.operands[0]), message})});
   }
   if (!options_.make_extern)
     throw Unsupported(call.overload + ": an ATen call in a graph compiled without libtorch");
-  std::unique_ptr<Step> step = options_.make_extern(node, p_.specs_of(node.operands), read_results(n));
+  std::unique_ptr<Step> step = options_.make_extern(node, placed_.specs_of(node.operands), read_results(n));
   describe(*step, g_, n);
   ++made_.extern_steps;
   made_.extern_ops.push_back(call.overload + (step->info.detail.empty() ? "" : ": " + step->info.detail));

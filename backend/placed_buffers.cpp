@@ -31,7 +31,7 @@ std::shared_ptr<const void> constant_data(const Graph& graph, int32_t n) {
 class Placer {
  public:
   Placer(PlacedBuffers& placed, const CompileOptions& options)
-      : p_(placed), g_(placed.graph), options_(options) {}
+      : placed_(placed), g_(placed.graph), options_(options) {}
 
   void run() {
     find_static();
@@ -46,75 +46,76 @@ class Placer {
   void claim_outputs();
   void find_needed();
 
-  PlacedBuffers& p_;
+  PlacedBuffers& placed_;
   const Graph& g_;
   const CompileOptions& options_;
 };
 
 void Placer::find_static() {
-  for (const InputMutation& m : g_.mutations) p_.mutated.insert(g_.inputs[m.input]);
+  for (const InputMutation& m : g_.mutations) placed_.mutated.insert(g_.inputs[m.input]);
   ParameterAnalysis is_parameter(g_);
   for (int32_t n = 0; n < std::ssize(g_.nodes); ++n)
-    p_.is_static.push_back(options_.hoist && is_parameter({n, 0}));
+    placed_.is_static.push_back(options_.hoist && is_parameter({n, 0}));
 }
 
 void Placer::make_inputs() {
   for (size_t k = 0; k < g_.inputs.size(); ++k) {
     const Value v{g_.inputs[k], 0};
-    p_.owned[v] = p_.add(BufferKind::kInput, static_cast<int>(k), 0);
-    p_.inputs.push_back(p_.spec_of(v));
-    if (g_.node(v).get<Input>().is_static && !p_.mutated.count(v.node))
-      p_.static_inputs.push_back(static_cast<int>(k));
+    placed_.owned[v] = placed_.add(BufferKind::kInput, static_cast<int>(k), 0);
+    placed_.inputs.push_back(placed_.spec_of(v));
+    if (g_.node(v).get<Input>().is_static && !placed_.mutated.count(v.node))
+      placed_.static_inputs.push_back(static_cast<int>(k));
   }
 }
 
 // Decides for each output whether its root writes the caller's memory, it is an alias of an input, or a
 // copy is due.
 void Placer::claim_outputs() {
-  p_.outputs.resize(g_.outputs.size());
+  placed_.outputs.resize(g_.outputs.size());
   for (size_t k = 0; k < g_.outputs.size(); ++k) {
     const GraphOutput& output = g_.outputs[k];
     const Shape& shape = g_.type(output.value).shape;
     const View view = resolve_view(g_, output.value);
     const bool strides_fit = output.strides.empty() || same_strides(shape, view.strides, output.strides);
     const Op op = g_.node(view.root).op();
-    if (options_.alias_outputs && op == Op::kInput && strides_fit && !p_.mutated.count(view.root.node)) {
-      p_.outputs[k] = {p_.spec_of(output.value), p_.buffers[p_.owned.at(view.root)].index};
+    if (options_.alias_outputs && op == Op::kInput && strides_fit && !placed_.mutated.count(view.root.node)) {
+      placed_.outputs[k] = {placed_.spec_of(output.value),
+                            placed_.buffers[placed_.owned.at(view.root)].index};
       continue;
     }
     const bool whole = loop::as_const_int(view.offset) == 0 && is_dense(shape, view.strides) &&
                        loop::provably_equal(numel(shape), numel(g_.type(view.root).shape));
-    const bool computed = op != Op::kInput && op != Op::kConstant && !p_.is_static[view.root.node];
-    if (!computed || p_.owned.count(view.root) || !strides_fit || !whole) {
-      p_.output_copies[computed ? view.root.node : PlacedBuffers::kAtEnd].push_back(static_cast<int>(k));
+    const bool computed = op != Op::kInput && op != Op::kConstant && !placed_.is_static[view.root.node];
+    if (!computed || placed_.owned.count(view.root) || !strides_fit || !whole) {
+      placed_.output_copies[computed ? view.root.node : PlacedBuffers::kAtEnd].push_back(static_cast<int>(k));
       continue;
     }
-    p_.owned[view.root] = p_.add(BufferKind::kOutput, static_cast<int>(k), 0);
-    p_.outputs[k] = {p_.spec_of(output.value)};
+    placed_.owned[view.root] = placed_.add(BufferKind::kOutput, static_cast<int>(k), 0);
+    placed_.outputs[k] = {placed_.spec_of(output.value)};
   }
 }
 
 void Placer::find_needed() {
-  p_.is_needed.resize(g_.nodes.size());
-  auto need = [&](Value v) { p_.is_needed[resolve_view(g_, v).root.node] = true; };
+  placed_.is_needed.resize(g_.nodes.size());
+  auto need = [&](Value v) { placed_.is_needed[resolve_view(g_, v).root.node] = true; };
   for (const GraphOutput& output : g_.outputs) need(output.value);
   for (const InputMutation& m : g_.mutations) need(m.value);
-  p_.last_reader.assign(g_.nodes.size(), -1);
+  placed_.last_reader.assign(g_.nodes.size(), -1);
   for (int32_t n = static_cast<int32_t>(g_.nodes.size()) - 1; n >= 0; --n) {
-    if (g_.nodes[n].op() == Op::kExtern) p_.is_needed[n] = true;  // it may have effects
-    if (!p_.is_needed[n]) continue;
+    if (g_.nodes[n].op() == Op::kExtern) placed_.is_needed[n] = true;  // it may have effects
+    if (!placed_.is_needed[n]) continue;
     for (Value v : g_.nodes[n].operands) {
       need(v);
-      int32_t& last = p_.last_reader[resolve_view(g_, v).root.node];
+      int32_t& last = placed_.last_reader[resolve_view(g_, v).root.node];
       last = std::max(last, n);
     }
   }
   // A copy reads right behind the node that computes, or after every node.
   auto read_behind = [&](Value v, int32_t n) {
-    int32_t& last = p_.last_reader[resolve_view(g_, v).root.node];
+    int32_t& last = placed_.last_reader[resolve_view(g_, v).root.node];
     last = std::max(last, n);
   };
-  for (const auto& [after, outputs] : p_.output_copies)
+  for (const auto& [after, outputs] : placed_.output_copies)
     for (int k : outputs) read_behind(g_.outputs[k].value, after);
   for (const InputMutation& m : g_.mutations) read_behind(m.value, PlacedBuffers::kAtEnd);
 }

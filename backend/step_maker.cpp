@@ -32,7 +32,7 @@ void StepMaker::add_step(std::unique_ptr<Step> step, bool hoisted) {
 
 void StepMaker::emit(int32_t n) {
   const Node& node = g_.nodes[n];
-  if (!p_.is_needed[n] || node.op() == Op::kInput || node.op() == Op::kConstant || is_empty(n)) return;
+  if (!placed_.is_needed[n] || node.op() == Op::kInput || node.op() == Op::kConstant || is_empty(n)) return;
   switch (node.op()) {
     case Op::kGroup:
       return node.get<Group>().batch ? emit_batch(n) : emit_kernel(n, *node.get<Group>().body);
@@ -48,7 +48,8 @@ void StepMaker::emit(int32_t n) {
       return emit_extern(n);
     case Op::kSort:
     case Op::kSearch:
-      return add_library(n, {make_sort_step(node, g_.symbols, p_.specs_of(node.operands), read_results(n))});
+      return add_library(
+          n, {make_sort_step(node, g_.symbols, placed_.specs_of(node.operands), read_results(n))});
     default:
       return emit_kernel(n, body_of(g_, n));
   }
@@ -63,9 +64,9 @@ bool StepMaker::is_empty(int32_t n) const {
 }
 
 std::vector<TensorSpec> StepMaker::read_results(int32_t n) {
-  std::vector<TensorSpec> results = p_.specs_of(p_.results_of(n));
+  std::vector<TensorSpec> results = placed_.specs_of(placed_.results_of(n));
   for (size_t r = 0; r < results.size(); ++r)
-    if (!p_.is_read({n, static_cast<int32_t>(r)})) results[r].buffer = -1;
+    if (!placed_.is_read({n, static_cast<int32_t>(r)})) results[r].buffer = -1;
   return results;
 }
 

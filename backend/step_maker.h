@@ -32,7 +32,7 @@ MadeSteps make_steps(PlacedBuffers& placed, const CompileOptions& options, kerne
 class StepMaker {
  public:
   StepMaker(PlacedBuffers& placed, const CompileOptions& options, kernels::LibraryPlans& library)
-      : p_(placed), g_(placed.graph), options_(options), library_(library) {}
+      : placed_(placed), g_(placed.graph), options_(options), library_(library) {}
 
   MadeSteps run();
 
@@ -87,7 +87,7 @@ class StepMaker {
   void copy_outputs(int32_t after);
   void copy_mutations();
 
-  PlacedBuffers& p_;
+  PlacedBuffers& placed_;
   Graph& g_;
   const CompileOptions& options_;
   kernels::LibraryPlans& library_;

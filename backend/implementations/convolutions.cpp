@@ -6,12 +6,9 @@
 
 #include "backend/convolutions/winograd.h"
 #include "backend/implementations/implementation.h"
-#include "codegen/loop/simplify.h"
 
 namespace ipex::graph {
 namespace {
-
-int64_t known(const Dim& dim) { return loop::as_const_int(dim).value_or(0); }  // 0: it is not
 
 // A 2-d convolution of f32 that our kernels apply to.
 struct PlainConvolution {
@@ -66,22 +63,13 @@ bool is_weights_by_winograd(const Problem& p) {
   return method_of_weights(p) == WeightGradientMethod::kWinograd;
 }
 
-constexpr ImplementationRow kWidened = {"widened", lacks_half_type, Method::kWiden,
-                                        "in f32 between casts, as the library lacks the type"};
-constexpr ImplementationRow kOtherType = {"other_type", lacks_type, Method::kKernel,
-                                          "the library lacks the type"};
-constexpr ImplementationRow kLibrary = {"library", is_planned_by_library, Method::kLibrary,
-                                        "the library has an implementation"};
-constexpr ImplementationRow kKernel = {"kernel", always, Method::kKernel,
-                                       "the library has only its reference implementation"};
-
 constexpr ImplementationRow kConv[] = {
     kWidened,
     kOtherType,
     {"winograd", is_winograd, Method::kWinograd, "windows of 3 x 3 in fewer products, by Winograd's method",
      Basis::kModel},
-    kLibrary,
-    kKernel,
+    kByLibrary,
+    kByKernel,
 };
 
 constexpr ImplementationRow kConvBackward[] = {
@@ -93,8 +81,8 @@ constexpr ImplementationRow kConvBackward[] = {
      "the gradient of weights as a product for each tap of the window", Basis::kModel},
     {"weights_by_winograd", is_weights_by_winograd, Method::kWeightsByWinograd,
      "the gradient of weights of 3 x 3 in fewer products, by Winograd's method", Basis::kModel},
-    kLibrary,
-    kKernel,
+    kByLibrary,
+    kByKernel,
 };
 
 constexpr ImplementationRow kLstm[] = {

@@ -12,6 +12,7 @@
 #include "backend/implementations/measured_products.h"
 #include "backend/lower/lower.h"
 #include "backend/passes/context.h"
+#include "codegen/loop/simplify.h"
 
 namespace ipex::graph {
 
@@ -62,6 +63,8 @@ class Problem {
   mutable std::optional<std::optional<MeasuredProduct>> measured_;
 };
 
+inline int64_t known(const Dim& dim) { return loop::as_const_int(dim).value_or(0); }  // 0: it is not
+
 // What becomes of the node.
 enum class Method : uint8_t {
   kKernel,   // a loop nest of ours
@@ -91,6 +94,16 @@ bool lacks_half_type(const Problem& problem);  // that the library could compute
 bool lacks_type(const Problem& problem);
 bool is_planned_by_library(const Problem& problem);
 bool always(const Problem& problem);
+
+// Rows of several tables.
+inline constexpr ImplementationRow kWidened = {"widened", lacks_half_type, Method::kWiden,
+                                               "in f32 between casts, as the library lacks the type"};
+inline constexpr ImplementationRow kOtherType = {"other_type", lacks_type, Method::kKernel,
+                                                 "the library lacks the type"};
+inline constexpr ImplementationRow kByLibrary = {"library", is_planned_by_library, Method::kLibrary,
+                                                 "the library has an implementation"};
+inline constexpr ImplementationRow kByKernel = {"kernel", always, Method::kKernel,
+                                                "the library has only its reference implementation"};
 
 std::span<const ImplementationRow> matmul_implementations();
 std::span<const ImplementationRow> conv_implementations();

@@ -3,13 +3,10 @@
 
 #include "backend/implementations/implementation.h"
 #include "backend/views.h"
-#include "codegen/loop/simplify.h"
 #include "codegen/product_tile.h"
 
 namespace ipex::graph {
 namespace {
-
-int64_t known(const Dim& dim) { return loop::as_const_int(dim).value_or(0); }  // 0: it is not
 
 bool at_most(const Dim& dim, int64_t limit) {
   const auto number = loop::as_const_int(dim);
@@ -144,8 +141,8 @@ bool is_measured(const Problem& p) { return p.measured().has_value(); }
 constexpr ImplementationRow kTable[] = {
     {"few_rows_of_half", is_half_of_few_rows, Method::kKernel,
      "few rows or columns of a type that the library lacks: bound by the bytes of the other operand"},
-    {"widened", lacks_half_type, Method::kWiden, "in f32 between casts, as the library lacks the type"},
-    {"other_type", lacks_type, Method::kKernel, "the library lacks the type"},
+    kWidened,
+    kOtherType,
     {"asked_of_kernel", is_asked_of_kernel, Method::kKernel, "asked for"},
     {"asked_of_library", is_asked_of_library, Method::kLibrary, "asked for"},
     {"measured_kernel", is_measured_faster, Method::kKernel, "", Basis::kMeasured},
@@ -162,8 +159,8 @@ constexpr ImplementationRow kTable[] = {
      "one row by weights that no cache holds: bound by memory", Basis::kModel},
     {"row_of_packed_dot_products", is_row_of_packed_dots, Method::kKernel,
      "one row of bf16 by contiguous columns, by packed dot products", Basis::kModel},
-    {"library", is_planned_by_library, Method::kLibrary, "the library has an implementation"},
-    {"kernel", always, Method::kKernel, "the library has only its reference implementation"},
+    kByLibrary,
+    kByKernel,
 };
 
 }  // namespace

@@ -22,7 +22,7 @@
 namespace ipex::graph {
 namespace {
 
-constexpr int kTurns = 15, kTurnsAtLeast = 3;
+constexpr int kMaxTurns = 15, kMinTurns = 3;
 constexpr double kTurnUs = 300;        // calls of a turn, of products that take less
 constexpr double kEnoughUs = 400'000;  // turns of products that take long
 constexpr int64_t kMaxEvicted = 512 << 20;
@@ -109,7 +109,7 @@ std::optional<MeasuredProduct> measure(const Graph& product, const CompileOption
   kernel.run();  // packs the weights, touches the memory
   library.run();
   double spent = 0;
-  for (int turn = 0; turn < kTurns && (turn < kTurnsAtLeast || spent < kEnoughUs); ++turn) {
+  for (int turn = 0; turn < kMaxTurns && (turn < kMinTurns || spent < kEnoughUs); ++turn) {
     kernel_us.push_back(kernel.turn(evict));
     library_us.push_back(library.turn(evict));
     spent += kernel_us.back() + library_us.back();
