@@ -107,7 +107,7 @@ bool is_blocked(const Problem& p) {
   const Shape &a = p.operand(0).shape, &b = p.operand(1).shape;
   const Isa isa = p.context.target.isa;
   return loop::blocks_best(isa, known(a[0]), known(b[0]), known(b[1])) && is_contiguous(p, 0, 1) &&
-         (isa != Isa::kAvx2 || p.stays(1) || known(a[0]) <= kMaxRows || is_contiguous(p, 1, 0));
+         (isa != Isa::kAvx2 || p.is_hoisted(1) || known(a[0]) <= kMaxRows || is_contiguous(p, 1, 0));
 }
 
 // One row by weights that together no cache holds, as they come at the pace of memory: each thread reads one
@@ -116,14 +116,14 @@ bool is_row_by_streamed_weights(const Problem& p) {
   constexpr int64_t kCached = 64 << 20;
   const Dtype dtype = p.result().dtype;
   return (dtype == Dtype::kF32 || dtype == Dtype::kBF16) && is_plain_and_wide(p) &&
-         known(p.operand(0).shape[0]) == 1 && p.stays(1) && p.weight_bytes() > kCached;
+         known(p.operand(0).shape[0]) == 1 && p.is_hoisted(1) && p.weight_bytes() > kCached;
 }
 
 // One row of bf16 by weights whose columns are contiguous, as packed dot products: from caches 1.1 to 1.5
 // times the library's pace (by weights whose rows are contiguous 0.6).
 bool is_row_of_packed_dots(const Problem& p) {
   return p.result().dtype == Dtype::kBF16 && is_plain_and_wide(p) && known(p.operand(0).shape[0]) == 1 &&
-         p.stays(1) && is_contiguous(p, 1, 0);
+         p.is_hoisted(1) && is_contiguous(p, 1, 0);
 }
 
 // What the models say stays where the other way is not clearly faster.
