@@ -18,7 +18,7 @@ void StepMaker::emit_library(int32_t n) {
                       std::string(name(options_.target.isa)));
   auto description = library_description(
       g_, n, *planning, [&](Value v) { return placed_.spec_of(v); },
-      [&](Value v) { return placed_.stays(v); });
+      [&](Value v) { return placed_.is_hoisted(v); });
   const int packed_buffer = node.op() == Op::kConvBackward ? -1 : placed_.add(BufferKind::kHoisted, -1, 0);
   Clock clock;
   kernels::LibrarySteps steps = std::visit(

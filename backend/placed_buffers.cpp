@@ -135,7 +135,7 @@ int PlacedBuffers::add(BufferKind kind, int index, SizeExpr bytes) {
   return static_cast<int>(buffers.size()) - 1;
 }
 
-bool PlacedBuffers::stays(Value v) const { return is_static[resolve_view(graph, v).root.node]; }
+bool PlacedBuffers::is_hoisted(Value v) const { return is_static[resolve_view(graph, v).root.node]; }
 
 int PlacedBuffers::buffer_of(Value root) {
   auto it = owned.find(root);

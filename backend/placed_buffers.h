@@ -32,7 +32,7 @@ struct PlacedBuffers {
   int add(BufferKind kind, int index, SizeExpr bytes);
   // The buffer of a value that owns memory, made on first use.
   int buffer_of(Value root);
-  bool stays(Value v) const;  // does its memory depend on static inputs only?
+  bool is_hoisted(Value v) const;  // does its memory depend on static inputs only?
   TensorSpec spec_of(Value v);
   std::vector<TensorSpec> specs_of(const std::vector<Value>& values);
   std::vector<Value> results_of(int32_t n) const;

@@ -186,7 +186,8 @@ class NodeVerifier {
               "a result dim is the operand's with low and high");
   }
 
-  // What a node that a kernel of ours computes does not say: as usual.
+  // The window of a convolution. Winograd and WeightGradient leave out attributes that have the default
+  // value.
   ConvWindow window_of(size_t spatial) const {
     if (node_.op() == Op::kConv || node_.op() == Op::kConvBackward) return conv_window(node_);
     const Ints ones(spatial, 1), zeros(spatial, 0);

@@ -42,7 +42,7 @@ bool is_winograd_faster(const Problem& p, int w) {
   const Node& node = p.node;
   return conv && conv->winograd_applies && is_channels_last(p, 0) && !node.layouts.empty() &&
          !node.layouts[0].empty() && known(node.layouts[0][1]) == 1 &&
-         winograd_best(conv->shape, p.stays(w), p.context.target);
+         winograd_best(conv->shape, p.is_hoisted(w), p.context.target);
 }
 
 bool is_winograd(const Problem& p) { return is_winograd_faster(p, 1); }

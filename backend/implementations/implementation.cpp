@@ -18,10 +18,11 @@ namespace ipex::graph {
 
 GraphFacts::GraphFacts(const Graph& g, const PassContext& ctx) : graph(g), context(ctx), is_parameter_(g) {
   for (const Node& node : g.nodes)
-    if (node.op() == Op::kMatMul && stays(node.operands[1])) weight_bytes += bytes_hint(g, node.operands[1]);
+    if (node.op() == Op::kMatMul && is_hoisted(node.operands[1]))
+      weight_bytes += bytes_hint(g, node.operands[1]);
 }
 
-bool GraphFacts::stays(Value v) { return context.hoist && is_parameter_(resolve_view(graph, v).root); }
+bool GraphFacts::is_hoisted(Value v) { return context.hoist && is_parameter_(resolve_view(graph, v).root); }
 
 OperandLayout Problem::layout(int k) const { return layout_of(graph, node.operands[k]); }
 
@@ -35,7 +36,8 @@ bool Problem::library_plans() const {
     const int next = static_cast<int>(buffers.size());
     return spec_of(graph, v, buffers.try_emplace(resolve_view(graph, v).root, next).first->second);
   };
-  const auto desc = library_description(graph, n_, *planning, spec, [&](Value v) { return facts_.stays(v); });
+  const auto desc =
+      library_description(graph, n_, *planning, spec, [&](Value v) { return facts_.is_hoisted(v); });
   return std::visit([&](const auto& each) { return context.library->refusal(each).empty(); }, desc);
 }
 
@@ -54,7 +56,7 @@ std::optional<MeasuredProduct> Problem::measure() const {
     return std::nullopt;
   CompileOptions options;
   static_cast<PassOptions&>(options) = context;
-  return measure_product(alone(), options, stays(1) && weight_bytes() > context.target.l3_bytes);
+  return measure_product(alone(), options, is_hoisted(1) && weight_bytes() > context.target.l3_bytes);
 }
 
 Graph Problem::alone() const {
@@ -66,7 +68,7 @@ Graph Problem::alone() const {
   for (size_t k = 0; k < product.inputs.size(); ++k) {
     Node& input = product.nodes[product.inputs[k]];
     input.layouts = {layout(static_cast<int>(k)).strides};
-    if (stays(static_cast<int>(k))) input.get<Input>().is_static = true;
+    if (is_hoisted(static_cast<int>(k))) input.get<Input>().is_static = true;
   }
   product.outputs[0].strides = result_strides();
   return product;

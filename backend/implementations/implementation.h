@@ -20,8 +20,8 @@ namespace ipex::graph {
 struct GraphFacts {
   GraphFacts(const Graph& graph, const PassContext& context);
 
-  // Does the value depend on parameters only, so that what is derived from it is computed once?
-  bool stays(Value v);
+  // Does the value depend on parameters only, in a compilation that computes such values once?
+  bool is_hoisted(Value v);
 
   const Graph& graph;
   const PassContext& context;
@@ -41,7 +41,7 @@ class Problem {
   const Type& result() const { return node.types[0]; }
   OperandLayout layout(int k) const;
   Strides result_strides() const { return graph.layout({n_, 0}); }
-  bool stays(int k) const { return facts_.stays(node.operands[k]); }
+  bool is_hoisted(int k) const { return facts_.is_hoisted(node.operands[k]); }
   int64_t weight_bytes() const { return facts_.weight_bytes; }
   // Does the library compute in the type of the first operand on this ISA?
   bool library_has_type() const;

@@ -22,7 +22,7 @@ void set_window(auto& desc, const Node& node) {
 
 LibraryDescription library_description(const Graph& graph, int32_t n, kernels::Planning planning,
                                        const std::function<TensorSpec(Value)>& spec_of,
-                                       const std::function<bool(Value)>& stays) {
+                                       const std::function<bool(Value)>& is_hoisted) {
   const Node& node = graph.nodes[n];
   const auto operand = [&](size_t k) { return spec_of(node.operands[k]); };
   const auto result = [&](int r) { return spec_of({n, r}); };
@@ -40,7 +40,7 @@ LibraryDescription library_description(const Graph& graph, int32_t n, kernels::P
     desc.h_last = result(1);
     desc.c_last = result(2);
     desc.reverse = lstm->reverse;
-    desc.pack = stays(node.operands[1]) && stays(node.operands[2]);
+    desc.pack = is_hoisted(node.operands[1]) && is_hoisted(node.operands[2]);
     desc.planning = planning;
     return desc;
   }
@@ -55,7 +55,7 @@ LibraryDescription library_description(const Graph& graph, int32_t n, kernels::P
     if (row->takes_operand) op.operand = operand(next++);
     post.push_back(std::move(op));
   }
-  const bool pack = stays(node.operands[1]);
+  const bool pack = is_hoisted(node.operands[1]);
   if (node.op() == Op::kMatMul)
     return kernels::MatMulDesc{operand(0), operand(1), result(0), bias, std::move(post), pack, planning};
   kernels::ConvDesc desc{operand(0), operand(1), result(0), bias};

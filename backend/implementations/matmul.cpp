@@ -107,26 +107,26 @@ bool is_blocked(const Problem& p) {
   const loop::Target& target = p.context.target;
   return loop::blocking_beats_library(target, known(a[0]), known(b[0]), known(b[1])) &&
          is_contiguous(p, 0, 1) &&
-         (p.stays(1) || known(a[0]) <= target.max_unpacked_rows || is_contiguous(p, 1, 0));
+         (p.is_hoisted(1) || known(a[0]) <= target.max_unpacked_rows || is_contiguous(p, 1, 0));
 }
 
-// One row by weights that together no cache holds, as they come at the pace of memory: each thread reads one
-// stream, of which Zen 4 makes twice the bandwidth of the library's several.
+// One row by weights that are larger than all caches together. Memory bandwidth bounds such a product. Each
+// thread of our kernel reads one stream, the library's read several: Zen 4 then reaches twice the bandwidth.
 bool is_row_by_streamed_weights(const Problem& p) {
   constexpr int64_t kCached = 64 << 20;
   const Dtype dtype = p.result().dtype;
   return (dtype == Dtype::kF32 || dtype == Dtype::kBF16) && is_plain_and_wide(p) &&
-         known(p.operand(0).shape[0]) == 1 && p.stays(1) && p.weight_bytes() > kCached;
+         known(p.operand(0).shape[0]) == 1 && p.is_hoisted(1) && p.weight_bytes() > kCached;
 }
 
 // One row of bf16 by weights whose columns are contiguous, as packed dot products: from caches 1.1 to 1.5
 // times the library's pace (by weights whose rows are contiguous 0.6).
 bool is_row_of_packed_dots(const Problem& p) {
   return p.result().dtype == Dtype::kBF16 && is_plain_and_wide(p) && known(p.operand(0).shape[0]) == 1 &&
-         p.stays(1) && is_contiguous(p, 1, 0);
+         p.is_hoisted(1) && is_contiguous(p, 1, 0);
 }
 
-// What the models say stays where the other way is not clearly faster.
+// The measured times overrule the cost models only where they differ by more than noise.
 bool is_measured_faster(const Problem& p) {
   constexpr double kMinGain = 1.03;
   if (!p.measured()) return false;

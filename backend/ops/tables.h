@@ -41,10 +41,11 @@ enum class Promotion : uint8_t { kDefault, kIntToFloat, kAlwaysBool, kNoOpmath }
 // What passes ask of a pointwise op, beyond what its body says.
 enum Trait : unsigned {
   kCommutes = 1,     // x op y == y op x
-  kOnPositions = 2,  // arithmetic that indices are made with: as near at hand as the position itself
-  kMonotone = 4,     // exact, and not smaller where an operand is larger: intervals go through it end by end
+  kOnPositions = 2,  // arithmetic on indices: costs no more than the index itself
+  kMonotone = 4,     // exact and monotone: maps the ends of an interval to the ends of the result's interval
   kSlow = 8,         // too slow to compute twice where a load would do
-  kAgain = 16,       // a backward pass computes it again rather than load it: bound by memory in kernels
+  kRecomputable =
+      16,  // its kernels are bound by memory: a backward pass computes it again instead of loading it
 };
 
 struct PointwiseRow {

@@ -221,9 +221,10 @@ class Grouper {
     merge(a, b, producer_role, consumer_role);
   }
 
-  // May the units be merged as one edge between them suggests, for all that the others ask for? What is asked
-  // for at another place than where its own pass computes it is computed again there, with all that it needs
-  // within the kernel. A recurrence that reads its state twice, once elsewhere, would double with every step.
+  // One edge between the units suggests a merge. This says whether the other edges allow it. A value that is
+  // read at another index than the one its own loop computes is recomputed there, with everything it depends
+  // on inside the kernel. A recurrence that reads its state twice, once at another index, would double its
+  // work with every step.
   bool other_edges_agree(int32_t a, int32_t b, std::optional<Role> producer_role,
                          std::optional<Role> consumer_role) const {
     const std::optional<Space>& space = units_[b].space ? units_[b].space : units_[a].space;

@@ -91,10 +91,11 @@ class VarianceSplitter : GraphRewriter {
       return apply(PointwiseOp::div_, sum(apply(PointwiseOp::mul_, v, constant(scale)), axes),
                    constant(size * scale));
     };
-    // What lies along some axes: the mean, and the squares about it. The sum about a mean that is off by its
-    // rounding says by how much: a row of one value then has that value as its mean, and no variance. That
-    // rest stays a number of its own until the last merge: far from zero, means differ by less than their
-    // rounding. Sums of one value of a half type are exact as they are.
+    // The moments along some axes: the mean, and the sum of squares about it. The computed mean has a
+    // rounding error. The sum of differences from it gives that error (`rest`), so that a row of equal values
+    // has exactly that value as its mean, and no variance. The error is kept apart from the mean until the
+    // last merge, because means far from zero differ by less than their rounding. Half types need no
+    // correction: their sums are exact.
     struct Moments {
       Value mean;
       std::optional<Value> rest;

@@ -68,7 +68,7 @@ py::list pointwise_rows() {
   for (const auto& row : ops::pointwise_rows()) {
     rows.append(row_dict(row));
     rows[rows.size() - 1]["arity"] = row.arity;
-    rows[rows.size() - 1]["computed_again"] = row.has(ops::kAgain);
+    rows[rows.size() - 1]["recomputable"] = row.has(ops::kRecomputable);
   }
   return rows;
 }

@@ -31,7 +31,7 @@ _VIEWS = frozenset((
     "unsqueeze", "view",
 ))  # fmt: skip
 # Ops whose kernels are bound by memory bandwidth.
-_CHEAP = frozenset(row["name"] for row in _C.pointwise_rows() if row["computed_again"])
+_CHEAP = frozenset(row["name"] for row in _C.pointwise_rows() if row["recomputable"])
 _NORMS = frozenset(("_native_batch_norm_legit_functional", "native_layer_norm"))
 _WHOLE_NUMBERS = (torch.uint8, torch.int16, torch.int32)
 
