@@ -62,7 +62,7 @@ def test_a_result_that_is_no_tensor(missing, compiled):
 
 @pytest.mark.needs_ipex
 def test_a_result_that_is_needed_but_no_tensor(compiled):
-    with pytest.raises(Exception, match="returned no tensor where tracing saw one"):
+    with pytest.raises(Exception, match="returned no tensor, but tracing saw one"):
         compiled(lambda x: absent(x * 1, 1)[1] + 1)(torch.randn(3, 4))
 
 
