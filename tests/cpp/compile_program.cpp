@@ -121,7 +121,8 @@ TEST(Program, DamageIsNamedWithItsPlace) {
   EXPECT_NE(message("version=2", "version=9").find("has version 9"), std::string::npos);
   EXPECT_NE(message("buffers=", "buffers=1").find("buffers come before steps"), std::string::npos);
   EXPECT_NE(message("kind=\"input\"", "kind=\"inbut\"").find("program:2:"), std::string::npos);
-  EXPECT_NE(message("onednn.matmul", "onednn.matmal").find("unknown step 'onednn.matmal'"), std::string::npos);
+  EXPECT_NE(message("onednn.matmul", "onednn.matmal").find("unknown step 'onednn.matmal'"),
+            std::string::npos);
   EXPECT_NE(message("dst=%", "dst=%9999").find("does not exist"), std::string::npos);
   EXPECT_NE(message("dst=%", "dist=%").find("expected 'dst='"), std::string::npos);
   // Not the weight of a product: whether that is packed, by a hoisted step, is for oneDNN to say.

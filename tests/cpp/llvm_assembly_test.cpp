@@ -107,7 +107,9 @@ TEST(Assembly, TransposesInRegisters) {
            " {\n  for j in 0..1 {\n   y[ramp(i*" + lanes + ", 1, " + lanes + ")] = x[ramp(j*" + lanes +
            " + i, " + lanes + ", " + lanes + ")]\n  }\n }\n}\n";
   };
-  const auto passes = [](const std::string& text) { return print(transpose_loads(parse_function(text), portable_target(Isa::kAvx2))); };
+  const auto passes = [](const std::string& text) {
+    return print(transpose_loads(parse_function(text), portable_target(Isa::kAvx2)));
+  };
   expect_no_match(transpose(8), Isa::kAvx2, "vunpck");
   expect_match(passes(transpose(8)), Isa::kAvx2, "vunpcklps.*ymm");
   expect_no_match(passes(transpose(8)), Isa::kAvx2, "vgather|vpinsr|vinsertps|vperm[dip]");
