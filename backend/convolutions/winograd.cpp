@@ -150,7 +150,7 @@ class WinogradLowering : WinogradBuilder {
     const int64_t in_line = loop::kCacheLine / itemsize(dtype_), lines = terms_ * panel_ / in_line;
     const Expr of_pass = simplify(ceildiv(index_const(lines), passes));
     const Expr begin = position(u, {plane, number + index_const(1), index_const(0), index_const(0)});
-    return {of_pass, [=, this, &u](const Expr& line) {
+    return {of_pass, [=, &u](const Expr& line) {
               const Expr at = begin + (pass * of_pass + line) * index_const(in_line);
               return make_load(u.buffer, u.dtype, least(at, u.layout.extent - index_const(1)));
             }};

@@ -211,7 +211,7 @@ Expr transform(const Expr& e, const ExprFn& fn) {
     args.push_back(transform(arg, fn));
     changed |= args.back() != arg;
   }
-  return fn(changed ? with_args(e, std::move(args)) : e);
+  return changed ? fn(with_args(e, std::move(args))) : fn(e);
 }
 
 Block transform(const Block& b, const ExprFn& fn, const StmtFn& stmt_fn) {

@@ -68,7 +68,7 @@ Signature make_signature(const ImportedSignature& imported, const std::vector<st
         result.strides = programs(tuple[geometry + 1]);
       }
       if (is_view) {
-        result.dtype = *parse_dtype(tuple[2].cast<std::string>());
+        result.dtype = parse_dtype(tuple[2].cast<std::string>());
         result.dim = program(tuple[5]);
       }
     }
