@@ -13,6 +13,7 @@
 #include "codegen/loop/simplify.h"
 #include "codegen/loop/text.h"
 #include "runtime/env.h"
+#include "runtime/pass_names.h"
 
 namespace ipex::graph {
 
@@ -95,10 +96,6 @@ std::span<const ImplementationRow> implementations(Op op) {
 }
 
 namespace {
-
-bool listed(const std::string& names, std::string_view name) {
-  return ("," + names + ",").find("," + std::string(name) + ",") != std::string::npos;
-}
 
 std::string disabled_rows() {
   std::string rows = env::get("IPEX_DISABLE_IMPLEMENTATIONS");

@@ -6,12 +6,11 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
-#include <utility>
 
 #include "backend/passes/passes.h"
 #include "runtime/env.h"
 #include "runtime/error.h"
-#include "runtime/log.h"
+#include "runtime/pass_names.h"
 #include "runtime/time_limit.h"
 
 namespace ipex::graph {
@@ -40,33 +39,12 @@ constexpr std::array<GraphPass, 14> kPipeline = {{
 }};
 
 // Names of the last release, which settings may still use.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kFormerNames = {{
+constexpr std::array<FormerName, 4> kFormerNames = {{
     {"name_formulas", "recognize_idioms"},
     {"prove_indices", "eliminate_bounds_checks"},
     {"widen_library", "choose_implementations"},
     {"choose_convolutions", "choose_implementations"},
 }};
-
-std::string_view current_name(std::string_view name) {
-  static std::array<std::atomic_flag, kFormerNames.size()> warned;
-  for (size_t i = 0; i < kFormerNames.size(); ++i) {
-    const auto& [former, current] = kFormerNames[i];
-    if (name != former) continue;
-    if (!warned[i].test_and_set())
-      log(LogLevel::kWarning, "graph pass " + std::string(former) + " is now called " + std::string(current));
-    return current;
-  }
-  return name;
-}
-
-bool listed(const std::string& names, std::string_view name) {
-  for (size_t begin = 0; begin < names.size();) {
-    const size_t end = std::min(names.find(',', begin), names.size());
-    if (current_name(std::string_view(names).substr(begin, end - begin)) == name) return true;
-    begin = end + 1;
-  }
-  return false;
-}
 
 // Numbered files, one per pass that changed something, of each graph the process compiles.
 class Dump {
@@ -127,13 +105,14 @@ std::span<const GraphPass> pipeline() { return kPipeline; }
 Graph run_pipeline(Graph graph, const PassContext& context, std::string_view stop_after,
                    std::vector<PassTime>* times) {
   const std::string disabled = env::get("IPEX_DISABLE_PASS"), env_stop = env::get("IPEX_STOP_AFTER");
-  const std::string_view stop = current_name(stop_after.empty() ? std::string_view(env_stop) : stop_after);
+  const std::string_view stop =
+      current_name(stop_after.empty() ? std::string_view(env_stop) : stop_after, kFormerNames);
   if (!stop.empty()) check_pass_name(stop);
   const bool verifying = verifies(), timing = env::flag("IPEX_TIME_PASSES");
   if (verifying) verify(graph);
   Dump dump(graph);
   for (const GraphPass& pass : kPipeline) {
-    if (pass.optional && listed(disabled, pass.name)) continue;
+    if (pass.optional && listed(disabled, pass.name, kFormerNames)) continue;
     double ms = 0;
     check_time("graph pass", pass.name);
     try {
@@ -156,7 +135,7 @@ Graph run_pipeline(Graph graph, const PassContext& context, std::string_view sto
 }
 
 Graph run_pass(Graph graph, std::string_view given, const PassContext& context) {
-  const std::string_view name = current_name(given);
+  const std::string_view name = current_name(given, kFormerNames);
   check_pass_name(name);
   const auto* pass = std::find_if(kPipeline.begin(), kPipeline.end(),
                                   [name](const GraphPass& candidate) { return candidate.name == name; });

@@ -6,14 +6,12 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
-#include <mutex>
-#include <set>
 
 #include "codegen/loop/simplify.h"
 #include "codegen/loop/text.h"
 #include "codegen/passes/passes.h"
 #include "runtime/env.h"
-#include "runtime/log.h"
+#include "runtime/pass_names.h"
 #include "runtime/time_limit.h"
 
 namespace ipex::loop {
@@ -62,9 +60,6 @@ constexpr std::array<LoopPass, 20> kPipeline = {{
 }};
 
 // Names that passes had in the release before this one. They are still accepted where a user names a pass.
-struct FormerName {
-  std::string_view former, current;
-};
 constexpr std::array<FormerName, 6> kFormerNames = {{
     {"pair_products", "pack_dot_products"},
     {"join_rows", "fuse_loops"},
@@ -74,37 +69,9 @@ constexpr std::array<FormerName, 6> kFormerNames = {{
     {"cascade_sums", "block_sums"},
 }};
 
-// The name that a pass has now. A former name is reported once in a process.
-std::string_view current_name(std::string_view name) {
-  const auto* found = std::ranges::find(kFormerNames, name, &FormerName::former);
-  if (found == kFormerNames.end()) return name;
-  static std::mutex mutex;
-  static std::set<std::string_view> reported;
-  bool first = false;
-  {
-    std::lock_guard lock(mutex);
-    first = reported.insert(found->former).second;
-  }
-  if (first)
-    log(LogLevel::kWarning, "the loop pass `" + std::string(found->former) + "` is now called `" +
-                                std::string(found->current) + "`; the next release will not accept `" +
-                                std::string(found->former) + "`");
-  return found->current;
-}
-
 // Passes that the emitter depends on. The others only make code faster.
 bool required(std::string_view pass) {
   return pass == "lower_math" || pass == "legalize" || pass == "vectorize" || pass == "tile_reduction";
-}
-
-// Whether a comma-separated list has the name in it.
-bool listed(std::string_view list, std::string_view name) {
-  for (size_t begin = 0; begin <= list.size();) {
-    const size_t end = std::min(list.find(',', begin), list.size());
-    if (current_name(list.substr(begin, end - begin)) == name) return true;
-    begin = end + 1;
-  }
-  return false;
 }
 
 void dump(const std::string& directory, size_t number, std::string_view pass, const std::string& kernel,
@@ -127,13 +94,13 @@ Module run(Module module, const Target& target, std::string_view stop_after, std
   const bool verified = env::flag("IPEX_VERIFY");
 #endif
   if (module.empty()) return module;
-  stop_after = current_name(stop_after);
+  stop_after = current_name(stop_after, kFormerNames);
   const std::string kernel = module[0].name;
   std::string text = directory.empty() ? "" : print(module);
   if (!directory.empty()) dump(directory, 0, "input", kernel, text);
   for (size_t i = 0; i < kPipeline.size(); ++i) {
     const LoopPass& pass = kPipeline[i];
-    if (pass.name == skipped || (!required(pass.name) && listed(disabled, pass.name))) continue;
+    if (pass.name == skipped || (!required(pass.name) && listed(disabled, pass.name, kFormerNames))) continue;
     check_time(pass.name, kernel);
     const auto start = std::chrono::steady_clock::now();
     try {
@@ -163,7 +130,7 @@ Module run(Module module, const Target& target, std::string_view stop_after, std
 std::span<const LoopPass> pipeline() { return kPipeline; }
 
 const LoopPass* find_pass(std::string_view name) {
-  const auto* found = std::ranges::find(kPipeline, current_name(name), &LoopPass::name);
+  const auto* found = std::ranges::find(kPipeline, current_name(name, kFormerNames), &LoopPass::name);
   return found == kPipeline.end() ? nullptr : found;
 }
 
