@@ -5,13 +5,17 @@ SHELL := /bin/bash
 .PHONY: build test test-cpp test-python replay nightly models sanitize fuzz-loader run bench peers figures docs lint format clean
 
 PYTHON ?= python3
-VENV := .venv
+# The PyTorch to build for and to test with. Each has its environment and its build: `make test TORCH=2.14.1`.
+TORCH ?= 2.13.0
+OTHER := $(if $(filter-out 2.13.0,$(TORCH)),-$(TORCH))
+VENV := .venv$(OTHER)
 BIN := $(VENV)/bin
-BUILD := build/release
+BUILD := build/release$(OTHER)
+TORCHVISION_2.14.1 := torchvision==0.29.1
 # CMake, CTest, Ninja and Ruff are the environment's own, whatever else is installed.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
-SOURCES := $(shell find runtime kernels codegen backend python tests/cpp -name '*.cpp' -o -name '*.h' -o -name '*.def' \
-             -o -name '*.map' -o -path 'python/*.py') CMakeLists.txt CMakePresets.json pyproject.toml
+SOURCES := $(shell find cmake runtime kernels codegen backend python tests/cpp -regex '.*\.\(cpp\|h\|def\|map\|in\|cmake\|py\)') \
+           CMakeLists.txt CMakePresets.json pyproject.toml
 APT_PACKAGES := g++ git llvm-22-dev liblld-22-dev libzstd-dev zlib1g-dev libgtest-dev libbenchmark-dev nlohmann-json3-dev libcli11-dev libsleef3
 
 # Beside those: a browser for the benchmark's page; what `make lint` runs.
@@ -30,19 +34,19 @@ build/.apt build/.apt-nightly build/.apt-lint: Makefile
 
 $(VENV)/.ready: requirements-dev.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install -q --disable-pip-version-check torch==2.13.0
-	$(BIN)/pip install -q --disable-pip-version-check -r requirements-dev.txt
+	$(BIN)/pip install -q --disable-pip-version-check torch==$(TORCH) $(TORCHVISION_$(TORCH)) -r requirements-dev.txt
 	@touch $@
 
 # One CMake build serves the C++ tests, ipex-opt and the wheel; pip only packs what is already compiled.
-build/.built: build/.apt $(VENV)/.ready $(SOURCES)
-	@mkdir -p build
-	cmake --preset release >build/configure.log || { cat build/configure.log; exit 1; }
-	cmake --build --preset release
-	$(BIN)/pip install -q --disable-pip-version-check --no-build-isolation --no-deps --force-reinstall .
+$(BUILD)/.built: build/.apt $(VENV)/.ready $(SOURCES)
+	@mkdir -p $(BUILD)
+	cmake --preset release -B $(BUILD) -D Python_EXECUTABLE=$(CURDIR)/$(BIN)/python >$(BUILD)/configure.log 2>&1 \
+	  || { cat $(BUILD)/configure.log; exit 1; }
+	cmake --build $(BUILD)
+	$(BIN)/pip install -q --disable-pip-version-check --no-build-isolation --no-deps --force-reinstall -C build-dir=$(BUILD) .
 	@touch $@
 
-build: build/.built
+build: $(BUILD)/.built
 
 run: build
 	$(BIN)/python benchmarks/main_job.py
@@ -99,7 +103,7 @@ peers: build $(PEERS:%=build/peers/%/.ready)
 	$(BIN)/python benchmarks/bench_peers.py
 build/peers/%/.ready: benchmarks/peers/%.txt | $(VENV)/.ready
 	$(PYTHON) -m venv build/peers/$*
-	build/peers/$*/bin/pip install -q --disable-pip-version-check torch==2.13.0 numpy \
+	build/peers/$*/bin/pip install -q --disable-pip-version-check torch==$(TORCH) numpy \
 	  transformers==$$($(BIN)/python -c 'import transformers; print(transformers.__version__)') -r $<
 	@touch $@
 

@@ -24,7 +24,6 @@
 #include "python/csrc/signature.h"
 #include "python/csrc/tensor_kinds.h"
 #include "python/csrc/tensor_objects.h"
-#include "python/csrc/uncounted_writes.h"
 #include "runtime/arena.h"
 #include "runtime/code_pages.h"
 #include "runtime/cpu.h"
@@ -100,7 +99,7 @@ std::unique_ptr<CompiledGraph> compile_graph(const GraphBuilder& builder, const 
       throw InternalError("compile failed: IPEX_INJECT_FAULT=compile");
     compiled = compile(graph, options);
     compiled.functions.clear();                                         // only artifacts are made of them
-    release_code_pages(reinterpret_cast<const void*>(&compile_graph));  // LLVM's, linked into this module
+    release_code_pages(reinterpret_cast<const void*>(&ipex::compile));  // LLVM's, in the same library
     release_code_pages(kernels::onednn_code());
   }
   return std::make_unique<CompiledGraph>(std::move(compiled), std::move(signature));
@@ -231,7 +230,6 @@ void register_errors(py::module_& m) {
 PYBIND11_MODULE(_C, m) {
   register_errors(m);
   set_log_sink(&log_to_python);
-  watch_data_aliases();
 
   m.attr("__version__") = IPEX_VERSION;
   m.def("pointwise_rows", &pointwise_rows, "Rows of the pointwise op table, as dicts.");

@@ -108,7 +108,7 @@ InputVersion version_of(const at::Tensor& tensor) {
   if (!tensor.is_inference())
     version.version = tensor.unsafeGetTensorImpl()->version_counter().current_version();
   version.written = kTensorMemory.written(version.storage);
-  version.exposed = is_exposed(tensor);
+  version.exposed = !watches_writes() || is_exposed(tensor);
   return version;
 }
 

@@ -3,10 +3,15 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/VariableHooksInterface.h>
 #include <ATen/core/stack.h>
+#include <ATen/ops/empty.h>
 #include <torch/library.h>
 
+#include <algorithm>
 #include <optional>
+#include <string>
 #include <vector>
+
+#include "runtime/env.h"
 
 namespace ipex::python {
 
@@ -135,34 +140,74 @@ void run_noted(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::j
   for (const c10::IValue& value : written) note_written(value);
 }
 
+struct WrittenOps {
+  const char* library;
+  torch::CppFunction (*kernel)();
+  std::vector<const char*> ops;
+};
+
 template <size_t... kWritten>
 torch::CppFunction noted() {
   return torch::CppFunction::makeFromBoxedFunction<&run_noted<kWritten...>>();
 }
 
 // Ops of eager PyTorch whose writes it does not count.
-TORCH_LIBRARY_IMPL(aten, ADInplaceOrView, uncounted) {
-  for (const char* name :
-       {"_fused_adagrad_", "_fused_adagrad_.tensor_lr", "_fused_adam_", "_fused_adam_.tensor_lr",
-        "_fused_adamw_", "_fused_adamw_.tensor_lr", "_fused_sgd_", "_fused_sgd_.tensor_lr",
-        "_batch_norm_with_update", "_native_batch_norm_legit", "_fused_moving_avg_obs_fq_helper"})
-    uncounted.impl(name, noted());
-  uncounted.impl("native_batch_norm", noted<3, 4>());  // the running statistics
+const WrittenOps kUncounted[] = {
+    {"aten",
+     noted<>,
+     {"_fused_adagrad_", "_fused_adagrad_.tensor_lr", "_fused_adam_", "_fused_adam_.tensor_lr",
+      "_fused_adamw_", "_fused_adamw_.tensor_lr", "_fused_sgd_", "_fused_sgd_.tensor_lr",
+      "_batch_norm_with_update", "_native_batch_norm_legit", "_fused_moving_avg_obs_fq_helper"}},
+    {"aten", noted<3, 4>, {"native_batch_norm"}},  // the running statistics
+    {"c10d",
+     noted<0>,
+     {"_allgather_base_", "_reduce_scatter_base_", "allgather_", "allgather_coalesced_",
+      "allgather_into_tensor_coalesced_", "allreduce_", "allreduce_coalesced_", "alltoall_",
+      "alltoall_base_", "broadcast_", "gather_", "recv_", "recv_any_source_", "reduce_", "reduce_scatter_",
+      "reduce_scatter_tensor_coalesced_", "scatter_"}},
+};
+
+// Skips ops that this PyTorch does not have, and ops for which it has such a kernel, which then counts.
+void watch_ops() {
+  for (const WrittenOps& written : kUncounted) {
+    // The process keeps it: destroying it would remove the kernels.
+    auto* library = new torch::Library(torch::Library::IMPL, written.library,
+                                       c10::DispatchKey::ADInplaceOrView, __FILE__, __LINE__);
+    for (const std::string op : written.ops) {
+      const size_t dot = std::min(op.find('.'), op.size());
+      const std::string overload = dot < op.size() ? op.substr(dot + 1) : "";
+      const auto found = c10::Dispatcher::singleton().findSchema(
+          {std::string(written.library) + "::" + op.substr(0, dot), overload});
+      if (found && !found->hasKernelForDispatchKey(c10::DispatchKey::ADInplaceOrView))
+        library->impl(op.c_str(), written.kernel());
+    }
+  }
 }
 
-TORCH_LIBRARY_IMPL(c10d, ADInplaceOrView, uncounted) {
-  for (const char* name :
-       {"_allgather_base_", "_reduce_scatter_base_", "allgather_", "allgather_coalesced_",
-        "allgather_into_tensor_coalesced_", "allreduce_", "allreduce_coalesced_", "alltoall_",
-        "alltoall_base_", "broadcast_", "gather_", "recv_", "recv_any_source_", "reduce_", "reduce_scatter_",
-        "reduce_scatter_tensor_coalesced_", "scatter_"})
-    uncounted.impl(name, noted<0>());
+// Whether the hooks work: this PyTorch may take `.data` without them.
+bool notes_data_aliases() {
+  const at::Tensor tensor = at::empty({1});
+  const void* storage = tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
+  WatchedStorages& watched = WatchedStorages::instance();
+  watched.add(storage);
+  const at::Tensor alias = tensor.variable_data();
+  const bool noted = watched.written(storage) != 0;
+  watched.remove(storage);
+  return noted;
+}
+
+bool install() {
+  if (!env::flag("IPEX_WATCH_WRITES")) return false;
+  at::impl::SetVariableHooks(new DataAliasHooks(*at::impl::GetVariableHooks()));  // the process keeps it
+  watch_ops();
+  return notes_data_aliases();
 }
 
 }  // namespace
 
-void watch_data_aliases() {
-  at::impl::SetVariableHooks(new DataAliasHooks(*at::impl::GetVariableHooks()));  // the process keeps it
+bool watches_writes() {
+  static const bool watches = install();
+  return watches;
 }
 
 }  // namespace ipex::python

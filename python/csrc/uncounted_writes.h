@@ -31,8 +31,9 @@ class WatchedStorages {
   std::atomic<bool> any_ = false, any_written_ = false;
 };
 
-// From now on the process notes whose `.data` is taken. Called once, when the module loads; the ops are
-// watched from then on by themselves.
-void watch_data_aliases();
+// Whether this process notes such writes. The first call starts that: it replaces PyTorch's hook for `.data` and adds
+// kernels to the ops. False if IPEX_WATCH_WRITES=0 or if this PyTorch does not call the hook: then contents must be
+// compared in each call.
+bool watches_writes();
 
 }  // namespace ipex::python

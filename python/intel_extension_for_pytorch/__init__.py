@@ -9,8 +9,29 @@ Importing this package is cheap: every attribute is loaded on first use. Example
 from __future__ import annotations
 
 import importlib
+import importlib.metadata
+import sys
 
-__version__ = "2.13.0+cpu"
+from .version import __version__, torch_series
+
+
+def _require_torch() -> None:
+    """Raises ImportError unless PyTorch is the one that this build was made for."""
+    try:
+        torch = sys.modules["torch"].__version__ if "torch" in sys.modules else importlib.metadata.version("torch")
+    except importlib.metadata.PackageNotFoundError:
+        torch = "not installed"
+    if not torch.startswith(f"{torch_series}."):
+        series = ".".join(torch.split(".")[:2])
+        install = f"intel_extension_for_pytorch=={series}.*, or " if "." in torch else ""
+        raise ImportError(
+            f"intel_extension_for_pytorch {__version__} needs torch {torch_series}, but torch is {torch}: "
+            f"install {install}torch=={torch_series}.*",
+            name=__name__,
+        )
+
+
+_require_torch()
 
 # Attribute -> the module that holds it. A module must not have the name of an attribute: importing the module would
 # bind it under that name in this package.

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 
 def run_python(code: str) -> str:
@@ -31,12 +33,13 @@ needs_wheel = pytest.mark.skipif(not installed(), reason="runs against the insta
 @needs_wheel
 def test_metadata_and_entry_points():
     distribution = importlib.metadata.distribution("intel_extension_for_pytorch")
-    assert distribution.version == "2.13.0+cpu"
+    series = ".".join(torch.__version__.split(".")[:2])
+    assert distribution.version == f"{series}.0+cpu"
     entries = {(e.group, e.name) for e in distribution.entry_points}
     assert ("torch_dynamo_backends", "ipex") in entries
     assert ("console_scripts", "ipexc") in entries
     requires = " ".join(distribution.requires or [])
-    for dependency in ("torch==2.13.0", "onednn-cpu-gomp", "tbb"):
+    for dependency in (f"torch=={series}.*", "onednn-cpu-gomp", "tbb"):
         assert dependency in requires
 
 
@@ -85,3 +88,43 @@ def test_no_module_hides_an_attribute():
 
     folder = Path(ipex.__file__).parent
     assert not {p.stem for p in folder.glob("*.py")} & set(ipex._LAZY)
+
+
+def test_the_compiler_does_not_depend_on_pytorch():
+    """libipex_compiler.so holds everything but the interface to PyTorch's tensors, and exports only our own names."""
+    import intel_extension_for_pytorch._C as extension
+
+    (library,) = (
+        line.split("=>")[1].split()[0]
+        for line in subprocess.check_output(["ldd", extension.__file__], text=True).splitlines()
+        if "libipex_compiler.so" in line
+    )
+    table = subprocess.check_output(["nm", "-DC", library], text=True).splitlines()
+    assert not [line for line in table if re.search(r" U (c10|at|torch|caffe2)::|_?THP|aoti_torch", line)]
+    exported = [line for line in table if re.match(r"[0-9a-f]+ [A-TV-Zuw-z] ", line)]
+    assert exported
+    assert not [line for line in exported if "ipex::" not in line]
+
+
+def fake_torch(folder: Path, version: str) -> str:
+    """A package torch that cannot be used, with metadata of this version."""
+    (folder / "torch").mkdir()
+    (folder / "torch/__init__.py").write_text(f"__version__ = {version!r}\n")
+    (folder / f"torch-{version}.dist-info").mkdir()
+    (folder / f"torch-{version}.dist-info/METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: torch\nVersion: {version}\n"
+    )
+    return f"import sys; sys.path.insert(0, {str(folder)!r})\n"
+
+
+@pytest.mark.parametrize("before", ["", "import torch\n"])
+def test_another_torch_is_refused_in_one_line(tmp_path, before):
+    setup = fake_torch(tmp_path, "2.7.1+cpu")
+    out = run_python(
+        f"{setup}{before}try:\n    import intel_extension_for_pytorch\nexcept ImportError as error:\n    print(error)\n"
+        "try:\n    import intel_extension_for_pytorch\nexcept ImportError as error:\n    print('again')"
+    )
+    line, again = out.splitlines()
+    assert "needs torch 2.1" in line and "but torch is 2.7.1+cpu" in line
+    assert "install intel_extension_for_pytorch==2.7.*, or torch==2.1" in line
+    assert again == "again"
