@@ -29,6 +29,9 @@ from .warm_start import CompiledCode, EagerCode
 
 log = logging.getLogger("ipex")
 
+# What a private name raises that a version of PyTorch lacks or has changed.
+_CHANGES_OF_PYTORCH = (AttributeError, ImportError, NameError, TypeError)
+
 
 def ipex(
     module: fx.GraphModule,
@@ -43,8 +46,15 @@ def ipex(
     `mode` and `options` are those of `torch.compile` (see compiler/options.py); UserError where they are invalid.
     """
     settings = Options.parse(options, mode)
-    if torch_private.differentiates_forward():
-        return _run_with_tangents(module, settings)
+    try:
+        if torch_private.differentiates_forward():
+            return _run_as_captured(module, "inputs may carry tangents of forward-mode differentiation", settings)
+        return _compile_captured(module, example_inputs, settings)
+    except _CHANGES_OF_PYTORCH as error:
+        return _run_as_captured(module, f"{type(error).__name__}: {error}", settings, error)
+
+
+def _compile_captured(module: fx.GraphModule, example_inputs: Sequence[Any], settings: Options) -> Callable:
     numbers = torch_private.numbers_passed_as_tensors(module)
     narrow = (torch.float16, torch.bfloat16, torch.float32)
     floats = {i for i in numbers if example_inputs[i].dtype in narrow and not example_inputs[i].shape}
@@ -73,13 +83,12 @@ def ipex(
                 warm_start.direct_codes.clear()  # only the caller keeps a graph alive
 
 
-def _run_with_tangents(module: fx.GraphModule, options: Options) -> Callable:
-    """Runs the graph eagerly: forward-mode differentiation needs the operators one by one. Dynamo guards on the
-    active level of forward-mode differentiation."""
-    why = "inputs may carry tangents of forward-mode differentiation"
+def _run_as_captured(module: fx.GraphModule, why: str, options: Options, cause: Exception | None = None) -> Callable:
+    """Runs the graph that Dynamo captured eagerly. If inputs may carry tangents, the operators are needed one by one;
+    Dynamo guards on the active level of forward-mode differentiation."""
     if _C.flag("IPEX_STRICT") or not options.fallback:
-        raise GraphFallback(why)
-    log.warning("a graph runs eagerly: %s", why)
+        raise cause or GraphFallback(why)
+    log.warning("a graph runs eagerly: %s", why, extra={"cause": cause})
     records.add_eager("inference", module, why)
     return module.forward
 

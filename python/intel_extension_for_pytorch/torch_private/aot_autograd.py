@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from types import FunctionType
 from typing import Any
-from unittest import mock
 
 import torch
 from torch.utils.checkpoint import CheckpointPolicy
@@ -57,8 +57,6 @@ def min_cut_partition(review: Callable[[torch.fx.Graph, Cut], list[torch.fx.Node
     values that it would save, may change the graph, and returns those to save."""
     from torch._functorch import compile_utils, partitioners
 
-    # PyTorch's list of random ops, which must not be merged as common subexpressions, lacks most of them: rand_ops is
-    # replaced below.
     choose = partitioners.choose_saved_values_set
 
     def reviewed(graph: torch.fx.Graph, info: Any, **budget: Any) -> list[torch.fx.Node]:
@@ -66,14 +64,17 @@ def min_cut_partition(review: Callable[[torch.fx.Graph, Cut], list[torch.fx.Node
         return review(graph, Cut(saved, info.is_required_fw, statics.__contains__, _written_arguments(graph)))
 
     def partition(joint: torch.fx.GraphModule, *args: Any, **kwargs: Any) -> tuple:
-        with (
-            mock.patch.object(partitioners, "choose_saved_values_set", reviewed),
-            mock.patch.object(
-                compile_utils, "rand_ops", {n.target.overloadpacket for n in filter(draws, joint.graph.nodes)}
-            ),
-            _random_ops_pinned(joint.graph),
-        ):
-            return partitioners.min_cut_rematerialization_partition(joint, *args, **kwargs)
+        # PyTorch's list of random ops, which must not be merged as common subexpressions, lacks most of them.
+        random = {n.target.overloadpacket for n in filter(draws, joint.graph.nodes)}
+        _pin_random_ops(joint.graph)
+        partitioner = with_globals(
+            partitioners.min_cut_rematerialization_partition,
+            choose_saved_values_set=reviewed,
+            fx_graph_cse=with_globals(compile_utils.fx_graph_cse, rand_ops=random),
+            reordering_to_mimic_autograd_engine=_reordered,
+            default_partition=default_partition,  # which it calls if a graph has nothing to recompute
+        )
+        return partitioner(joint, *args, **kwargs)
 
     return partition
 
@@ -82,8 +83,26 @@ def default_partition(joint: torch.fx.GraphModule, *args: Any, **kwargs: Any) ->
     """The partitioner that saves everything that the backward pass needs."""
     from torch._functorch import partitioners
 
-    with _random_ops_pinned(joint.graph):
-        return partitioners.default_partition(joint, *args, **kwargs)
+    _pin_random_ops(joint.graph)
+    partitioner = with_globals(partitioners.default_partition, reordering_to_mimic_autograd_engine=_reordered)
+    return partitioner(joint, *args, **kwargs)
+
+
+def with_globals(function: FunctionType, **names: Any) -> FunctionType:
+    """A copy of a function of PyTorch that sees other values under these global names. PyTorch's own function and its
+    module stay as they are. AttributeError if the function's module does not have the names."""
+    missing = names.keys() - function.__globals__.keys()
+    if missing:
+        raise AttributeError(f"{function.__module__} has no {', '.join(sorted(missing))}")
+    copied = FunctionType(
+        function.__code__,
+        {**function.__globals__, **names},
+        function.__name__,
+        function.__defaults__,
+        function.__closure__,
+    )
+    copied.__kwdefaults__ = function.__kwdefaults__
+    return copied
 
 
 def draws(node: torch.fx.Node) -> bool:
@@ -91,13 +110,9 @@ def draws(node: torch.fx.Node) -> bool:
     return isinstance(node.target, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded in node.target.tags
 
 
-def _random_ops_pinned(graph: torch.fx.Graph) -> Any:
+def _pin_random_ops(graph: torch.fx.Graph) -> None:
     """Keeps each random op in its pass, even if its result is unused or needed by no gradient. Ops that checkpoints
-    repeat are left to the partitioner. PyTorch's reordering of the backward graph does not support unused random ops,
-    so it is skipped for them."""
-    from torch._functorch import partitioners
-
-    reorder = partitioners.reordering_to_mimic_autograd_engine
+    repeat are left to the partitioner."""
     for node in filter(draws, graph.nodes):
         if not node.users:
             node.meta.pop("recompute", None)  # repeating it would not change the generator
@@ -106,11 +121,13 @@ def _random_ops_pinned(graph: torch.fx.Graph) -> Any:
             forward = node.meta.get("partitioner_tag") == "is_forward"
             node.meta["partitioner_tag"] = "must_be_in_forward" if forward else "must_be_in_backward"
 
-    def reordered(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
-        unused = any(draws(node) and not node.users for node in module.graph.nodes)
-        return module if unused else reorder(module)
 
-    return mock.patch.object(partitioners, "reordering_to_mimic_autograd_engine", reordered)
+def _reordered(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
+    """PyTorch's reordering of a backward graph. It does not support unused random ops, so it is skipped for them."""
+    from torch._functorch import partitioners
+
+    unused = any(draws(node) and not node.users for node in module.graph.nodes)
+    return module if unused else partitioners.reordering_to_mimic_autograd_engine(module)
 
 
 def bytes_of(node: torch.fx.Node) -> int:

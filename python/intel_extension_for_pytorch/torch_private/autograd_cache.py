@@ -77,6 +77,8 @@ def autograd_cache(tag: str) -> Iterator[None]:
         "custom_backend_codegen_configs": {},
         "torch_key": _torch_identity,
     }
+    # A PyTorch without one of these takes its own, slower way.
+    generators = {name: value for name, value in generators.items() if hasattr(codecache, name)}
     with (
         compiler_config.patch(cache_key_tag=f"{compiler_config.cache_key_tag} {tag}"),
         config.patch(bundled_autograd_cache=True, donated_buffer=False),
@@ -106,7 +108,8 @@ _bundled_compilations: weakref.WeakSet = weakref.WeakSet()
 
 @functools.cache
 def _recognize_bundled_compilations() -> None:
-    """Extends PyTorch's test for bundled entries: it is also true for the compilations in `_bundled_compilations`."""
+    """Extends PyTorch's test for bundled entries: it is also true for the compilations in `_bundled_compilations`. This
+    stays for the process; for other compilations the answer is PyTorch's. IPEX_CACHE=off avoids it."""
     from torch._functorch._aot_autograd import autograd_cache, graph_compile
     from torch._guards import CompileContext
 

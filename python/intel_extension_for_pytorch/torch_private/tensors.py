@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -38,8 +39,10 @@ def value_of_call(graph: torch.fx.Graph, node: torch.fx.Node) -> Any:
 
 
 def without_version_bump(tensors: Iterable[torch.Tensor]) -> Any:
-    """A context in which in-place writes to `tensors` do not bump their version counters."""
-    return torch.autograd._unsafe_preserve_version_counter(tuple(tensors))
+    """A context in which in-place writes to `tensors` do not bump their version counters. A PyTorch that cannot do that
+    counts them twice, which is safe."""
+    preserve = getattr(torch.autograd, "_unsafe_preserve_version_counter", None)
+    return preserve(tuple(tensors)) if preserve else contextlib.nullcontext()
 
 
 def is_plain_tensor(value: Any) -> bool:
