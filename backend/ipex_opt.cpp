@@ -26,7 +26,7 @@ using namespace ipex;
 struct Settings {
   std::string file = "-", target, emit;
   std::vector<std::string> passes;
-  bool pipeline = false, lower = false, run = false, list = false, multiply = false;
+  bool pipeline = false, lower = false, run = false, list = false, matmul_kernels = false;
 };
 
 loop::Target target_of(const Settings& settings) {
@@ -200,7 +200,7 @@ int run_functions(const std::vector<loop::Function>& functions, const loop::Targ
 CompileOptions options_of(const Settings& settings) {
   CompileOptions options;
   options.target = target_of(settings);
-  if (settings.multiply) options.products = Multiplier::kKernel;
+  if (settings.matmul_kernels) options.matmul = MatmulSelection::kKernel;
   options.make_extern = [](const graph::Node& node, std::vector<TensorSpec>,
                            std::vector<TensorSpec>) -> std::unique_ptr<Step> {
     throw UserError("extern op " + node.get<graph::Extern>().overload +
@@ -264,8 +264,8 @@ int main(int argc, char** argv) {
   app.add_option("--emit", settings.emit, "print the kernels scheduled (loop), as LLVM IR or as assembly")
       ->check(CLI::IsMember({"loop", "llvm", "asm"}));
   app.add_option("--target", settings.target, "avx2, avx512 or avx512_bf16; default: this CPU's best");
-  app.add_flag("--multiply", settings.multiply,
-               "compute all matrix products in kernels, none in the library");
+  app.add_flag("--matmul-kernels", settings.matmul_kernels,
+               "compute every matrix product in a generated kernel, none in the library");
   app.add_flag("--run", settings.run, "run with random inputs and compare with the interpreter");
   app.add_flag("--list", settings.list, "print the names of all passes");
   try {

@@ -52,7 +52,7 @@ std::optional<MeasuredProduct> Problem::measure() const {
   const auto is_known = [&](Value v) {
     return is_static(graph.type(v).shape) && is_static(layout_of(graph, v).strides);
   };
-  if (context.products != Multiplier::kMeasured || !context.jit || !names_no_symbol(node) ||
+  if (context.matmul != MatmulSelection::kMeasured || !context.jit || !names_no_symbol(node) ||
       !std::ranges::all_of(node.operands, is_known) || product_flops(graph, node) < kMinFlops)
     return std::nullopt;
   CompileOptions options;

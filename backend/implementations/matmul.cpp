@@ -35,9 +35,9 @@ bool is_half_of_few_rows(const Problem& p) {
          (at_most(result.back(), kFewRows) || at_most(result[result.size() - 2], kFewRows));
 }
 
-bool is_asked_of_kernel(const Problem& p) { return p.context.products == Multiplier::kKernel; }
-bool is_asked_of_library(const Problem& p) {
-  return p.context.products == Multiplier::kLibrary && p.library_plans();
+bool is_forced_to_kernel(const Problem& p) { return p.context.matmul == MatmulSelection::kKernel; }
+bool is_forced_to_library(const Problem& p) {
+  return p.context.matmul == MatmulSelection::kLibrary && p.library_plans();
 }
 
 // Many rows of bf16, K contiguous, that block_products multiplies as packed dot products: as fast as the
@@ -143,8 +143,8 @@ constexpr ImplementationRow kTable[] = {
      "few rows or columns of a type that the library lacks: bound by the bytes of the other operand"},
     kWidened,
     kOtherType,
-    {"asked_of_kernel", is_asked_of_kernel, Method::kKernel, "asked for"},
-    {"asked_of_library", is_asked_of_library, Method::kLibrary, "asked for"},
+    {"forced_kernel", is_forced_to_kernel, Method::kKernel, "requested"},
+    {"forced_library", is_forced_to_library, Method::kLibrary, "requested"},
     {"measured_kernel", is_measured_faster, Method::kKernel, "", Basis::kMeasured},
     {"measured_library", is_measured, Method::kLibrary, "", Basis::kMeasured},
     {"packed_dot_products", is_of_packed_dots, Method::kKernel, "many rows of bf16, by packed dot products",

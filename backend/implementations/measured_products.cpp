@@ -52,8 +52,8 @@ void read(const Memory& memory) {
 // One way to compute the product, with operands of its own.
 class Candidate {
  public:
-  Candidate(const Graph& product, CompileOptions options, Multiplier multiplier) {
-    options.products = multiplier;
+  Candidate(const Graph& product, CompileOptions options, MatmulSelection selection) {
+    options.matmul = selection;
     compiled_ = compile(product, options);
     for (int32_t input : product.inputs)
       memory_.push_back(filled(product.type({input, 0}), product.layout({input, 0})));
@@ -100,7 +100,8 @@ double median(std::vector<double> times) {
 }
 
 std::optional<MeasuredProduct> measure(const Graph& product, const CompileOptions& options, bool streams) {
-  Candidate kernel(product, options, Multiplier::kKernel), library(product, options, Multiplier::kLibrary);
+  Candidate kernel(product, options, MatmulSelection::kKernel),
+      library(product, options, MatmulSelection::kLibrary);
   if (!library.is_of_library()) return std::nullopt;
   Memory evicted;
   if (streams) evicted.assign(std::min(2 * options.target.l3_bytes, kMaxEvicted), std::byte{1});

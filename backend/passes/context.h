@@ -10,11 +10,11 @@ namespace ipex {
 
 // Who multiplies matrices: the one that cost models expect to be faster, the one that is, timed once on a
 // machine, or always one of them.
-enum class Multiplier { kJudged, kMeasured, kKernel, kLibrary };
+enum class MatmulSelection { kCostModel, kMeasured, kKernel, kLibrary };
 
 struct PassOptions {
   loop::Target target;
-  Multiplier products = Multiplier::kJudged;
+  MatmulSelection matmul = MatmulSelection::kCostModel;
   bool hoist = true;  // keep values that depend only on static inputs (inference)
   bool jit = true;    // false: for any CPU of the target's ISA; kernels stay Loop IR, and nothing can be run
 };

@@ -90,7 +90,7 @@ std::unique_ptr<CompiledGraph> compile_graph(const GraphBuilder& builder, const 
   CompileOptions options;
   options.target = loop::current_target();
   options.hoist = hoist;
-  if (autotune) options.products = Multiplier::kMeasured;
+  if (autotune) options.matmul = MatmulSelection::kMeasured;
   options.make_extern = extern_factory(graph);
   ipex::CompiledGraph compiled;
   {
