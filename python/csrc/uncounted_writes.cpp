@@ -11,7 +11,7 @@
 namespace ipex::python {
 
 WatchedStorages& WatchedStorages::instance() {
-  static WatchedStorages* watched = new WatchedStorages;  // outlives values that die at exit
+  static WatchedStorages* watched = new WatchedStorages;  // never destroyed: values may be freed at exit
   return *watched;
 }
 
@@ -46,7 +46,7 @@ uint32_t WatchedStorages::written(const void* storage) {
 
 namespace {
 
-// Unsafe: wrappers of other tensors forbid asking for their storage.
+// unsafe_storage(), because storage() throws for wrapper tensors.
 void note_written(const at::TensorBase& tensor) {
   if (tensor.defined())
     WatchedStorages::instance().note_written(
@@ -60,7 +60,7 @@ void note_written(const c10::IValue& tensors) {
     for (const c10::IValue& each : tensors.toListRef()) note_written(each);
 }
 
-// PyTorch's own hooks, with an eye on `.data`.
+// Forwards to PyTorch's hooks and records uses of `.data`.
 class DataAliasHooks final : public at::impl::VariableHooksInterface {
  public:
   explicit DataAliasHooks(const VariableHooksInterface& next) : next_(next) {}
@@ -116,7 +116,8 @@ class DataAliasHooks final : public at::impl::VariableHooksInterface {
   const VariableHooksInterface& next_;
 };
 
-// An op that writes to the arguments that its schema names, and to these; when it is training, if it asks.
+// Runs an op that writes to the arguments that its schema marks, and to arguments kWritten, and records the
+// writes. An op with a `training` argument writes only if that is true.
 template <size_t... kWritten>
 void run_noted(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   const std::vector<c10::Argument>& arguments = op.schema().arguments();
@@ -140,7 +141,7 @@ torch::CppFunction noted() {
   return torch::CppFunction::makeFromBoxedFunction<&run_noted<kWritten...>>();
 }
 
-// Ops of eager PyTorch whose writes it does not count.
+// Eager ops whose writes PyTorch does not count.
 TORCH_LIBRARY_IMPL(aten, ADInplaceOrView, uncounted) {
   for (const char* name :
        {"_fused_adagrad_", "_fused_adagrad_.tensor_lr", "_fused_adam_", "_fused_adam_.tensor_lr",
@@ -162,7 +163,7 @@ TORCH_LIBRARY_IMPL(c10d, ADInplaceOrView, uncounted) {
 }  // namespace
 
 void watch_data_aliases() {
-  at::impl::SetVariableHooks(new DataAliasHooks(*at::impl::GetVariableHooks()));  // the process keeps it
+  at::impl::SetVariableHooks(new DataAliasHooks(*at::impl::GetVariableHooks()));  // never deleted
 }
 
 }  // namespace ipex::python

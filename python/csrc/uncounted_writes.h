@@ -1,6 +1,6 @@
-// Writes to tensors that PyTorch's counters do not count, but that pass by where the process can see them:
-// `.data` taken, from Python or C++; collectives; fused optimizers; running statistics of batch norm in eager
-// mode.
+// Records possible writes to tensors that PyTorch's write counters miss but that the process can observe:
+// uses of `.data` from Python or C++, collectives, fused optimizers, and running statistics of batch norm in
+// eager mode.
 #pragma once
 
 #include <atomic>
@@ -10,14 +10,14 @@
 
 namespace ipex::python {
 
-// Storages that kept values were made from, and when they were, or may have been, written to uncounted.
+// The storages from which kept values were computed, and their last possible uncounted writes.
 class WatchedStorages {
  public:
   static WatchedStorages& instance();
   void add(const void* storage);
   void remove(const void* storage);
   void note_written(const void* storage);
-  // Another number after each of these writes, which none before has had; 0 if there was none.
+  // A number that is new after each recorded write; 0 if there was none.
   uint32_t written(const void* storage);
 
  private:
@@ -31,8 +31,8 @@ class WatchedStorages {
   std::atomic<bool> any_ = false, any_written_ = false;
 };
 
-// From now on the process notes whose `.data` is taken. Called once, when the module loads; the ops are
-// watched from then on by themselves.
+// Starts to record uses of `.data`. Called once when the module loads. Ops are watched from loading on
+// without a call.
 void watch_data_aliases();
 
 }  // namespace ipex::python
