@@ -177,7 +177,8 @@ TEST_P(Products, SayWhoMultiplies) {
       std::vector<std::string>{"matmul 16x80 f32 by 80x64 f32 - library: the library has an implementation"});
   const CompiledGraph doubles = product(GetParam(), "f64", 16, {80, 64});
   EXPECT_EQ(doubles.report.choices,
-            std::vector<std::string>{"matmul 16x80 f64 by 80x64 f64 - kernel: the library lacks the type"});
+            std::vector<std::string>{
+                "matmul 16x80 f64 by 80x64 f64 - kernel: the library does not support the type"});
 }
 
 // A row that is skipped leaves the node to the next one that accepts it; the last one always does.
