@@ -1,5 +1,4 @@
-// Graph in, the parts of an artifact out: a program and a shared object for each ISA, whatever this machine
-// is.
+// Compiles a graph to the parts of an artifact: a program and a shared object for each ISA, on any host.
 #pragma once
 
 #include <string>
@@ -14,22 +13,23 @@ struct AheadOfTime {
   std::vector<ArtifactParts::Variant> variants;
   std::vector<ArtifactParts::Data> constants;
   std::vector<CompiledGraph> compiled;  // by variant; holds the constants' memory
-  std::vector<std::string> extern_ops;  // names, sorted
+  std::vector<std::string> extern_ops;  // sorted names
 };
 
-// The member of each buffer that holds a constant; `all` takes in what it does not have yet. Constants have
-// the same members in every program: they come from the graph, before any choice of ISA.
+// The artifact member of each buffer that holds a constant. New constants are added to `all`. A constant has
+// the same member in every program, because constants come from the graph and do not depend on the ISA.
 std::vector<std::string> name_constants(const Executable::Parts& parts,
                                         std::vector<ArtifactParts::Data>& all);
 
-// One compilation an ISA: what oneDNN does, and so what fuses and in which layout, depends on it. Inputs with
-// a member in `interface` that are not written are static in the graph. Unsupported, naming op and source
-// line, for a step that cannot be saved.
+// Compiles once for each ISA, because oneDNN's support, and with it fusion and layouts, depends on the ISA.
+// Inputs that have a member in `interface` and are not written are static in the graph. Throws Unsupported,
+// with the op and source line, for a step that cannot be saved.
 AheadOfTime compile_ahead_of_time(const graph::Graph& graph, const Interface& interface,
                                   std::vector<Isa> isas, const ExternFactory& make_extern);
 
 enum class KernelForm { kCpp, kLoop, kLlvm, kAssembly };
-// Every kernel of a compilation, scheduled for `isa`, in one text form, after the model's source lines in it.
+// All kernels of a compilation as text, scheduled for `isa`, each after the source lines of the model that it
+// computes.
 std::string kernels_as_text(const CompiledGraph& compiled, Isa isa, KernelForm form);
 
 struct KernelTexts {

@@ -1,4 +1,4 @@
-// Times of stages, for reports.
+// A stopwatch for the times of stages in reports.
 #pragma once
 
 #include <chrono>

@@ -1,4 +1,4 @@
-// compile(): the graph passes, then three stages: buffers are placed, steps are made, kernels are linked.
+// compile(): runs the graph passes, then three stages: place buffers, make steps, link kernels.
 #include "backend/compile.h"
 
 #include "backend/clock.h"

@@ -1,5 +1,5 @@
-// Batches: groups that compute the same on tensors of different sizes (the parameters of an optimizer step)
-// run as one kernel over a table of tensors.
+// Steps of batches: groups with the same computation on tensors of different sizes, such as the parameters of
+// an optimizer step, run as one kernel over a table of tensors.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -21,7 +21,7 @@ void StepMaker::emit_batch(int32_t n) {
     return group && group->batch == number;
   };
   if (!emitted_batches_.insert(number).second) return;
-  std::vector<int32_t> members, others;  // others: kernels of their own behind the step
+  std::vector<int32_t> members, others;  // others: get kernels of their own after the step
   for (int32_t m = n; m < static_cast<int32_t>(g_.nodes.size()) && is_member(m); ++m)
     if (placed_.is_needed[m] && !is_empty(m)) (is_run_of_elements(m) ? members : others).push_back(m);
   if (!members.empty()) emit_batch_step(members, others);
@@ -71,7 +71,8 @@ bool StepMaker::is_run_of_elements(int32_t n) const {
 
 void StepMaker::add_entries(BatchStep& step, const std::vector<int32_t>& members,
                             const std::vector<int32_t>& others, const loop::Function& f) {
-  std::map<int, int> readers;  // of each buffer: members run at the same time, others later
+  std::map<int, int>
+      readers;  // by buffer: the number of reading groups (members run concurrently, others later)
   for (const std::vector<int32_t>* nodes : {&members, &others})
     for (int32_t m : *nodes) {
       std::set<int> read;

@@ -1,5 +1,5 @@
-// What is left to copy: outputs that are views of something else, and after all steps updates of inputs whose
-// old value was still needed.
+// Copies: outputs that are views of other values, and, after all steps, updates of inputs whose old value was
+// still needed.
 #include <algorithm>
 
 #include "backend/step_info.h"
@@ -48,8 +48,8 @@ void StepMaker::copy_outputs(int32_t after) {
   }
 }
 
-// All old values are read before the first new one is written: what would read an input that is updated
-// here goes through memory of its own.
+// All old values must be read before the first new one is written. An update that reads an updated input is
+// staged in a temporary.
 void StepMaker::copy_mutations() {
   struct Update {
     int input;
@@ -64,7 +64,7 @@ void StepMaker::copy_mutations() {
     const Shape& shape = g_.type(m.value).shape;
     if (view.root == input && same_strides(shape, view.strides, g_.layout(input)) &&
         loop::as_const_int(view.offset) == 0)
-      continue;  // its own value
+      continue;  // the input already has this value
     updates.push_back({m.input, m.value});
   }
   for (Update& update : updates) {
@@ -81,7 +81,7 @@ void StepMaker::copy_mutations() {
     const Shape& shape = g_.type(input).shape;
     Value from = update.value;
     if (update.staged >= 0) {
-      // A contiguous value of its own, known to nobody else.
+      // A new contiguous value for the staged data.
       from = g_.add({Reorder{}, {update.value}, {g_.type(update.value)}});
       placed_.is_static.push_back(false);
       placed_.owned[from] = update.staged;

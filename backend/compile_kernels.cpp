@@ -1,4 +1,4 @@
-// Groups as kernels: lowered, the memory of their results chosen, identical ones compiled once.
+// Steps of groups: lowers the kernels and chooses the memory of their results.
 #include <algorithm>
 
 #include "backend/step_info.h"
@@ -11,7 +11,7 @@
 namespace ipex::graph {
 namespace {
 
-// Of all buffers; 0 when one is of unknown size.
+// Bytes of all buffers; 0 if a size is unknown.
 int64_t footprint(const loop::Function& f) {
   int64_t bytes = 0;
   for (const loop::Buffer& b : f.buffers) {
@@ -42,7 +42,7 @@ void StepMaker::emit_kernel(int32_t n, const Graph& body) {
   }
   for (Value v : placed_.results_of(n)) outputs.push_back(layout_of(v));
   loop::Function f = made_.kernels.lower(body, inputs, outputs, options_.target);
-  std::set<int> taken;  // operands' buffers that a result already replaces
+  std::set<int> taken;  // buffers of operands that a result already reuses
   for (Value v : placed_.results_of(n)) {
     const std::string out = "out" + std::to_string(v.result);
     if (!placed_.owned.count(v)) {
@@ -63,11 +63,11 @@ void StepMaker::emit_kernel(int32_t n, const Graph& body) {
   add_kernel(std::move(f), std::move(step), placed_.is_static[n]);
 }
 
-// A store past the caches spares the read of the line that it overwrites: 1.1 to 1.5 times the speed of
-// kernels that memory bounds, which a reader right behind would lose again. The CPU gathers what is stored
-// until a line is full, for a few lines at once: results that are stored in smaller parts, by turns, flush
-// each other's (Zen 3, 16M elements: Adam's three results of 32 bytes a store 33 ms for 14 in the caches, of
-// 16 bytes 101 for 10; two of 32 bytes 7.0 for 9.3).
+// A non-temporal store avoids the read of the line that it overwrites. It speeds up memory-bound kernels
+// by 1.1 to 1.5, but a consumer that follows immediately loses the gain again. The CPU combines such stores
+// in a few line buffers. Results that are stored alternately in smaller parts evict each other's buffers (Zen
+// 3, 16M elements: three results of Adam in parts of 32 bytes 33 ms, 14 ms with plain stores; in parts of 16
+// bytes 101 and 10 ms; two results in parts of 32 bytes 7.0 and 9.3 ms).
 void StepMaker::stream_results(loop::Function& f, int32_t n) {
   constexpr int64_t kMaxParts = 4;
   std::vector<loop::Buffer*> streamed;

@@ -1,4 +1,4 @@
-// Matrix products and convolutions as steps of the library, ATen calls as steps of the caller's.
+// Library steps of matrix products, convolutions and LSTMs, and steps that call ATen.
 #include <algorithm>
 
 #include "backend/clock.h"
@@ -14,7 +14,7 @@ void StepMaker::emit_library(int32_t n) {
   const Node& node = g_.nodes[n];
   const auto planning = library_planning(g_, node, options_);
   if (!planning)
-    throw Unsupported("a library step of " + name_of(node.operation) + " on " +
+    throw Unsupported("a library step of " + name_of(node.operation) + " for " +
                       std::string(name(options_.target.isa)));
   auto description = library_description(
       g_, n, *planning, [&](Value v) { return placed_.spec_of(v); },
@@ -23,7 +23,7 @@ void StepMaker::emit_library(int32_t n) {
   Clock clock;
   kernels::LibrarySteps steps = std::visit(
       [&](auto& each) {
-        // The choice stands, also for a graph whose layouts or machine have changed since.
+        // The choice stays valid even if layouts or the machine have changed since it was made.
         if (!library_.refusal(each).empty()) each.planning = kernels::Planning::kAny;
         return library_.make(each, packed_buffer);
       },

@@ -1,8 +1,8 @@
-// ipex-opt: text in, passes by name, text out. Reads a graph or loop functions, whichever the text is, and
-// shows any stage of their way to machine code; `--run` checks compiled code against the interpreter. The
-// tool of every bug report.
+// ipex-opt: reads a graph or loop functions as text, runs passes by name, and prints the result or any later
+// stage down to machine code. `--run` compares compiled code with the interpreter. Bug reports are made and
+// reproduced with it.
 //
-// Exit codes: 0 done, 1 the input or the compiler failed, 2 the command line is wrong, 3 --run found a
+// Exit codes: 0 success, 1 invalid input or compiler error, 2 invalid command line, 3 --run found a
 // difference.
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -26,14 +26,14 @@ using namespace ipex;
 struct Settings {
   std::string file = "-", target, emit;
   std::vector<std::string> passes;
-  bool pipeline = false, lower = false, run = false, list = false, multiply = false;
+  bool pipeline = false, lower = false, run = false, list = false, matmul_kernels = false;
 };
 
 loop::Target target_of(const Settings& settings) {
   return settings.target.empty() ? loop::current_target() : loop::target_for(parse_isa(settings.target));
 }
 
-// Values that exercise signs and fractions but keep sums and products finite, and indices in range.
+// Values with signs and fractions that keep sums and products finite, and small integers as indices.
 std::vector<std::byte> random_bytes(Dtype dtype, int64_t count, std::mt19937& random) {
   std::vector<std::byte> bytes;
   std::uniform_real_distribution<double> real(-2, 2);
@@ -50,7 +50,7 @@ double element(const std::byte* data, Dtype dtype, int64_t i) {
                     graph::decode_number(data + i * itemsize(dtype), dtype));
 }
 
-// Largest |a - b| relative to the largest |a|; NaN against NaN is equal.
+// The largest |a - b|, relative to the largest |a|. Two NaNs are equal.
 double difference(const std::byte* a, const std::byte* b, Dtype dtype, int64_t count) {
   double largest = 1e-30, apart = 0;
   for (int64_t i = 0; i < count; ++i) {
@@ -72,7 +72,7 @@ int report(const std::string& what, double apart, Dtype dtype) {
   return bad ? 3 : 0;
 }
 
-// Where the elements of a tensor are in its memory, in row-major order.
+// The positions of a tensor's elements in its memory, in row-major order.
 std::vector<int64_t> positions(const std::vector<int64_t>& sizes, const std::vector<int64_t>& strides,
                                int64_t offset) {
   std::vector<int64_t> result = {offset};
@@ -109,7 +109,7 @@ std::vector<std::byte> memory_for(const std::vector<int64_t>& at, Dtype dtype) {
   return std::vector<std::byte>(static_cast<size_t>(last * itemsize(dtype)));
 }
 
-// Compiled code against the interpreter: outputs, and the inputs that the graph changes.
+// Compares compiled code with the interpreter: outputs, and inputs that the graph updates.
 int run_graph(graph::Graph g, const CompileOptions& options) {
   std::mt19937 random(0);
   struct Input {
@@ -200,7 +200,7 @@ int run_functions(const std::vector<loop::Function>& functions, const loop::Targ
 CompileOptions options_of(const Settings& settings) {
   CompileOptions options;
   options.target = target_of(settings);
-  if (settings.multiply) options.products = Multiplier::kKernel;
+  if (settings.matmul_kernels) options.matmul = MatmulSelection::kKernel;
   options.make_extern = [](const graph::Node& node, std::vector<TensorSpec>,
                            std::vector<TensorSpec>) -> std::unique_ptr<Step> {
     throw UserError("extern op " + node.get<graph::Extern>().overload +
@@ -259,13 +259,13 @@ int main(int argc, char** argv) {
   app.add_option("--pass", settings.passes, "passes to run, in order, comma-separated")
       ->delimiter(',')
       ->allow_extra_args(false);
-  app.add_flag("--pipeline", settings.pipeline, "run the whole pipeline of the text's kind");
-  app.add_flag("--lower", settings.lower, "graph: compile it and print the kernels as lowered");
+  app.add_flag("--pipeline", settings.pipeline, "run the whole pipeline of this IR");
+  app.add_flag("--lower", settings.lower, "graph only: print the kernels as lowered");
   app.add_option("--emit", settings.emit, "print the kernels scheduled (loop), as LLVM IR or as assembly")
       ->check(CLI::IsMember({"loop", "llvm", "asm"}));
   app.add_option("--target", settings.target, "avx2, avx512 or avx512_bf16; default: this CPU's best");
-  app.add_flag("--multiply", settings.multiply,
-               "compute all matrix products in kernels, none in the library");
+  app.add_flag("--matmul-kernels", settings.matmul_kernels,
+               "compute every matrix product in a generated kernel, none in the library");
   app.add_flag("--run", settings.run, "run with random inputs and compare with the interpreter");
   app.add_flag("--list", settings.list, "print the names of all passes");
   try {

@@ -1,4 +1,4 @@
-// Texts of either IR, as ipex-opt and bench_kernels are given them: read from a file, told apart.
+// Input texts of ipex-opt and bench_kernels: reads a file, and tells Graph IR from Loop IR.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@ namespace ipex {
 
 std::string read_text(const std::string& file);  // "-": standard input
 
-// The first word that is not in a comment tells a Graph from Loop IR.
+// Decided by the first word outside of comments.
 bool is_graph(const std::string& text);
 
 }  // namespace ipex

@@ -1,10 +1,9 @@
 // See placed_buffers.h.
 //
-// Values are placed so that as little as possible is copied: a result that the caller wants goes straight to
-// the caller's memory, an update of an input straight over it where nothing reads the old value any more
-// (which the stage that makes steps finds out). What is left over (an output that is a view of something
-// else, an update whose old value is still needed) is copied by small kernels: an output as soon as it is
-// computed, so that its source need not stay, the rest at the end.
+// Values are placed to avoid copies. A result that is an output is written directly to the caller's memory.
+// An update of an input is written over it if no later step reads the old value (StepMaker decides that). The
+// rest is copied by small kernels: an output that is a view of another value as soon as that is computed, so
+// that its memory can be reused, and updates whose old value is still needed at the end.
 #include "backend/placed_buffers.h"
 
 #include <algorithm>
@@ -68,8 +67,7 @@ void Placer::make_inputs() {
   }
 }
 
-// Decides for each output whether its root writes the caller's memory, it is an alias of an input, or a
-// copy is due.
+// Decides for each output: its root writes the caller's memory, it aliases an input, or it is copied.
 void Placer::claim_outputs() {
   placed_.outputs.resize(g_.outputs.size());
   for (size_t k = 0; k < g_.outputs.size(); ++k) {
@@ -102,7 +100,7 @@ void Placer::find_needed() {
   for (const InputMutation& m : g_.mutations) need(m.value);
   placed_.last_reader.assign(g_.nodes.size(), -1);
   for (int32_t n = static_cast<int32_t>(g_.nodes.size()) - 1; n >= 0; --n) {
-    if (g_.nodes[n].op() == Op::kExtern) placed_.is_needed[n] = true;  // it may have effects
+    if (g_.nodes[n].op() == Op::kExtern) placed_.is_needed[n] = true;  // it may have side effects
     if (!placed_.is_needed[n]) continue;
     for (Value v : g_.nodes[n].operands) {
       need(v);
@@ -110,14 +108,14 @@ void Placer::find_needed() {
       last = std::max(last, n);
     }
   }
-  // A copy reads right behind the node that computes, or after every node.
-  auto read_behind = [&](Value v, int32_t n) {
+  // A copy reads right after the node that computes the value, or after all nodes.
+  auto read_after = [&](Value v, int32_t n) {
     int32_t& last = placed_.last_reader[resolve_view(g_, v).root.node];
     last = std::max(last, n);
   };
   for (const auto& [after, outputs] : placed_.output_copies)
-    for (int k : outputs) read_behind(g_.outputs[k].value, after);
-  for (const InputMutation& m : g_.mutations) read_behind(m.value, PlacedBuffers::kAtEnd);
+    for (int k : outputs) read_after(g_.outputs[k].value, after);
+  for (const InputMutation& m : g_.mutations) read_after(m.value, PlacedBuffers::kAtEnd);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Where each value of a graph lies: the first stage of compile().
+// The first stage of compile(): a buffer for each value that owns memory.
 #pragma once
 
 #include <climits>
@@ -15,22 +15,22 @@ namespace ipex::graph {
 struct PlacedBuffers {
   Graph graph;  // after all passes
   std::vector<BufferInfo> buffers;
-  std::vector<int> in_place;   // by buffer: another one whose memory it takes over, or -1
-  std::map<Value, int> owned;  // the buffers of values that own memory, as far as they are placed
+  std::vector<int> in_place;   // by buffer: the buffer whose memory it reuses, or -1
+  std::map<Value, int> owned;  // buffers of the values that own memory, for values already placed
 
   std::vector<TensorSpec> inputs;
   std::vector<int> static_inputs;
   std::vector<OutputSpec> outputs;
-  static constexpr int32_t kAtEnd = INT32_MAX;        // as a node's number: behind every node
-  std::map<int32_t, std::vector<int>> output_copies;  // outputs to copy, by the node behind which
+  static constexpr int32_t kAtEnd = INT32_MAX;        // as a node index: after every node
+  std::map<int32_t, std::vector<int>> output_copies;  // outputs to copy, by the node after which to copy
 
   std::set<int32_t> mutated;         // input nodes
-  std::vector<bool> is_static;       // by node: computed once, from static inputs only
+  std::vector<bool> is_static;       // by node: depends only on static inputs, computed once
   std::vector<bool> is_needed;       // by node
-  std::vector<int32_t> last_reader;  // by node that owns memory: the last node that reads it
+  std::vector<int32_t> last_reader;  // by node that owns memory: the index of its last consumer
 
   int add(BufferKind kind, int index, SizeExpr bytes);
-  // The buffer of a value that owns memory, made on first use.
+  // The buffer of a value that owns memory; created on first use.
   int buffer_of(Value root);
   bool is_hoisted(Value v) const;  // does its memory depend on static inputs only?
   TensorSpec spec_of(Value v);
@@ -39,8 +39,8 @@ struct PlacedBuffers {
   bool is_read(Value v) const;
 };
 
-// Inputs, and what the caller wants: an output's root writes the caller's memory, or the output is (a view
-// of) an input, or a copy is due. Everything else is placed by what computes it.
+// Places inputs and outputs. The root of an output writes the caller's memory, or the output is (a view of)
+// an input, or it will be copied. All other values are placed when their steps are made.
 PlacedBuffers place_buffers(Graph graph, const CompileOptions& options);
 
 }  // namespace ipex::graph

@@ -1,4 +1,5 @@
-// See plan_memory.h. The placement itself is the runtime's (plan_arena): sizes may be known only there.
+// See plan_memory.h. The runtime places buffers in memory (plan_arena), because sizes may be unknown until
+// then.
 #include "backend/plan_memory.h"
 
 #include <algorithm>
@@ -37,7 +38,7 @@ SizeExpr::Code code_of(ScalarOp op, const Expr& whole) {
     case ScalarOp::max_:
       return SizeExpr::Code::kMax;
     default:
-      throw Unsupported("a size computed as " + loop::print(whole) + " has no run-time form");
+      throw Unsupported("a size computed as " + loop::print(whole) + "  cannot be computed at run time");
   }
 }
 
@@ -45,7 +46,7 @@ void append(const Expr& e, const std::vector<std::string>& symbols, std::vector<
   if (auto value = as_const_int(e)) return program.push_back({SizeExpr::Code::kConst, *value});
   if (e->is(loop::ExprKind::kVar)) {
     auto it = std::find(symbols.begin(), symbols.end(), e->name);
-    IPEX_CHECK(it != symbols.end(), "size depends on '" + e->name + "', which is no symbol of the graph");
+    IPEX_CHECK(it != symbols.end(), "size depends on '" + e->name + "', which is not a symbol of the graph");
     return program.push_back({SizeExpr::Code::kSymbol, it - symbols.begin()});
   }
   if (e->is(loop::ExprKind::kApply) && e->op == ScalarOp::neg_) {
@@ -54,7 +55,7 @@ void append(const Expr& e, const std::vector<std::string>& symbols, std::vector<
     return program.push_back({SizeExpr::Code::kSub});
   }
   if (!e->is(loop::ExprKind::kApply) || e->args.size() != 2)
-    throw Unsupported("a size computed as " + loop::print(e) + " has no run-time form");
+    throw Unsupported("a size computed as " + loop::print(e) + "  cannot be computed at run time");
   append(e->args[0], symbols, program);
   append(e->args[1], symbols, program);
   program.push_back({code_of(e->op, e)});
@@ -81,7 +82,7 @@ bool is_dense(const Shape& shape, const Strides& strides) {
   std::vector<size_t> left;
   for (size_t d = 0; d < shape.size(); ++d)
     if (as_const_int(shape[d]) != 1) left.push_back(d);
-  // Each step takes the dim whose stride is the size of what was taken before.
+  // Removes dims from the innermost outwards; each must have the number of elements inside it as its stride.
   for (Dim expected = index_const(1); !left.empty();) {
     auto next = std::find_if(left.begin(), left.end(),
                              [&](size_t d) { return loop::provably_equal(strides[d], expected); });
@@ -140,8 +141,8 @@ bool may_share(const loop::Function& f, const std::string& in, const std::string
   if (reads.empty()) return true;
   if (hazard || writes != 1 || reads.size() != 1 || !loop::provably_equal(reads[0], write->index))
     return false;
-  // The stored value must come from the load, so that no scheduler of instructions can move the load behind
-  // the store.
+  // The stored value must depend on the load, so that instruction scheduling cannot move the load after the
+  // store.
   std::set<std::string> seen;
   std::function<bool(const Expr&)> comes_from = [&](const Expr& e) {
     bool found = false;

@@ -1,4 +1,4 @@
-// From nodes to descriptions that kernels/sort understands.
+// See sort_steps.h. Translates nodes to the descriptions of kernels/sort.
 #include "backend/sort_steps.h"
 
 #include "backend/plan_memory.h"

@@ -1,4 +1,4 @@
-// The hand-written steps of graph ops Sort and Search.
+// The steps of the ops sort and search, which hand-written kernels compute.
 #pragma once
 
 #include <memory>
@@ -11,12 +11,12 @@
 
 namespace ipex::graph {
 
-// Results with buffer -1 are not wanted.
+// Results with buffer -1 are not stored.
 std::unique_ptr<Step> make_sort_step(const Node& node, const std::vector<std::string>& symbols,
                                      const std::vector<TensorSpec>& operands,
                                      const std::vector<TensorSpec>& results);
 
-// What the step of `node` makes of row-major operands: these ops are their own reference.
+// Runs the step of `node` on row-major operands. The reference evaluation of these ops uses it too.
 std::vector<HostTensor> eval_sort(const Graph& graph, int32_t node, std::vector<HostTensor>& operands,
                                   const std::vector<int64_t>& symbols);
 

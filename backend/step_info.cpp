@@ -1,4 +1,5 @@
-// Estimates for people: hints stand for symbols, an elementwise op counts as one operation an element.
+// See step_info.h. The estimates use hints for symbols and count an elementwise op as one operation per
+// element.
 #include "backend/step_info.h"
 
 #include <algorithm>
@@ -17,7 +18,7 @@ void add_source(Step& step, const Node& node) {
     if (std::ranges::find(sources, source) == sources.end()) sources.push_back(std::move(source));
 }
 
-// Every output element of the forward convolution meets every weight of its channel.
+// Every output element of the forward convolution is multiplied by every weight of its channel.
 int64_t conv_flops(const Graph& g, const Node& node) {
   const bool forward = node.op() == Op::kConv;
   const Shape& x = g.type(node.operands[forward ? 0 : 1]).shape;
@@ -27,7 +28,7 @@ int64_t conv_flops(const Graph& g, const Node& node) {
   return 2 * elements(g, positions) * elements(g, w) / std::max<int64_t>(1, hint(w[0], g));
 }
 
-// In sixteen planes every tile's terms meet its columns; the transforms are small beside them.
+// Counts the products of the sixteen planes; the transforms are small compared to them.
 int64_t winograd_flops(const Graph& g, const Shape& x, const Shape& y) {
   const WinogradShape s{hint(x[1], g), hint(y[1], g), hint(y[2], g), hint(y[3], g), hint(y[0], g)};
   return 2 * kWinogradPlanes * s.batch * s.tiles_of_image() * s.terms * s.columns;
@@ -39,7 +40,7 @@ int64_t weight_gradient_flops(const Graph& g, const Node& node) {
   return 2 * elements(g, grad) * elements(g, w) / hint(w[0], g);
 }
 
-// Every row of every step meets both weights.
+// Every row of every time step is multiplied by both weights.
 int64_t lstm_flops(const Graph& g, const Node& node) {
   const Shape& x = g.type(node.operands[0]).shape;
   const int64_t weights =
@@ -47,13 +48,14 @@ int64_t lstm_flops(const Graph& g, const Node& node) {
   return 2 * hint(x[0], g) * hint(x[1], g) * weights;
 }
 
-// Queries meet keys, and what comes of it meets values: two products forwards, five backwards.
+// The forward pass has two products (queries by keys, probabilities by values), the backward pass five.
 int64_t attention_flops(const Graph& g, const Node& node, bool causal, int q, int products) {
   const int64_t keys = hint(g.type(node.operands[q + 1]).shape[2], g);
   return 2 * products * elements(g, g.type(node.operands[q]).shape) * keys / (causal ? 2 : 1);
 }
 
-// What a node reads of an operand: all of it, or, where a kernel only picks elements, what it picks.
+// The bytes of an operand that a node reads: all, or for a kernel that only slices or gathers, those it
+// picks.
 int64_t read_bytes(const Graph& g, const Node& node, size_t operand) {
   const int64_t whole = bytes_hint(g, node.operands[operand]);
   if (const auto* gradient = node.get_if<ConvBackward>()) {

@@ -1,5 +1,5 @@
-// What reports and profiles say of a step: the model's source lines in it, an estimate of its memory traffic
-// and arithmetic, and a name that reads as the model does.
+// Descriptions of steps for reports and profiles: the model's source lines, estimates of memory traffic and
+// arithmetic, and readable kernel names.
 #pragma once
 
 #include <cstdint>
@@ -10,17 +10,17 @@
 
 namespace ipex::graph {
 
-// Bytes of a value when the symbols have their hints.
+// Bytes of a value, with hints for symbols.
 int64_t bytes_hint(const Graph& g, Value v);
 
-// Floating-point operations of a matrix product when the symbols have their hints.
+// Floating-point operations of a matrix product, with hints for symbols.
 int64_t product_flops(const Graph& g, const Node& node);
 
-// Adds the sources of node `n` (and of its body), the bytes it reads and writes and its floating-point
-// operations.
+// Adds to `step` the sources of node `n` and of its body, the bytes it reads and writes, and its
+// floating-point operations.
 void describe(Step& step, const Graph& g, int32_t n);
 
-// "_mul_add_gelu": the ops of a body, each once, in order; "_copy" where nothing is computed.
+// "_mul_add_gelu": the distinct ops of a body, in order; "_copy" for a body that computes nothing.
 std::string kernel_suffix(const Graph& body);
 
 }  // namespace ipex::graph

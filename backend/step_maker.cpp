@@ -1,4 +1,4 @@
-// See step_maker.h: which step each node becomes.
+// See step_maker.h. Selects the kind of step for each node.
 #include "backend/step_maker.h"
 
 #include <algorithm>
@@ -40,7 +40,7 @@ void StepMaker::emit(int32_t n) {
     case Op::kConv:
     case Op::kConvBackward:
     case Op::kLstm:
-      // Where the pipeline was stopped before choose_implementations, nobody has chosen.
+      // If the pipeline stopped before choose_implementations, no implementation is set.
       return choice_of(node).by == Implementation::kLibrary || node.op() == Op::kLstm
                  ? emit_library(n)
                  : emit_kernel(n, body_of(g_, n));

@@ -1,4 +1,5 @@
-// The second stage of compile(): every node that computes becomes a step; a file for each kind of step.
+// The second stage of compile(): makes a step for every node that computes. Each kind of step has its own
+// file.
 #pragma once
 
 #include <functional>
@@ -26,7 +27,7 @@ struct MadeSteps {
   double primitives_ms = 0;
 };
 
-// `placed` learns where results and copies lie.
+// Adds the buffers of results and copies to `placed`.
 MadeSteps make_steps(PlacedBuffers& placed, const CompileOptions& options, kernels::LibraryPlans& library);
 
 class StepMaker {
@@ -39,37 +40,37 @@ class StepMaker {
  private:
   void emit(int32_t n);
   void add_step(std::unique_ptr<Step> step, bool hoisted);
-  // Every result has no elements: nothing to compute (an extern call still runs, for its checks).
+  // No result has elements, so there is nothing to compute. (An extern call still runs, for its checks.)
   bool is_empty(int32_t n) const;
   OperandLayout layout_of(Value v) const { return graph::layout_of(g_, v); }
-  // A result that nobody reads has no buffer: ATen may shape such leftovers as it likes.
+  // Results without a reader have no buffer, because ATen may give them any shape.
   std::vector<TensorSpec> read_results(int32_t n);
 
   // ---- compile_kernels.cpp ----
 
   void emit_kernel(int32_t n, const Graph& body);
   void add_kernel(loop::Function f, std::unique_ptr<KernelStep> step, bool hoisted);
-  // `out` of kernel f and every operand in `buffer` agree element by element, so they may be one memory.
+  // May `out` of kernel f share memory with every operand in `buffer`?
   bool shares(const loop::Function& f, const std::string& out, const std::vector<int>& buffers,
               int buffer) const;
-  // The input that this value updates, when it may be written right now: nothing reads the old value later,
-  // and this kernel reads each element only where it replaces it.
+  // The buffer of the input that this value updates, if this kernel may write it directly: no later step
+  // reads the old value, and the kernel reads each element only where it overwrites it. Otherwise -1.
   int mutation_target(Value v, const loop::Function& f, const std::string& out,
                       const std::vector<int>& buffers,
                       const std::function<bool(int buffer)>& allowed = nullptr);
-  // A temporary that dies here and has the result's size can lend its memory to the result.
+  // Lets the result reuse the memory of an operand: a temporary of the same size whose live range ends here.
   void share_operand(Value v, const loop::Function& f, const std::string& out,
                      const std::vector<int>& buffers, std::set<int>& taken);
-  // Marks a large result of the graph, whose memory is its own, as streamed.
+  // Marks large outputs of the graph as streamed: written with non-temporal stores.
   void stream_results(loop::Function& f, int32_t n);
 
   // ---- compile_batches.cpp ----
 
-  // Emitted with the first member that is; those whose memory is no plain run of elements have kernels of
-  // their own.
+  // Emits all members of a batch when the first one is reached. Members whose memory is not one run of
+  // elements get kernels of their own.
   void emit_batch(int32_t n);
   void emit_batch_step(const std::vector<int32_t>& members, const std::vector<int32_t>& others);
-  // May the group run over its memory as one dim: operands and results dense, in one order of dims?
+  // May the group treat its memory as one dim: all operands and results dense, with the same order of dims?
   bool is_run_of_elements(int32_t n) const;
   void add_entries(BatchStep& step, const std::vector<int32_t>& members, const std::vector<int32_t>& others,
                    const loop::Function& f);
@@ -92,7 +93,7 @@ class StepMaker {
   const CompileOptions& options_;
   kernels::LibraryPlans& library_;
   MadeSteps made_;
-  std::set<int> written_;  // mutated inputs (positions) that a step already wrote
+  std::set<int> written_;  // positions of mutated inputs that a step has already written
   std::set<int64_t> emitted_batches_;
 };
 

@@ -1,4 +1,4 @@
-// Composes view nodes into offset and strides, from the value down to the memory it lives in.
+// Composes view nodes to an offset and strides, from the value down to the memory of its root.
 #include "backend/views.h"
 
 #include "codegen/loop/simplify.h"
@@ -9,15 +9,14 @@ namespace {
 using loop::index_const;
 using loop::provably_equal;
 
-// Strides of a reshape of memory laid out as (shape, strides), when some exist: dims of the old shape that
-// are contiguous with each other form runs, and each new dim must divide a run.
+// The strides of a reshape of memory with the layout (shape, strides), if it can be a view: contiguous dims
+// of the old shape form runs, and the new dims must divide the runs.
 std::optional<Strides> reshape_strides(const Shape& shape, const Strides& strides, const Shape& target) {
   if (is_static(shape) && is_static(target)) {
     for (int64_t size : static_shape(target))
       if (size == 0) return contiguous_strides(target);
   }
-  // Runs, innermost first: extent and stride of each maximal group of mergeable dims, dims of extent 1
-  // dropped.
+  // Extent and stride of each maximal group of mergeable dims, innermost first, without dims of extent 1.
   struct Run {
     Dim extent, stride;
   };
@@ -32,7 +31,7 @@ std::optional<Strides> reshape_strides(const Shape& shape, const Strides& stride
   }
   Strides result(target.size());
   size_t run = 0;
-  Dim filled = index_const(1);  // product of target dims already placed in the current run
+  Dim filled = index_const(1);  // product of the target dims in the current run
   for (size_t i = target.size(); i-- > 0;) {
     if (loop::as_const_int(target[i]) == 1) {
       result[i] = index_const(1);
@@ -46,7 +45,7 @@ std::optional<Strides> reshape_strides(const Shape& shape, const Strides& stride
       filled = index_const(1);
       continue;
     }
-    // Not full yet: it must still be able to fill up exactly.
+    // The run is not complete yet: further dims must be able to complete it exactly.
     const auto have = loop::as_const_int(filled), want = loop::as_const_int(runs[run].extent);
     if (have && want && (*have > *want || *want % *have != 0)) return std::nullopt;
   }
@@ -77,7 +76,7 @@ std::optional<Placement> apply_view(const Graph& graph, const Node& node, const 
       Strides result;
       Dim start = offset;
       for (size_t d = 0; d < strides.size(); ++d) {
-        if (steps[d] < 0) return std::nullopt;  // neither ATen nor oneDNN knows negative strides
+        if (steps[d] < 0) return std::nullopt;  // neither ATen nor oneDNN supports negative strides
         result.push_back(loop::simplify(strides[d] * index_const(steps[d])));
         start = start + starts[d] * strides[d];
       }

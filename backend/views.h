@@ -1,4 +1,4 @@
-// A value as strides over the buffer of another: which nodes move no data.
+// Views: values that are strides over the memory of another value, so that their nodes move no data.
 #pragma once
 
 #include <optional>
@@ -7,9 +7,9 @@
 
 namespace ipex::graph {
 
-// value[i] = root's memory[offset + sum(i[d] * strides[d])], through permute, expand, slice and
-// view-compatible reshape nodes (root: the first value that owns memory). nullopt never: a node that is not a
-// view is its own root.
+// value[i] = memory of root[offset + sum(i[d] * strides[d])]. `root` is the first value below the permute,
+// expand, slice and view-compatible reshape nodes that owns memory. A value that is not a view is its own
+// root.
 struct View {
   Value root;
   Strides strides;  // 0 for expanded dims
@@ -17,18 +17,18 @@ struct View {
 };
 View resolve_view(const Graph& graph, Value value);
 
-// Strides and offset of a view node's result given its operand's; nullopt when the node moves data.
+// Strides and offset of a view node's result, given those of its operand; nullopt if the node moves data.
 struct Placement {
   Strides strides;
   Dim offset;
 };
 std::optional<Placement> apply_view(const Graph& graph, const Node& node, const Placement& operand);
-// Strides of a permutation's or reshape's operand that give its result these; nullopt when none do, and for
-// any other node.
+// The operand's strides for which a permute or reshape has a result with the given strides; nullopt if there
+// are none, and for other nodes.
 std::optional<Strides> operand_strides(const Graph& graph, const Node& node, const Strides& result);
-bool is_view(const Graph& graph, const Node& node);  // moves no data given its operand's strides
+bool is_view(const Graph& graph, const Node& node);  // moves no data, given its operand's strides
 
-// Is the value elements of an input, rearranged at most? Then passes may find that it is the input's memory.
+// Is the value an input behind any number of view ops? Then it may turn out to be the input's memory.
 bool is_of_input(const Graph& graph, Value value);
 
 }  // namespace ipex::graph

@@ -1,6 +1,6 @@
-// The gradient of a convolution's weights: products of the gradient of its results and its input, which lie
-// thousands of elements apart from one position to the next. Chunks of positions are laid out so that both
-// stream, and multiplied, by the thread that laid them out.
+// The gradient of a convolution's weights: matrix products of the gradient of its results and its input, both
+// with large strides between positions. Each thread packs chunks of positions, so that both operands are
+// contiguous, and multiplies them itself.
 //
 //   for parallel share of the positions, group of panels {
 //     for chunk { for position { parts[plane, panel, position, ..] = x; grads[.., position, ..] = grad }
@@ -8,10 +8,10 @@
 //   }
 //   w = sum of sums over shares
 //
-// A plane is a tap of the window, whose grads are all the same. With windows of 3 x 3 and stride 1 there are
-// the sixteen planes of Winograd's method as well: with the transformed input V and gradient E of a tile of
-// 2 x 2 results, dU = sum over tiles of V^T E, and the window's gradient is G^T dU G (the adjoint of
-// winograd.h).
+// A plane is a tap of the window; all planes share `grads`. For 3 x 3 windows with stride 1, the planes may
+// instead be the sixteen planes of Winograd's method: with the transformed input V and the transformed
+// gradient E of a tile of 2 x 2 results, dU = sum over tiles of V^T E, and the gradient of the window is G^T
+// dU G (the adjoint of winograd.h).
 #include <numeric>
 
 #include "backend/convolutions/winograd_builder.h"
@@ -58,7 +58,7 @@ class WeightGradientLowering : WinogradBuilder {
   }
 
  private:
-  // Positions are laid out so many at once, at most `most`.
+  // The chunks of positions: `size` positions each, at most `most`.
   struct Chunks {
     Expr size, all, of_share;
     int64_t most;
@@ -68,7 +68,7 @@ class WeightGradientLowering : WinogradBuilder {
     winograd_ = node_.get<WeightGradient>().winograd;
     const WinogradShape shape = set_shape(x_, grad_);
     IPEX_CHECK(terms_ > 0 && columns_ > 0 && terms_ % panel() == 0 && columns_ % lanes() == 0,
-               "weight_gradient: x has channels that fill panels, the gradient such that fill vectors");
+               "weight_gradient: channels of x must fill panels, channels of the gradient must fill vectors");
     window_ = *as_const_int(w_.shape[3]);
     planes_ = winograd_ ? kPlanes : *as_const_int(w_.shape[2]) * window_;
     if (!winograd_) tiles_ = simplify(grad_.shape[0] * grad_.shape[2] * grad_.shape[3]);
@@ -80,7 +80,7 @@ class WeightGradientLowering : WinogradBuilder {
     return work;
   }
 
-  // Chunks of a share are alike.
+  // All shares have chunks of one size.
   Chunks chunks_of(Body& out) {
     const Expr shares = index_const(shares_), one = index_const(1);
     const Expr share_size =
@@ -92,7 +92,7 @@ class WeightGradientLowering : WinogradBuilder {
     return {size, all, of_share, as_const_int(size).value_or(kMaxPositions)};
   }
 
-  // The sums of a share of the positions, for a group of panels.
+  // Computes the sums of a share of the positions, for a group of panels.
   void multiply_share(Body& out, const Expr& share, const Expr& group, const Chunks& chunks,
                       const std::string& sums) {
     const Expr of_group = index_const(panels_of_group_), begin = let(out, "first_panel", group * of_group);
@@ -112,11 +112,11 @@ class WeightGradientLowering : WinogradBuilder {
            [&](const Expr& chunk, Body& each) {
              const Expr first = let(each, "first", chunk * chunks.size),
                         count = let(each, "count", least(chunks.size, tiles_ - first));
-             serial(each, "position", index_const(0), count, [&](const Expr& t, Body& laid_out) {
+             serial(each, "position", index_const(0), count, [&](const Expr& t, Body& packing) {
                if (winograd_)
-                 lay_out_tile(laid_out, t, first + t, of_terms, parts, grads);
+                 pack_tile(packing, t, first + t, of_terms, parts, grads);
                else
-                 lay_out_position(laid_out, t, first + t, of_terms, parts, grads);
+                 pack_position(packing, t, first + t, of_terms, parts, grads);
              });
              multiply(each, of_terms, count, own, parts, grads, sums);
            });
@@ -139,8 +139,8 @@ class WeightGradientLowering : WinogradBuilder {
 
   // ---- Winograd's planes ----
 
-  void lay_out_tile(Body& out, const Expr& t, const Expr& tile, const Groups& of_terms,
-                    const std::string& parts, const std::string& grads) {
+  void pack_tile(Body& out, const Expr& t, const Expr& tile, const Groups& of_terms, const std::string& parts,
+                 const std::string& grads) {
     const Place at = place_of(out, tile);
     transform_input(out, x_, at, of_terms, parts, [&](int64_t plane, const Expr& p, const Expr& lane) {
       return part_at(index_const(plane), p - of_terms.begin, t, lane);
@@ -172,8 +172,8 @@ class WeightGradientLowering : WinogradBuilder {
 
   // ---- one plane a tap ----
 
-  void lay_out_position(Body& out, const Expr& t, const Expr& at, const Groups& of_terms,
-                        const std::string& parts, const std::string& grads) {
+  void pack_position(Body& out, const Expr& t, const Expr& at, const Groups& of_terms,
+                     const std::string& parts, const std::string& grads) {
     const auto& gradient = node_.get<WeightGradient>();
     const Ints &stride = gradient.stride, &padding = gradient.padding;
     const Expr columns = grad_.shape[3],
@@ -234,8 +234,8 @@ class WeightGradientLowering : WinogradBuilder {
     });
   }
 
-  // Half a vector of rows leaves none over and keeps one address for all. It is as fast as the most that
-  // registers hold with AVX-512's 32 of them, and 5 % slower with 16.
+  // Half a vector of rows leaves no remainder and needs one address for all rows. With AVX-512's 32 registers
+  // this is as fast as the largest tile, with 16 registers it is 5 % slower.
   int64_t rows_of_tile() const { return target_.gradient_tile_rows; }
 
   void multiply_panel(Body& out, const Expr& plane, const Expr& count, const Expr& by, const Expr& to,
@@ -271,7 +271,7 @@ class WeightGradientLowering : WinogradBuilder {
     if (columns_ % rows != 0) tile(out, index_const(columns_ / rows * rows), columns_ % rows);
   }
 
-  // The windows of one column and a panel of terms.
+  // Stores the gradient of the windows of one column and a panel of terms.
   void finish(Body& out, const Expr& part, const std::string& sums) {
     const Expr p = let(out, "panel", floordiv(part, index_const(columns_))),
                column = let(out, "column", floormod(part, index_const(columns_)));
@@ -314,11 +314,11 @@ class WeightGradientLowering : WinogradBuilder {
 
   const Tensor &grad_, &x_, &w_;
   bool winograd_ = false;
-  int64_t planes_ = 0, window_ = 0;  // window: taps of a row
+  int64_t planes_ = 0, window_ = 0;  // window_: taps in a row
   int64_t shares_ = 1;
   int64_t panels_ = 0, panels_of_group_ = 0;   // of terms
   int64_t part_stride_ = 0, grad_stride_ = 0;  // elements from one panel or vector to the next
-  int64_t of_plane_ = 0;                       // sums
+  int64_t of_plane_ = 0;                       // sums per plane
 };
 
 }  // namespace

@@ -40,8 +40,8 @@ class WinogradLowering : WinogradBuilder {
                  for (int64_t r = 0; r < kWindow; ++r) {
                    ExprRow<3> g;
                    for (int64_t q = 0; q < kWindow; ++q) {
-                     // The gradient of the data is the convolution by the window turned around, channels
-                     // exchanged.
+                     // The gradient of the data is a convolution by the rotated window with exchanged
+                     // channels.
                      const int64_t row = gradient ? kWindow - 1 - r : r,
                                    column_in_row = gradient ? kWindow - 1 - q : q;
                      const Expr at = position(w, {gradient ? term : out, gradient ? out : term,
@@ -67,7 +67,7 @@ class WinogradLowering : WinogradBuilder {
     const WinogradShape shape = set_shape(inputs_[0], y);
     panel_ = *as_const_int(inputs_[1].shape[3]);
     const auto found = winograd_blocks(shape, panel_, target_);
-    IPEX_CHECK(found, "winograd: x has channels that fill vectors, the result such that fill panels");
+    IPEX_CHECK(found, "winograd: channels of x must fill vectors, channels of the result must fill panels");
     const WinogradBlocks& blocks = *found;
     const int64_t tile_rows = loop::tile_rows(target_);
     block_columns_ = columns_ / blocks.column_blocks;
@@ -84,7 +84,7 @@ class WinogradLowering : WinogradBuilder {
                           count = let(inner, "tile_count", least(size, tiles_ - first));
                const std::string parts = alloc(inner, "parts", index_const(kPlanes * input_plane_)),
                                  sums = alloc(inner, "sums", index_const(kPlanes * sum_plane_));
-               // The last rows of a micro-kernel are the last tile's again.
+               // The last tile is repeated to fill the rows of the micro-kernel.
                const Expr rows =
                    let(inner, "row_count", ceildiv(count, index_const(tile_rows)) * index_const(tile_rows));
                serial(inner, "tile", index_const(0), rows, [&](const Expr& tile, Body& each) {
@@ -103,7 +103,7 @@ class WinogradLowering : WinogradBuilder {
   }
 
  private:
-  // In each plane rows of tiles by terms, times terms by columns.
+  // In each plane: the matrix of tiles by terms times the matrix of terms by columns.
   void multiply(Body& out, const Expr& column_block, const Expr& row_count, const std::string& parts,
                 const std::string& sums) {
     const Tensor& u = inputs_[1];
@@ -143,7 +143,8 @@ class WinogradLowering : WinogradBuilder {
     });
   }
 
-  // A share of the panel that follows, for each of the `passes` over this one; the last panel is its own.
+  // The lines of the next panel to prefetch during one of the `passes` over this panel. After the last panel
+  // it is that panel itself.
   loop::PrefetchLines next_panel(const Expr& plane, const Expr& number, const Expr& pass,
                                  const Expr& passes) const {
     const Tensor& u = inputs_[1];
@@ -156,7 +157,7 @@ class WinogradLowering : WinogradBuilder {
             }};
   }
 
-  // Results beyond the edges are not stored, nor is what belongs to them read.
+  // Results beyond the edges are not stored, and their post-op operands are not read.
   void transform_sums(Body& out, const Expr& row, const Expr& tile, const Expr& column_block,
                       const std::string& sums) {
     const Tensor& y = outputs_[0];
@@ -204,9 +205,9 @@ class WinogradLowering : WinogradBuilder {
     return with_post_ops(node_, sum, next, operand, [&](const Expr& x) { return let(out, "acc", x); });
   }
 
-  int64_t panel_ = 0;                           // columns side by side in u
-  int64_t block_rows_ = 0, block_columns_ = 0;  // of a part; rows are tiles
-  int64_t input_plane_ = 0, sum_plane_ = 0;     // elements of a plane of scratch
+  int64_t panel_ = 0;                           // adjacent columns in u
+  int64_t block_rows_ = 0, block_columns_ = 0;  // per part; rows are tiles
+  int64_t input_plane_ = 0, sum_plane_ = 0;     // elements per plane of scratch memory
 };
 
 }  // namespace

@@ -1,10 +1,10 @@
-// Convolutions of windows of 3 x 3 by Winograd's minimal filtering, F(2 x 2, 3 x 3): four results of a tile
-// are found by 16 products of transformed numbers, where their windows hold 36.
+// Convolutions with 3 x 3 windows by Winograd's minimal filtering, F(2 x 2, 3 x 3): a tile of four results
+// takes 16 multiplications of transformed numbers instead of 36.
 //
 // Winograd, Arithmetic complexity of computations, 1980; Lavin and Gray, Fast algorithms for convolutional
-// neural networks, CVPR 2016. With tiles this small the transforms add and halve only, and the error is less
-// than that of the library's sum over windows. An infinity in a window gives NaN, where the sum gives an
-// infinity of either sign: two infinite terms are subtracted. No other window has it.
+// neural networks, CVPR 2016. With tiles this small the transforms only add and halve, and the error is
+// smaller than that of the library's sum over windows. An infinity in a window gives NaN instead of an
+// infinity, because infinite terms are subtracted. Only tiles that contain the infinity are affected.
 #pragma once
 
 #include <optional>
@@ -16,46 +16,49 @@ namespace ipex::graph {
 inline constexpr int64_t kWinogradTile = 4, kWinogradOutputs = 2;  // along a dim
 inline constexpr int64_t kWinogradPlanes = kWinogradTile * kWinogradTile;
 
-// A convolution by this method: x[batch, terms, ..], result [batch, columns, height, width].
+// A convolution x[batch, terms, ..] to [batch, columns, height, width]. The names are those of the matrix
+// products of the method: terms are input channels, columns are output channels.
 struct WinogradShape {
   int64_t terms, columns;  // channels
   int64_t height, width;   // of the result
-  int64_t batch;           // expected, where it is not known
+  int64_t batch;           // a hint if the batch is symbolic
 
   int64_t tiles_of_image() const;
 };
 
-// A part of the work: so many tiles by one of `column_blocks` blocks of columns.
+// The partition of the work: a part is a number of tiles by one of `column_blocks` blocks of columns.
 struct WinogradBlocks {
   int64_t tiles, column_blocks;
-  double cycles;  // expected of the slowest thread, for all of the convolution
+  double cycles;  // estimate for the slowest thread, for the whole convolution
 };
-// nullopt: the channels fill no vectors, or no panels of so many columns.
+// nullopt if the channels do not fill vectors, or panels of `panel` columns.
 std::optional<WinogradBlocks> winograd_blocks(const WinogradShape& shape, int64_t panel,
                                               const loop::Target& target);
-// Whether it takes less time than the library's sum over windows; `weights_stay`: their transform is computed
-// once.
+// Whether the method is faster than the library's sum over windows. `weights_stay`: the weights are
+// parameters, whose transform is hoisted.
 bool winograd_best(const WinogradShape& shape, bool weights_stay, const loop::Target& target);
 
-// The gradient of the weights of a convolution, in planes of products: of Winograd's method, or one a tap.
+// How the gradient of a convolution's weights is computed: one matrix product for each tap of the window, or
+// for each plane of Winograd's method.
 enum class WeightGradientMethod : uint8_t { kLibrary, kTaps, kWinograd };
 WeightGradientMethod weight_gradient_method(const WinogradShape& shape, int64_t taps, bool winograd_applies,
                                             const loop::Target& target);
-// Its work: shares of the positions (tiles, or single ones), each with its own sums, by groups of panels of
-// terms. What one lays out no other reads: threads on two chiplets would wait for each other's lines (17 ms
-// for 11, 64 by 64 channels of 16 x 56 x 56, two threads on Zen 4).
+// The partition of its work: shares of the positions (tiles or single positions), each with its own sums, by
+// groups of panels of terms. Each part reads only data that it packed itself, because sharing cache lines
+// between chiplets is slow (17 instead of 11 ms for 64 by 64 channels of 16 x 56 x 56, two threads on Zen 4).
 struct WeightGradientParts {
-  int64_t shares, groups, panels;  // panels of a group
+  int64_t shares, groups, panels;  // panels per group
 };
-// Positions that are laid out before they are multiplied, at most: two panels of them stay in L1, and longer
-// sums are less exact.
+// The largest number of positions that are packed before they are multiplied. Two panels of them stay in L1,
+// and longer sums are less exact.
 inline constexpr int64_t kMaxPositions = 128;
 WeightGradientParts weight_gradient_parts(const WinogradShape& shape, int64_t planes,
                                           const loop::Target& target);
 
-int64_t winograd_panel(const loop::Target& target);  // columns of the micro-kernel
+int64_t winograd_panel(const loop::Target& target);  // columns of the micro-kernel's tile
 
-// The weights' transform: [16, columns / panel, terms, panel], a panel as wide as the micro-kernel.
+// The shape of the transformed weights: [16, columns / panel, terms, panel], with panels as wide as the
+// micro-kernel's tile.
 Shape winograd_filter_shape(const WinogradShape& shape, const loop::Target& target);
 loop::Function lower_winograd_filter(const Graph& body, const std::vector<OperandLayout>& inputs,
                                      const std::vector<OperandLayout>& outputs, const std::string& name,

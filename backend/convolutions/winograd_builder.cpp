@@ -96,14 +96,14 @@ std::array<ExprRow<2>, 2> WinogradBuilder::existing(Body& out, const Place& at, 
                   {Expr(), second(at.column, results.shape[3])});
 }
 
-// Rows and columns beyond an edge, where some window has such, are not read but zeros.
+// Rows and columns beyond an edge of the image are zeros and are not read.
 void WinogradBuilder::transform_input(Body& out, const Tensor& x, const Place& at, const Groups& groups,
                                       const std::string& parts, const Destination& to) {
   const auto* winograd = node_.get_if<Winograd>();
   const Ints& padding = winograd ? winograd->padding : node_.get<WeightGradient>().padding;
-  struct Side {  // of the window
+  struct Side {  // the rows or the columns of the window
     Expr first;
-    ExprRow<kTile> inside;  // null: always
+    ExprRow<kTile> inside;  // null: always inside
   };
   const auto side = [&](std::string_view name, const Expr& result, int64_t before, const Dim& size,
                         int64_t tiles) {

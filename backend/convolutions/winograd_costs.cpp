@@ -1,4 +1,4 @@
-// When Winograd's method is the faster one, and in which pieces.
+// Cost models of Winograd's method: when it is faster than the library, and in which block sizes.
 #include <algorithm>
 
 #include "backend/convolutions/winograd.h"
@@ -13,10 +13,10 @@ using loop::divided_up;
 namespace {
 
 constexpr int64_t kPlanes = kWinogradPlanes;
-constexpr double kTransform = 40;       // cycles for a vector of 16 numbers: loads, sums, stores
-constexpr double kSpilled = 40;         // and for what L2 does not hold of them, there and back
-constexpr double kStreamed = 8;         // bytes of weights a cycle, from beyond L2
-constexpr int64_t kMaxSums = 16 << 20;  // of a gradient of weights, all planes and shares
+constexpr double kTransform = 40;       // cycles per vector of transforming 16 numbers: loads, sums, stores
+constexpr double kSpilled = 40;         // additional cycles if the transformed numbers do not fit into L2
+constexpr double kStreamed = 8;         // bytes of weights per cycle from L3 or memory
+constexpr int64_t kMaxSums = 16 << 20;  // of a gradient of weights, over all planes and shares
 
 int64_t rounded_up(int64_t a, int64_t b) { return divided_up(a, b) * b; }
 
@@ -24,9 +24,9 @@ double products_a_cycle(const loop::Target& target) {
   return target.vector_multiplies * target.lanes(Dtype::kF32);
 }
 
-// Of a sum over windows in the library.
+// The library's sum over windows.
 double direct_cycles(const WinogradShape& shape, const loop::Target& target) {
-  constexpr double kLibrary = 0.87;  // of what the CPU can multiply
+  constexpr double kLibrary = 0.87;  // of the CPU's peak
   const int64_t products = shape.batch * shape.height * shape.width * shape.terms * shape.columns * 9;
   return static_cast<double>(products) / (kLibrary * products_a_cycle(target));
 }
@@ -41,7 +41,7 @@ std::optional<WinogradBlocks> winograd_blocks(const WinogradShape& shape, int64_
                                               const loop::Target& target) {
   const int64_t lanes = target.lanes(Dtype::kF32), rows = loop::tile_rows(target);
   if (shape.columns % panel != 0 || shape.terms % lanes != 0) return std::nullopt;
-  constexpr int64_t kMaxTiles = 96;  // of a part, whose scratch L3 has to hold for each thread
+  constexpr int64_t kMaxTiles = 96;  // per part: the scratch of all threads must fit into L3
   const int64_t tiles = shape.batch * shape.tiles_of_image();
   const auto cost = [&](int64_t of_block, int64_t column_blocks) {
     const auto terms = static_cast<double>(shape.terms), all_lanes = static_cast<double>(lanes),
@@ -72,7 +72,7 @@ std::optional<WinogradBlocks> winograd_blocks(const WinogradShape& shape, int64_
 bool winograd_best(const WinogradShape& shape, bool weights_stay, const loop::Target& target) {
   const auto blocks = winograd_blocks(shape, winograd_panel(target), target);
   if (!blocks) return false;
-  constexpr double kFilter = 40;  // cycles a weight: 26 MB to memory for 512 by 512 channels
+  constexpr double kFilter = 40;  // cycles per weight; 512 by 512 channels write 26 MB to memory
   const double filter = weights_stay ? 0 : kFilter * static_cast<double>(shape.terms * shape.columns);
   return blocks->cycles < (direct_cycles(shape, target) - filter) / std::max(target.threads, 1);
 }
@@ -94,14 +94,14 @@ WeightGradientMethod weight_gradient_method(const WinogradShape& shape, int64_t 
   if (shape.terms % winograd_panel(target) != 0 || shape.columns % lanes != 0 ||
       std::max(taps, kPlanes) * shape.terms * shape.columns > kMaxSums)
     return kLibrary;
-  // Of what the CPU can multiply the library reaches half, of windows with a stride a third; with AVX-512
-  // three quarters and 60 % (Zen 4). Zen 3, two threads, batch 16: 1 x 1, 256 by 1024 channels of 14 x 14 12
-  // ms for 18, but 64 by 256 of 56 x 56 20 for 16, which is the cost of laying out; 3 x 3 with stride 2 28
-  // for 65; Winograd's 16 to 25 for 47 to 66.
+  // The library reaches half of the CPU's peak, a third with a stride; with AVX-512 (Zen 4) 75 and 60 %. Zen
+  // 3, two threads, batch 16, ms of kernel and library: 1 x 1, 256 by 1024 channels of 14 x 14 12 and 18; 64
+  // by 256 channels of 56 x 56 20 and 16, because of the cost of packing; 3 x 3 with stride 2 28 and 65;
+  // Winograd's method 16 to 25 and 47 to 66.
   const double share =
       taps > 1 && !winograd_applies ? target.library_strided_gradient : target.library_gradient;
   constexpr double kMinGain = 1.15;
-  constexpr double kFromMemory = 30, kCopied = 12, kWeight = 4;  // cycles a vector, a sum
+  constexpr double kFromMemory = 30, kCopied = 12, kWeight = 4;  // cycles per vector, per sum
   const int64_t weights = shape.terms * shape.columns, positions = shape.batch * shape.height * shape.width;
   const auto with_sums = [&](int64_t count, int64_t planes, double of_channel, double of_copy) {
     const auto [shares, groups, of_group] = weight_gradient_parts(shape, planes, target);
@@ -110,9 +110,9 @@ WeightGradientMethod weight_gradient_method(const WinogradShape& shape, int64_t 
     const auto terms = static_cast<double>(shape.terms),
                columns = static_cast<double>(shape.columns * groups),
                sums = static_cast<double>(planes * weights);
-    const double laid_out = of_channel * (terms + columns) + of_copy * terms;
+    const double packing = of_channel * (terms + columns) + of_copy * terms;
     return static_cast<double>(count) *
-               (sums / products_a_cycle(target) + laid_out / static_cast<double>(lanes)) +
+               (sums / products_a_cycle(target) + packing / static_cast<double>(lanes)) +
            static_cast<double>(chunks) * sums * 8 / kStreamed + kWeight * sums * static_cast<double>(shares);
   };
   const double by_taps = with_sums(positions, taps, kFromMemory, kCopied * static_cast<double>(taps - 1));

@@ -1,4 +1,4 @@
-// Between the struct of an op and its attributes by key, for all ops at once.
+// Conversion between the struct of an op and its attributes by key, generic over all ops.
 #include "backend/graph/attributes.h"
 
 #include <unordered_map>
@@ -20,9 +20,9 @@ constexpr std::string_view what(const bool&) { return "true or false"; }
 constexpr std::string_view what(const int64_t&) { return "an integer"; }
 constexpr std::string_view what(const double&) { return "a number"; }
 constexpr std::string_view what(const Number&) { return "a number"; }
-constexpr std::string_view what(const std::string&) { return "a text"; }
+constexpr std::string_view what(const std::string&) { return "a string"; }
 constexpr std::string_view what(const Ints&) { return "a list of integers"; }
-constexpr std::string_view what(const Strings&) { return "a list of texts"; }
+constexpr std::string_view what(const Strings&) { return "a list of strings"; }
 constexpr std::string_view what(const Dim&) { return "a size"; }
 constexpr std::string_view what(const Dims&) { return "a list of sizes"; }
 template <NamedEnum E>
@@ -57,7 +57,7 @@ bool read(const Attr& attr, Number& field) {
   return false;
 }
 bool read(const Attr& attr, Strings& field) {
-  const auto* none = std::get_if<Ints>(&attr);  // an empty list is one of anything
+  const auto* none = std::get_if<Ints>(&attr);  // an empty list fits every element type
   return (none && none->empty()) || read<Strings>(attr, field);
 }
 bool read(const Attr& attr, Dim& field) {
@@ -113,7 +113,7 @@ Operation make(std::string_view op, std::string_view name, Attrs& attrs) {
     if (presence == Presence::kName) {
       has_name = true;
       if (name.empty() || !read(std::string(name), field))
-        throw UserError(std::string(op) + ": '" + std::string(name) + "' is no " +
+        throw UserError(std::string(op) + ": '" + std::string(name) + "' is not a " +
                         std::string(what_name(field)));
       return;
     }
@@ -127,9 +127,9 @@ Operation make(std::string_view op, std::string_view name, Attrs& attrs) {
     attrs.erase(it);
   });
   if (!has_name && !name.empty())
-    throw UserError(std::string(op) + ": takes no name behind a dot, has '" + std::string(name) + "'");
+    throw UserError(std::string(op) + ": takes no name after a dot, but has '" + std::string(name) + "'");
   if (!attrs.empty())
-    fail(attrs.begin()->first, "is unknown: " + (known.empty() ? "it has none" : "it has " + known));
+    fail(attrs.begin()->first, "is unknown: " + (known.empty() ? "the op has none" : "the op has " + known));
   return operation;
 }
 

@@ -1,4 +1,4 @@
-// Attributes as text and Python have them, by key: where operations come from and what they print as.
+// Attributes by key, the form in which the text and Python give them: conversion to operations and back.
 #pragma once
 
 #include <map>
@@ -11,17 +11,17 @@
 
 namespace ipex::graph {
 
-// An integer stands for a dim or a real number too, a text for an expression or a row of a table, a list of
-// either for dims.
+// An integer may also be a dim or a real number; a string may be an expression or the name of a table row; a
+// list of either may be dims.
 using Attr = std::variant<bool, int64_t, double, std::string, Ints, Dim, Dims, Strings>;
 using Attrs = std::map<std::string, Attr, std::less<>>;
 
-// The operation whose text is `op`.`name` with these attributes. UserError that names op and attribute: one
-// is missing, unknown, or of another type.
+// The operation `op`.`name` with these attributes. Throws a UserError that names the op and the attribute if
+// one is missing, unknown or of another type.
 Operation make_operation(std::string_view op, std::string_view name, Attrs attrs);
 
 std::string name_of(const Operation& operation);  // "reduce.sum", "matmul"
 Attrs attributes_of(const Operation& operation);
-std::vector<Dim> dims_in(const Operation& operation);  // sizes among the attributes
+std::vector<Dim> dims_in(const Operation& operation);  // all sizes in the attributes
 
 }  // namespace ipex::graph

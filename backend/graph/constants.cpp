@@ -1,4 +1,4 @@
-// Payloads of constants, one number at a time.
+// See constants.h.
 #include "backend/graph/constants.h"
 
 #include <charconv>
@@ -12,7 +12,7 @@
 namespace ipex::graph {
 namespace {
 
-constexpr int64_t kMaxListed = 32;  // numbers that a line of text holds
+constexpr int64_t kMaxListed = 32;  // most numbers that are printed as a list
 constexpr char kBase64[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
 template <class T>
@@ -34,7 +34,7 @@ void write_integer(Number number, Dtype dtype, std::vector<std::byte>& bytes) {
   const int64_t largest = dtype == Dtype::kBool ? 1 : std::numeric_limits<T>::max();
   if (!value || *value < std::numeric_limits<T>::min() || *value > largest)
     throw UserError("constant: " + (value ? std::to_string(*value) : print_number(std::get<double>(number))) +
-                    " is no value of " + std::string(name(dtype)));
+                    " is not a value of " + std::string(name(dtype)));
   write(static_cast<T>(*value), bytes);
 }
 
@@ -119,7 +119,7 @@ std::string print_number(double value) { return fewest_digits(value); }
 std::string print_number(double value, Dtype dtype) {
   if (dtype == Dtype::kF64) return print_number(value);
   const std::string text = fewest_digits(static_cast<float>(value));
-  // Text is read as a double: the digits of the float are enough unless that rounds twice.
+  // The parser reads a double. The digits of the float are enough unless that rounds twice.
   double back = 0;
   std::from_chars(text.data(), text.data() + text.size(), back);
   return static_cast<float>(back) == static_cast<float>(value) ? text : print_number(value);
@@ -141,7 +141,7 @@ std::string print_payload(const ConstantData& data, Dtype dtype) {
 std::vector<std::byte> decode_base64(std::string_view text) {
   const size_t length = text.substr(0, text.find('=')).size();
   if (text.size() % 4 || text.size() - length > 2)
-    throw UserError("constant data is not base 64: its length is no multiple of 4");
+    throw UserError("constant data is not base 64: its length is not a multiple of 4");
   std::vector<std::byte> bytes;
   for (size_t i = 0; i < text.size(); i += 4) {
     uint32_t word = 0;

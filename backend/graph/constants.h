@@ -1,4 +1,4 @@
-// The numbers in a constant: between bytes of a dtype, text, and what passes compare with 0 and 1.
+// The numbers of a constant: conversion between bytes, numbers and text, and queries for literals.
 #pragma once
 
 #include <optional>
@@ -11,18 +11,18 @@
 namespace ipex::graph {
 
 Number decode_number(const std::byte* bytes, Dtype dtype);
-// Appends the number in the dtype, rounded if a float; UserError when an integer type does not hold it.
+// Appends the number in the dtype, rounded for float types. Throws UserError if an integer type cannot hold
+// it.
 void encode_number(Number number, Dtype dtype, std::vector<std::byte>& bytes);
 
-// Fewest digits that read back exactly, with a point or an e.
+// The fewest digits that read back exactly, with a point or an exponent.
 std::string print_number(double value);
-std::string print_number(double value, Dtype dtype);  // of a float dtype
-// ` value=[1,2,3]` for a few numbers, ` data="..."` in base 64 for more, or where NaNs have bits of their
-// own.
+std::string print_number(double value, Dtype dtype);  // `dtype` is a float type
+// ` value=[1,2,3]` for a few numbers; ` data="..."` in base 64 for more, and for NaNs, whose bits it keeps.
 std::string print_payload(const ConstantData& data, Dtype dtype);
 std::vector<std::byte> decode_base64(std::string_view text);  // UserError
 
-// The one number that `value` holds everywhere: a literal, through views of it.
+// The number, if `value` is a literal or a view of one.
 std::optional<Number> literal_value(const Graph& graph, Value value);
 bool is_literal(const Graph& graph, Value value, int64_t number);
 

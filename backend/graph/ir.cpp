@@ -1,4 +1,4 @@
-// What can be asked of a graph without changing it.
+// Queries of a graph. See ir.h.
 #include "backend/graph/ir.h"
 
 #include <algorithm>

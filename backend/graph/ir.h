@@ -1,6 +1,6 @@
-// Graph IR: a DAG of tensor operations, strictly typed. No implicit broadcast, no implicit promotion, no
-// in-place operation, no scalar attribute standing for an operand. What the importer asserted against eager's
-// metadata is what the types say.
+// Graph IR: a DAG of tensor operations, strictly typed. There is no implicit broadcast, no implicit
+// promotion, no in-place operation, and no scalar attribute in place of an operand. The importer checks each
+// result against the type and shape that tracing recorded.
 //
 // A Dim is an i64 expression of the loop IR over the graph's symbols, so one simplifier serves shapes,
 // strides and indices.
@@ -41,12 +41,12 @@ struct Value {
 struct Node {
   Operation operation;
   std::vector<Value> operands{};
-  std::vector<Type> types{};       // one a result
-  std::vector<Strides> layouts{};  // per result; an empty entry (or vector): row-major contiguous
+  std::vector<Type> types{};       // one for each result
+  std::vector<Strides> layouts{};  // one for each result, or none; an empty entry means row-major contiguous
   std::string source{};            // "model.py:12 linear"
 
   Op op() const { return op_of(operation); }
-  // The attributes of op T; InternalError where the node is another op.
+  // The attributes of op T. Throws InternalError if the node is another op.
   template <class T>
   const T& get() const;
   template <class T>
@@ -67,16 +67,16 @@ struct Node {
   }
 };
 
-// Of a node that stands for several, "model.py:12 linear; model.py:13 gelu": each once.
+// The sources of a node that replaces several, "model.py:12 linear; model.py:13 gelu", without duplicates.
 std::vector<std::string> split_sources(std::string_view sources);
 void add_sources(std::string& sources, std::string_view more);
 
 struct GraphOutput {
   Value value;
-  Strides strides;  // layout the caller wants; empty: free to choose (a saved activation)
+  Strides strides;  // layout that the caller requires; empty: any (a saved activation)
 };
 
-// Writes `value` into input `input` at the end of a run (the only mutation there is).
+// Writes `value` into input `input` at the end of a run. There is no other mutation.
 struct InputMutation {
   int input = 0;  // position in inputs
   Value value;
@@ -85,16 +85,16 @@ struct InputMutation {
 class Graph {
  public:
   std::string name = "main";
-  std::vector<std::string> symbols;   // i64, values given per run
-  std::vector<int64_t> symbol_hints;  // one each, for cost decisions only
-  // Least values of symbols that may be below 1: a size that may be 0, an integer that is no size.
+  std::vector<std::string> symbols;   // i64; each run gives their values
+  std::vector<int64_t> symbol_hints;  // one for each symbol, for cost models only
+  // Lower bounds of symbols that may be below 1: sizes that may be 0, and integers that are not sizes.
   std::map<std::string, int64_t> symbol_lows;
-  std::vector<Node> nodes;      // topological order; an index is a node's identity
+  std::vector<Node> nodes;      // in topological order; a node is identified by its index
   std::vector<int32_t> inputs;  // node indices of Op::kInput, in order
   std::vector<GraphOutput> outputs;
   std::vector<InputMutation> mutations;
 
-  // No nodes, over the same symbols.
+  // A graph without nodes over the same symbols.
   Graph without_nodes() const;
   Value add(Node node) {
     nodes.push_back(std::move(node));
@@ -102,7 +102,7 @@ class Graph {
   }
   const Node& node(Value v) const { return nodes[v.node]; }
   const Type& type(Value v) const { return nodes[v.node].types[v.result]; }
-  Strides layout(Value v) const;  // the entry, or contiguous strides
+  Strides layout(Value v) const;  // the node's entry, or contiguous strides
 };
 
 Strides contiguous_strides(const Shape& shape);
@@ -111,15 +111,15 @@ std::vector<int64_t> static_shape(const Shape& shape);  // InternalError when a 
 bool is_static(const Shape& shape);
 int64_t hint(const Dim& dim, const Graph& graph);  // value at the symbol hints
 
-// ---- what several ops have ----
+// ---- properties that several ops share ----
 
-// Of a matmul, a convolution or its Winograd form: whether the operand behind the weights is a bias, and the
-// post-ops, whose operands follow. Other ops have none.
+// For matmul, conv and winograd: whether the operand after the weights is a bias, and the post-ops, whose
+// operands follow. Other ops have none.
 bool has_bias(const Node& node);
 const Strings& post_ops(const Node& node);
 
-// Who computes a product, a convolution or an LSTM, and the reason: what choose_implementations says.
-// Winograd's convolutions and gradients of weights are kernels, whose choice has only a reason.
+// The implementation of a matmul, convolution or LSTM that choose_implementations selected, and the reason. A
+// winograd or weight_gradient is always a kernel and stores only the reason.
 struct Choice {
   std::optional<Implementation> by;
   std::string why;
@@ -134,13 +134,13 @@ struct ConvWindow {
 };
 ConvWindow conv_window(const Node& node);  // of a conv or conv_backward
 
-// Of a gather or scatter; a segment's positions are those of dim 0.
+// The index attributes of a gather or scatter.
 struct Indexing {
   const Ints& map;
   bool wrap = true;
   IndexFault error = IndexFault::index;
-  Ints error_dims;  // what errors call each dim
-  Ints proved;      // index operands that are never out of range
+  Ints error_dims;  // the number of each dim in error messages
+  Ints proved;      // index operands, from 1, that are never out of range
 };
 Indexing indexing_of(const Node& node);
 
@@ -157,15 +157,16 @@ Indexing indexing_of(const Node& node);
 //     mutate %x = %3
 //   }
 std::string print(const Graph& graph);
-Graph parse(std::string_view text);  // ParseError with line:column; verifies
-// Operand counts and types by op, rows known, shapes consistent, order topological. InternalError naming node
-// and rule.
+Graph parse(std::string_view text);  // verifies; throws ParseError with line:column
+// Checks operand counts, types and shapes of each op, and the topological order. Throws an InternalError that
+// names the node and the rule.
 void verify(const Graph& graph);
 
 template <class T>
 const T& Node::get() const {
   const T* attributes = get_if<T>();
-  if (!attributes) throw InternalError(name_of(operation) + " is asked for the attributes of another op");
+  if (!attributes)
+    throw InternalError(name_of(operation) + " does not have the attributes of the requested op");
   return *attributes;
 }
 

@@ -1,4 +1,4 @@
-// What a node does, and with which attributes: one struct an op, made from backend/ops/structural.def.
+// The operations of nodes: one struct of attributes for each op, generated from backend/ops/structural.def.
 #pragma once
 
 #include <cstddef>
@@ -40,14 +40,14 @@ enum class Implementation : uint8_t { kLibrary, kKernel };
 enum class GradientOf : uint8_t { kData, kWeights };
 enum class PoolKind : uint8_t { kMax, kAvg };
 enum class PoolWindow : uint8_t { kSliding, kAdaptive, kCovering };
-enum class IndexFault : uint8_t {  // what an index out of range is called
+enum class IndexFault : uint8_t {  // the error that an index out of range raises
 #define INDEX_ERROR(name, python, message) name,
 #include "runtime/index_errors.def"
 #undef INDEX_ERROR
 };
 
-// An attribute that may be left out and then has its default. It remembers whether it was written, so that
-// text stays as it is.
+// An attribute with a default value. It records whether it was written, so that printing a parsed text gives
+// the same text.
 template <class T, auto... kDefault>
 class Defaulted {
  public:
@@ -89,14 +89,14 @@ using Operation = OneOf<void
 
 inline Op op_of(const Operation& operation) { return static_cast<Op>(operation.index()); }
 
-// How form_groups treats an op. From kView on, kernels compute it.
+// How form_groups treats an op. kView and the ops after it are fusible.
 enum class Fusion : uint8_t {
-  kLeaf,         // data that is there: nothing to compute
-  kStep,         // a call of its own, in no kernel with anything else
+  kLeaf,         // existing data: nothing to compute
+  kStep,         // a step of its own, never fused
   kView,         // moves no data
-  kElementwise,  // reads its operands where its own result lies
-  kElsewhere,    // reads its first operand at other places
-  kAlone         // so too, and its result is read by no other op of its kernel
+  kElementwise,  // reads its operands at the index of its result
+  kElsewhere,    // reads its first operand at other indices
+  kAlone         // like kElsewhere, and has no consumer in its kernel
 };
 
 struct OpInfo {

@@ -1,4 +1,5 @@
-// What depends on parameters and buffers only. It is computed once, and again when one of them has changed.
+// Which values depend only on parameters and buffers. They are computed once, and again after a parameter has
+// changed.
 #pragma once
 
 #include <set>
@@ -12,8 +13,7 @@ namespace ipex::graph {
 class ParameterAnalysis {
  public:
   explicit ParameterAnalysis(const Graph& graph) : ParameterAnalysis(graph, graph) {}
-  // Of a graph to which nodes are still added: `original`, which it is rewritten from, knows what a run
-  // writes.
+  // For a graph that is still being built: `original`, the graph that is rewritten, has the mutations.
   ParameterAnalysis(const Graph& graph, const Graph& original);
 
   bool operator()(Value v);
@@ -22,11 +22,12 @@ class ParameterAnalysis {
   bool judge(const Node& node) const;
 
   const Graph& graph_;
-  std::set<std::string> written_;  // inputs that a run updates, by name
-  std::vector<bool> known_;        // by node, as far as anybody has asked
+  std::set<std::string> written_;  // names of the inputs that a run updates
+  std::vector<bool> known_;        // by node, for the nodes up to the last query
 };
 
-// A symbol may change from call to call without any input changing.
+// Whether no type or attribute of the node has a symbol. A symbol may change between calls although no
+// parameter does.
 bool names_no_symbol(const Node& node);
 
 }  // namespace ipex::graph

@@ -1,5 +1,4 @@
-// Text to Graph: recursive descent straight over the characters. Dims are handed to the Loop IR's expression
-// parser.
+// Text to Graph: a recursive-descent parser over the characters. The Loop IR's expression parser reads dims.
 #include <cctype>
 #include <charconv>
 #include <cmath>
@@ -41,7 +40,7 @@ class Parser {
 
   char peek() const { return at_ < text_.size() ? text_[at_] : '\0'; }
 
-  // White space and comments; a comment after a node is its source.
+  // Skips white space and comments. (A comment after a node is its source; parse_node reads it.)
   void skip_space() {
     for (;;) {
       while (at_ < text_.size() && std::isspace(static_cast<unsigned char>(text_[at_]))) ++at_;
@@ -199,7 +198,7 @@ class Parser {
     return integers;
   }
 
-  // What errors of `read` say, at a position of the text.
+  // Runs `read` and reports its errors at a position of the text.
   template <class Fn>
   auto at(size_t begin, Fn read) {
     try {
@@ -224,7 +223,7 @@ class Parser {
     return result;
   }
 
-  // A payload as a list is in the constant's dtype, which follows it.
+  // The numbers of a list have the constant's dtype, which the text gives after them.
   struct Payload {
     size_t at = 0;
     std::vector<Number> numbers;
@@ -314,7 +313,7 @@ class Parser {
     const Value value = graph.add(std::move(node));
     for (size_t r = 0; r < results.size(); ++r)
       if (!scope.emplace(results[r], Value{value.node, static_cast<int32_t>(r)}).second)
-        fail("%" + results[r] + " again");
+        fail("%" + results[r] + " is defined twice");
   }
 
   Graph parse_graph() {
@@ -332,7 +331,7 @@ class Parser {
       input.get<Input>().is_static = accept("static");
       const Value value = graph.add(std::move(input));
       graph.inputs.push_back(value.node);
-      if (!scope.emplace(name, value).second) fail("%" + name + " again");
+      if (!scope.emplace(name, value).second) fail("%" + name + " is defined twice");
       accept(",");
     }
     if (accept("symbols")) {

@@ -18,7 +18,7 @@ GraphRewriter::GraphRewriter(Graph old) : old_(std::move(old)), new_(old_.withou
 
 Value GraphRewriter::mapped(Value old) const {
   const Value value = at(old);
-  IPEX_CHECK(value.node >= 0, "a value is read whose node was erased, or comes later");
+  IPEX_CHECK(value.node >= 0, "the node of a value that is read was erased or comes later");
   return value;
 }
 

@@ -1,5 +1,5 @@
-// The typing rules of Graph IR, one case an op. Run after every pass in debug builds: a pass that breaks a
-// rule is named at once.
+// The typing rules of Graph IR, one case for each op. Debug builds run it after every pass and name the pass
+// that breaks a rule.
 #include <algorithm>
 
 #include "backend/graph/ir.h"
@@ -21,10 +21,11 @@ class NodeVerifier {
               "operand result exists");
     }
     require(!node_.types.empty(), "a node has a result");
-    require(node_.layouts.empty() || node_.layouts.size() == node_.types.size(), "one layout a result");
+    require(node_.layouts.empty() || node_.layouts.size() == node_.types.size(),
+            "one layout for each result");
     for (size_t r = 0; r < node_.layouts.size(); ++r)
       require(node_.layouts[r].empty() || node_.layouts[r].size() == node_.types[r].shape.size(),
-              "one stride a dim");
+              "one stride for each dim");
     for (const Type& type : node_.types) known_symbols(type.shape);
     for (const Strides& strides : node_.layouts) known_symbols(strides);
     known_symbols(dims_in(node_.operation));
@@ -48,7 +49,7 @@ class NodeVerifier {
   const Type& result(size_t i = 0) const { return node_.types[i]; }
   size_t rank(const Type& type) const { return type.shape.size(); }
 
-  // Sizes are over the graph's symbols.
+  // Sizes use only symbols of the graph.
   void known_symbols(const std::vector<Dim>& dims) const {
     for (const Dim& dim : dims) {
       if (loop::as_const_int(dim)) continue;
@@ -58,7 +59,7 @@ class NodeVerifier {
     }
   }
   static bool same(const Dim& a, const Dim& b) { return equal(Shape{a}, Shape{b}); }
-  // A claim about sizes that may be unknown: only a known contradiction is one.
+  // Sizes may be unknown. Only a known contradiction fails.
   static bool may_equal(const Dim& a, const Dim& b) {
     const auto x = loop::as_const_int(loop::simplify(a)), y = loop::as_const_int(loop::simplify(b));
     return !x || !y || *x == *y;
@@ -125,7 +126,7 @@ class NodeVerifier {
     for (int64_t axis : axes)
       require(axis >= 0 && axis < static_cast<int64_t>(rank(operand(0))), "axes are in range");
     for (const Type& type : node_.types)
-      require(equal(type.shape, expected), "result shape is the operand's less its axes");
+      require(equal(type.shape, expected), "result shape is the operand's without the axes");
   }
 
   void expand() const {
@@ -140,7 +141,7 @@ class NodeVerifier {
       require(dims[d] >= 0 && dims[d] < static_cast<int64_t>(rank(result())), "dims are in range");
       const Dim& from = operand(0).shape[d];
       require(loop::as_const_int(from) == 1 || equal(Shape{from}, Shape{result().shape[dims[d]]}),
-              "an operand dim is 1 or the result's");
+              "an operand dim is 1 or equals the result's");
     }
   }
 
@@ -148,7 +149,8 @@ class NodeVerifier {
     operands(1);
     same_dtype();
     Ints dims = node_.get<Permute>().dims;
-    require(dims.size() == rank(operand(0)) && dims.size() == rank(result()), "dims permutes the rank");
+    require(dims.size() == rank(operand(0)) && dims.size() == rank(result()),
+            "dims has an entry for each dim");
     for (size_t i = 0; i < dims.size(); ++i) {
       require(dims[i] >= 0 && dims[i] < static_cast<int64_t>(dims.size()), "dims are in range");
       require(equal(Shape{operand(0).shape[dims[i]]}, Shape{result().shape[i]}),
@@ -164,7 +166,7 @@ class NodeVerifier {
     const auto& [starts, steps] = node_.get<Slice>();
     require(
         starts.size() == rank(operand(0)) && steps.size() == starts.size() && rank(result()) == starts.size(),
-        "has a start and a step a dim");
+        "has a start and a step for each dim");
     for (size_t d = 0; d < starts.size(); ++d) {
       const auto start = loop::as_const_int(starts[d]), from = loop::as_const_int(operand(0).shape[d]),
                  count = loop::as_const_int(result().shape[d]);
@@ -180,10 +182,10 @@ class NodeVerifier {
     require(operand(1).shape.empty() && operand(1).dtype == result().dtype, "value is 0-d of x's dtype");
     const auto& [low, high] = node_.get<Pad>();
     require(low.size() == rank(result()) && high.size() == low.size() && rank(operand(0)) == low.size(),
-            "has low and high a dim");
+            "has low and high for each dim");
     for (size_t d = 0; d < low.size(); ++d)
       require(same(operand(0).shape[d] + loop::index_const(low[d] + high[d]), result().shape[d]),
-              "a result dim is the operand's with low and high");
+              "a result dim is the operand's plus low and high");
   }
 
   // The window of a convolution. Winograd and WeightGradient leave out attributes that have the default
@@ -196,17 +198,17 @@ class NodeVerifier {
     return {gradient.stride, gradient.padding, ones, zeros};
   }
 
-  // Kernels of ours take 2-d convolutions of f32 and of known sizes.
+  // winograd and weight_gradient take 2-d convolutions in f32 with known sizes.
   void convolution(const Shape& x, const Shape& w, const Shape& y) const {
     const size_t n = x.size();
     require(n >= 3 && n <= 5 && w.size() == n && y.size() == n, "is 1-d to 3-d, with batch and channels");
     const bool ours = node_.op() == Op::kWinograd || node_.op() == Op::kWeightGradient;
     const auto [stride, padding, dilation, output_padding, group_count, transposed] = window_of(n - 2);
     for (const Ints* each : {&stride, &padding, &dilation, &output_padding})
-      require(each->size() == n - 2, "has stride, padding, dilation and output_padding a spatial dim");
+      require(each->size() == n - 2, "has stride, padding, dilation and output_padding for each spatial dim");
     const Dim groups = loop::index_const(group_count);
     for (size_t i = 0; ours && i < node_.operands.size(); ++i)
-      require(operand(i).dtype == Dtype::kF32, "is of f32");
+      require(operand(i).dtype == Dtype::kF32, "is in f32");
     require(!ours || (n == 4 && std::min(padding[0], padding[1]) >= 0), "is 2-d, without cropping");
     require(may_equal(x[0], y[0]), "keeps the batch");
     require(may_equal(x[1], transposed ? w[0] : w[1] * groups), "channels of x are those of w");
@@ -248,7 +250,7 @@ class NodeVerifier {
     require(rank(operand(0)) >= 1, "x has a dim of positions");
     for (size_t i : {1, 2}) {
       require(operand(i).dtype == Dtype::kI64 && rank(operand(i)) == 1, "begins and ends are i64 vectors");
-      require(same(operand(i).shape[0], result().shape[0]), "one begin and one end a result");
+      require(same(operand(i).shape[0], result().shape[0]), "one begin and one end for each result");
     }
     for (const Type& type : node_.types) {
       require(rank(type) == rank(operand(0)), "keeps the rank");
@@ -271,8 +273,8 @@ class NodeVerifier {
     const bool keeps = sort.kind == SortKind::kAll, chooses = sort.kind == SortKind::kTop;
     require(!keeps || same(operand(0).shape[axis], result().shape[axis]), "all keeps the axis");
     require(keeps || chooses || loop::as_const_int(result().shape[axis]) == 1,
-            "one element is left of the axis");
-    require((sort.kind == SortKind::kKth) == sort.k.has_value(), "kth has k, and nothing else has");
+            "reduces the axis to one element");
+    require((sort.kind == SortKind::kKth) == sort.k.has_value(), "only kth has k");
   }
 
   void lstm() const {
@@ -292,7 +294,7 @@ class NodeVerifier {
             "gives [T, N, H] and the states' types");
   }
 
-  // What both attention nodes ask of q, k and v.
+  // The rules for q, k and v of both attention ops.
   void attention_operands(const Type& q, const Type& k, const Type& v) const {
     for (const Type* x : {&q, &k, &v})
       require(rank(*x) == 4 && x->dtype == q.dtype, "q, k and v are 4-d and of one dtype");
@@ -319,7 +321,7 @@ class NodeVerifier {
     attention_operands(q, k, operand(2));
     attention_mask(3, q, k);
     require(!node_.types.empty() && node_.types.size() <= 2 && equal(result(0), q), "gives q's type");
-    require(node_.types.size() == 1 || equal(result(1), logsumexp_of(q)), "gives a logarithm a query");
+    require(node_.types.size() == 1 || equal(result(1), logsumexp_of(q)), "gives a logsumexp for each query");
   }
 
   void attention_backward() const {
@@ -328,7 +330,7 @@ class NodeVerifier {
     attention_operands(q, k, operand(3));
     attention_mask(6, q, k);
     require(equal(operand(0), q) && equal(operand(4), q) && equal(operand(5), logsumexp_of(q)),
-            "grad and out have q's type, logsumexp a value a query");
+            "grad and out have q's type, logsumexp a value for each query");
     require(node_.types.size() == 3 && equal(result(0), q) && equal(result(1), k) && equal(result(2), k),
             "gives the types of q, k and v");
   }
@@ -337,12 +339,12 @@ class NodeVerifier {
 
   void search() const {
     require(node_.operands.size() == 2 || node_.operands.size() == 3,
-            "takes sorted, values and perhaps sorter");
+            "takes sorted, values and optionally sorter");
     one_result();
     const Shape &sorted = operand(0).shape, &values = operand(1).shape;
     require(operand(0).dtype == operand(1).dtype, "sorted and values have one dtype");
     require(result().dtype == Dtype::kI64 || result().dtype == Dtype::kI32, "gives i64 or i32");
-    require(equal(result().shape, values), "gives one position a value");
+    require(equal(result().shape, values), "gives one position for each value");
     require(!sorted.empty() && (sorted.size() == 1 || sorted.size() == values.size()),
             "sorted is one row, or has values' rank");
     for (size_t d = 0; sorted.size() > 1 && d + 1 < sorted.size(); ++d)
@@ -364,15 +366,16 @@ class NodeVerifier {
         require(d == axis || equal(Shape{operand(i).shape[d]}, Shape{result().shape[d]}), "other dims agree");
       total = total + operand(i).shape[axis];
     }
-    // A guard may say more of a size than its formula does (it is 1 in every call): then those of tracing
-    // decide.
+    // A guard may fix a size beyond what its formula shows (it is 1 in every call). Then the hints from
+    // tracing decide.
     const Dim& extent = result().shape[axis];
     require(equal(Shape{total}, Shape{extent}) ||
                 (!loop::as_const_int(total - extent) && hint(total, graph_) == hint(extent, graph_)),
             "extents along axis add up");
   }
 
-  // x, then index operands of shape `space`, in whose terms map addresses x.
+  // Operands are x, then index operands of shape `space`. map addresses x by dims of `space` and by index
+  // operands.
   void indexed(size_t index_count, const Shape& space) const {
     const Indexing indexing = indexing_of(node_);
     const Ints& map = indexing.map;
@@ -398,7 +401,7 @@ class NodeVerifier {
     for (size_t i = 0; i < node_.types.size(); ++i)
       require(equal(body->type(body->outputs[i].value), node_.types[i]), "result types match");
     for (const Node& inner : body->nodes)
-      require(info(inner.op()).fusion != Fusion::kStep, "holds what one kernel computes");
+      require(info(inner.op()).fusion != Fusion::kStep, "holds only fusible ops");
     verify(*body);
   }
 
@@ -510,7 +513,7 @@ class NodeVerifier {
         require(result().dtype == Dtype::kF32 && is_static(w) && w.size() == 4, "gives f32 in 4 known dims");
         const WeightGradient& gradient = node_.get<WeightGradient>();
         require(!gradient.winograd || (loop::as_const_int(w[2] * w[3]) == 9 && gradient.stride == Ints{1, 1}),
-                "is by Winograd's method of windows of 3 x 3 and stride 1");
+                "winograd needs 3 x 3 windows and stride 1");
         return convolution(operand(1).shape, w, operand(0).shape);
       }
       case Op::kWinogradFilter: {
@@ -518,12 +521,12 @@ class NodeVerifier {
         one_result();
         const Shape &w = operand(0).shape, &u = result().shape;
         const size_t out = node_.get<WinogradFilter>().gradient ? 1 : 0;
-        require(operand(0).dtype == Dtype::kF32 && result().dtype == Dtype::kF32, "is of f32");
+        require(operand(0).dtype == Dtype::kF32 && result().dtype == Dtype::kF32, "is in f32");
         require(w.size() == 4 && is_static(w) && u.size() == 4 && is_static(u), "has 4 known dims");
         for (size_t d : {2, 3}) require(loop::as_const_int(w[d]) == 3, "transforms windows of 3 x 3");
         require(
             loop::as_const_int(u[0]) == 16 && may_equal(u[1] * u[3], w[out]) && may_equal(u[2], w[1 - out]),
-            "gives 16 planes of panels of terms by columns");
+            "gives 16 planes of panels of input channels by output channels");
         return;
       }
       case Op::kLstm:
@@ -537,7 +540,7 @@ class NodeVerifier {
       case Op::kPool:
         return pool();
       case Op::kExtern:
-        return;  // ATen knows
+        return;  // ATen checks it
     }
   }
 
@@ -560,7 +563,7 @@ void verify(const Graph& graph) {
   for (const GraphOutput& output : graph.outputs) {
     IPEX_CHECK(exists(output.value), "graph verifier: an output is a value of the graph");
     IPEX_CHECK(output.strides.empty() || output.strides.size() == graph.type(output.value).shape.size(),
-               "graph verifier: an output has a stride a dim");
+               "graph verifier: an output has a stride for each dim");
   }
   for (const InputMutation& m : graph.mutations) {
     IPEX_CHECK(m.input >= 0 && m.input < static_cast<int>(graph.inputs.size()) && exists(m.value),

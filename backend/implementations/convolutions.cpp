@@ -1,6 +1,6 @@
-// Who computes a convolution, its gradients or an LSTM. Our kernels take convolutions in f32 that they
-// compute in less time than the library: windows of 3 x 3 by Winograd's method, and gradients of weights. The
-// gradient of a convolution's data is the convolution of the result's gradient by the window turned around.
+// The implementations of convolutions, their gradients and LSTMs. Generated kernels compute convolutions in
+// f32 where they are faster than the library: 3 x 3 windows by Winograd's method, and gradients of weights.
+// The gradient of a convolution's data is a convolution of the result's gradient by the rotated window.
 #include <algorithm>
 #include <optional>
 
@@ -10,22 +10,22 @@
 namespace ipex::graph {
 namespace {
 
-// A 2-d convolution of f32 that our kernels apply to.
+// A 2-d convolution in f32 that the generated kernels support.
 struct PlainConvolution {
-  WinogradShape shape;  // of the method, or of the method that gives the gradient of data
-  int64_t taps;         // of the window
+  WinogradShape shape;  // for the forward convolution or the gradient of the data
+  int64_t taps;         // elements of the window
   bool winograd_applies;
 };
 
-// nullopt: another type or number of dims, groups, dilation, or a size that is not known. `x`, `y`, `w`: the
-// operands that have channels of the sum, channels of the result, and the window; -1: the result.
+// nullopt for another type or rank, groups, dilation, or unknown sizes. `x`, `y`, `w`: the operands with the
+// channels of the sum, the channels of the result, and the window; -1 is the result.
 std::optional<PlainConvolution> plain_convolution(const Problem& p, int x, int y, int w) {
   const ConvWindow conv = conv_window(p.node);
   if (conv.groups != 1 || conv.transposed || conv.dilation != Ints{1, 1}) return std::nullopt;
   const auto type = [&](int k) -> const Type& { return k < 0 ? p.result() : p.operand(k); };
   for (const Type* each : {&type(x), &type(y), &type(w)}) {
     if (each->dtype != Dtype::kF32 || each->shape.size() != 4) return std::nullopt;
-    for (size_t d = 1; d < 4; ++d)  // a batch need not be known
+    for (size_t d = 1; d < 4; ++d)  // the batch may be unknown
       if (known(each->shape[d]) == 0) return std::nullopt;
   }
   const Shape &window = type(w).shape, &from = type(x).shape, &to = type(y).shape;
@@ -66,8 +66,8 @@ bool is_weights_by_winograd(const Problem& p) {
 constexpr ImplementationRow kConv[] = {
     kWidened,
     kOtherType,
-    {"winograd", is_winograd, Method::kWinograd, "windows of 3 x 3 in fewer products, by Winograd's method",
-     Basis::kModel},
+    {"winograd", is_winograd, Method::kWinograd,
+     "3 x 3 windows with fewer multiplications, by Winograd's method", Basis::kModel},
     kByLibrary,
     kByKernel,
 };
@@ -76,18 +76,18 @@ constexpr ImplementationRow kConvBackward[] = {
     kWidened,
     kOtherType,
     {"winograd_of_data", is_winograd_of_data, Method::kWinogradOfData,
-     "windows of 3 x 3 in fewer products, by Winograd's method", Basis::kModel},
+     "3 x 3 windows with fewer multiplications, by Winograd's method", Basis::kModel},
     {"weights_by_taps", is_weights_by_taps, Method::kWeightsByTaps,
-     "the gradient of weights as a product for each tap of the window", Basis::kModel},
+     "the gradient of weights as a matrix product for each tap of the window", Basis::kModel},
     {"weights_by_winograd", is_weights_by_winograd, Method::kWeightsByWinograd,
-     "the gradient of weights of 3 x 3 in fewer products, by Winograd's method", Basis::kModel},
+     "the gradient of 3 x 3 weights with fewer multiplications, by Winograd's method", Basis::kModel},
     kByLibrary,
     kByKernel,
 };
 
 constexpr ImplementationRow kLstm[] = {
     kWidened,
-    {"library", always, Method::kLibrary, "no kernel computes an LSTM"},
+    {"library", always, Method::kLibrary, "only the library computes an LSTM"},
 };
 
 }  // namespace

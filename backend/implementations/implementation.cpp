@@ -1,4 +1,4 @@
-// See implementation.h: what rows ask, and the choice among them.
+// See implementation.h. The queries of rows, and the choice among the rows.
 #include "backend/implementations/implementation.h"
 
 #include <algorithm>
@@ -48,11 +48,11 @@ const std::optional<MeasuredProduct>& Problem::measured() const {
 }
 
 std::optional<MeasuredProduct> Problem::measure() const {
-  constexpr int64_t kMinFlops = 100'000;  // below, few_numbers decides
+  constexpr int64_t kMinFlops = 100'000;  // the row few_numbers decides smaller ones
   const auto is_known = [&](Value v) {
     return is_static(graph.type(v).shape) && is_static(layout_of(graph, v).strides);
   };
-  if (context.products != Multiplier::kMeasured || !context.jit || !names_no_symbol(node) ||
+  if (context.matmul != MatmulSelection::kMeasured || !context.jit || !names_no_symbol(node) ||
       !std::ranges::all_of(node.operands, is_known) || product_flops(graph, node) < kMinFlops)
     return std::nullopt;
   CompileOptions options;
@@ -62,8 +62,8 @@ std::optional<MeasuredProduct> Problem::measure() const {
 
 Graph Problem::alone() const {
   Graph product = body_of(graph, n_);
-  product.nodes.back().source.clear();  // the same product wherever the model computes it
-  product.symbols.clear();              // it names none
+  product.nodes.back().source.clear();  // equal products in the model are measured once
+  product.symbols.clear();              // the product uses none
   product.symbol_hints.clear();
   product.symbol_lows.clear();
   for (size_t k = 0; k < product.inputs.size(); ++k) {
@@ -99,7 +99,7 @@ namespace {
 
 std::string disabled_rows() {
   std::string rows = env::get("IPEX_DISABLE_IMPLEMENTATIONS");
-  // Two passes of the last release, which settings may still skip.
+  // Names of former passes, which settings may still disable.
   const std::string passes = env::get("IPEX_DISABLE_PASS");
   if (listed(passes, "widen_library")) rows += ",widened";
   if (listed(passes, "choose_convolutions"))
@@ -121,7 +121,7 @@ const ImplementationRow& first_accepting(const Problem& problem) {
 namespace {
 
 std::string operands_text(const Graph& g, const Node& node) {
-  const bool backward = node.op() == Op::kConvBackward;  // one operand gives its shape only
+  const bool backward = node.op() == Op::kConvBackward;  // only the shape of one operand is read
   const bool weights = backward && node.get<ConvBackward>().which == GradientOf::kWeights;
   std::string text;
   for (int k : {0, backward && !weights ? 2 : 1}) {
@@ -137,7 +137,7 @@ std::string operands_text(const Graph& g, const Node& node) {
 
 constexpr std::string_view kMeasured = "measured: ";
 
-// Each line once: layers repeat.
+// Layers repeat, so equal lines are added once.
 void add_line(std::vector<std::string>& lines, std::string line) {
   if (std::ranges::find(lines, line) == lines.end()) lines.push_back(std::move(line));
 }

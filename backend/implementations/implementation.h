@@ -1,5 +1,5 @@
-// Who computes a matrix product, a convolution, its gradients or an LSTM: one ordered table an op, like the
-// implementation lists of oneDNN. The first row that accepts the node wins.
+// Selects the implementation of a matrix product, a convolution, its gradients or an LSTM. Each op has an
+// ordered table, like oneDNN's implementation lists. The first row that accepts the node is used.
 #pragma once
 
 #include <optional>
@@ -16,22 +16,22 @@
 
 namespace ipex::graph {
 
-// What rows may ask about the graph as a whole. Layouts are planned.
+// Properties of the whole graph that rows use. Layouts are already planned.
 struct GraphFacts {
   GraphFacts(const Graph& graph, const PassContext& context);
 
-  // Does the value depend on parameters only, in a compilation that computes such values once?
+  // Does the value depend only on parameters, and is hoisting enabled?
   bool is_hoisted(Value v);
 
   const Graph& graph;
   const PassContext& context;
-  int64_t weight_bytes = 0;  // that products multiply by, of parameters
+  int64_t weight_bytes = 0;  // bytes of all parameters that are the right operand of a product
 
  private:
   ParameterAnalysis is_parameter_;
 };
 
-// One node, and what rows ask about it.
+// One node, with the queries that rows use.
 class Problem {
  public:
   Problem(GraphFacts& facts, int32_t n)
@@ -43,11 +43,11 @@ class Problem {
   Strides result_strides() const { return graph.layout({n_, 0}); }
   bool is_hoisted(int k) const { return facts_.is_hoisted(node.operands[k]); }
   int64_t weight_bytes() const { return facts_.weight_bytes; }
-  // Does the library compute in the type of the first operand on this ISA?
+  // Does the library support the first operand's type on this ISA?
   bool library_has_type() const;
-  // Has the library an implementation better than its reference one? It plans the step now, and keeps it.
+  // Does the library have an implementation other than its reference one? Plans the step and keeps the plan.
   bool library_plans() const;
-  // Both ways timed, where products are to be measured and this one can be.
+  // The times of kernel and library, if products are to be measured and this one can be.
   const std::optional<MeasuredProduct>& measured() const;
 
   const Graph& graph;
@@ -56,50 +56,51 @@ class Problem {
 
  private:
   std::optional<MeasuredProduct> measure() const;
-  Graph alone() const;  // its operands as inputs of the same layouts
+  Graph alone() const;  // the product as a graph of its own, with inputs of the same layouts
 
   GraphFacts& facts_;
   int32_t n_;
   mutable std::optional<std::optional<MeasuredProduct>> measured_;
 };
 
-inline int64_t known(const Dim& dim) { return loop::as_const_int(dim).value_or(0); }  // 0: it is not
+inline int64_t known(const Dim& dim) { return loop::as_const_int(dim).value_or(0); }  // 0: unknown
 
-// What becomes of the node.
+// How the node is computed.
 enum class Method : uint8_t {
-  kKernel,   // a loop nest of ours
-  kLibrary,  // a step of oneDNN
-  kWiden,    // in f32 between casts; then its table is asked again
+  kKernel,   // a generated loop nest
+  kLibrary,  // a oneDNN step
+  kWiden,    // in f32 between casts; the table is then searched again
   kWinograd,
   kWinogradOfData,
   kWeightsByTaps,
   kWeightsByWinograd
 };
 
-// What a row goes by. Of what is measured, the two times are the reason.
+// The basis of a row's decision. For kMeasured, the two times are given as the reason.
 enum class Basis : uint8_t { kRule, kMeasured, kModel };
 
 struct ImplementationRow {
-  std::string_view name;  // what IPEX_DISABLE_IMPLEMENTATIONS calls it
+  std::string_view name;  // as in IPEX_DISABLE_IMPLEMENTATIONS
   bool (*accepts)(const Problem&);
   Method method;
   std::string_view why;
   Basis basis = Basis::kRule;
 };
 
-// Empty for an op of which there is one implementation. The last row accepts everything.
+// Empty for ops with only one implementation. The last row accepts every node.
 std::span<const ImplementationRow> implementations(Op op);
-// Predicates of several tables.
-bool lacks_half_type(const Problem& problem);  // that the library could compute with in f32
+// Predicates that several tables use.
+bool lacks_half_type(const Problem& problem);  // a half type; the library could compute in f32
 bool lacks_type(const Problem& problem);
 bool is_planned_by_library(const Problem& problem);
 bool always(const Problem& problem);
 
-// Rows of several tables.
-inline constexpr ImplementationRow kWidened = {"widened", lacks_half_type, Method::kWiden,
-                                               "in f32 between casts, as the library lacks the type"};
+// Rows that several tables use.
+inline constexpr ImplementationRow kWidened = {
+    "widened", lacks_half_type, Method::kWiden,
+    "in f32 between casts, as the library does not support the type"};
 inline constexpr ImplementationRow kOtherType = {"other_type", lacks_type, Method::kKernel,
-                                                 "the library lacks the type"};
+                                                 "the library does not support the type"};
 inline constexpr ImplementationRow kByLibrary = {"library", is_planned_by_library, Method::kLibrary,
                                                  "the library has an implementation"};
 inline constexpr ImplementationRow kByKernel = {"kernel", always, Method::kKernel,
@@ -110,13 +111,13 @@ std::span<const ImplementationRow> conv_implementations();
 std::span<const ImplementationRow> conv_backward_implementations();
 std::span<const ImplementationRow> lstm_implementations();
 
-// The first row that accepts and is not disabled.
+// The first row that is not disabled and accepts the problem.
 const ImplementationRow& first_accepting(const Problem& problem);
 
-// The two times, as the reason of a choice.
+// The two times as text, the reason for a choice.
 std::string measured_text(const MeasuredProduct& measured);
 
-// What was chosen in a graph, for reports. Nodes that are alike have one line.
+// The choices in a graph, for reports. Equal lines are listed once.
 struct Choices {
   std::vector<std::string> all;       // "matmul 4x4 f32 by 4x4 f32 +gelu - kernel: few numbers"
   std::vector<std::string> measured;  // "4x4 f32 by 4x4 f32 +gelu - kernel 0.1 us, library 0.9 us, kernel"

@@ -1,4 +1,4 @@
-// A node as the library is asked for it.
+// Describes a node to the library.
 #pragma once
 
 #include <functional>
@@ -12,13 +12,13 @@ namespace ipex::graph {
 using LibraryDescription =
     std::variant<kernels::MatMulDesc, kernels::ConvDesc, kernels::ConvBackwardDesc, kernels::LstmDesc>;
 
-// `n` is a matmul, conv, conv_backward or lstm; spec_of gives the memory of a value, is_hoisted says whether
-// it depends on parameters only.
+// `n` is a matmul, conv, conv_backward or lstm. spec_of gives the memory of a value; is_hoisted tells whether
+// it depends only on parameters.
 LibraryDescription library_description(const Graph& graph, int32_t n, kernels::Planning planning,
                                        const std::function<TensorSpec(Value)>& spec_of,
                                        const std::function<bool(Value)>& is_hoisted);
 
-// How library steps are planned; nullopt for types that not every CPU of the target's ISA multiplies.
+// How to plan library steps; nullopt for types that some CPU of the target ISA does not support.
 std::optional<kernels::Planning> library_planning(const Graph& graph, const Node& node,
                                                   const PassOptions& options);
 

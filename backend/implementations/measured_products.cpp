@@ -1,5 +1,6 @@
-// Both ways are compiled as graphs of their own and take turns on memory of their own, so that what else runs
-// on the machine slows both. A product is small and a model has few different ones: a fraction of a second.
+// Kernel and library are compiled as separate graphs, with separate memory, and run alternately, so that
+// other load on the machine slows both. Products are small and a model has few different ones, so this takes
+// a fraction of a second.
 #include "backend/implementations/measured_products.h"
 
 #include <algorithm>
@@ -23,13 +24,13 @@ namespace ipex::graph {
 namespace {
 
 constexpr int kMaxTurns = 15, kMinTurns = 3;
-constexpr double kTurnUs = 300;        // calls of a turn, of products that take less
-constexpr double kEnoughUs = 400'000;  // turns of products that take long
+constexpr double kTurnUs = 300;        // one turn repeats shorter calls for this long
+constexpr double kEnoughUs = 400'000;  // total after which no further turn starts
 constexpr int64_t kMaxEvicted = 512 << 20;
 
 using Memory = std::vector<std::byte>;
 
-// A small normal number in every floating type: 0.01 in f32 and bf16, 1 in f16.
+// The byte gives a small normal number in every float type: 0.01 in f32 and bf16, 1 in f16.
 Memory filled(const Type& type, const Strides& strides) {
   const int64_t elements = *loop::as_const_int(span(type.shape, strides));
   return Memory(elements * itemsize(type.dtype) + kAlignment, std::byte{0x3c});
@@ -49,11 +50,11 @@ void read(const Memory& memory) {
   parallel_for(0, std::ssize(memory) / kAlignment, 1024, body, const_cast<Memory*>(&memory));
 }
 
-// One way to compute the product, with operands of its own.
+// One implementation of the product, with its own operands.
 class Candidate {
  public:
-  Candidate(const Graph& product, CompileOptions options, Multiplier multiplier) {
-    options.products = multiplier;
+  Candidate(const Graph& product, CompileOptions options, MatmulSelection selection) {
+    options.matmul = selection;
     compiled_ = compile(product, options);
     for (int32_t input : product.inputs)
       memory_.push_back(filled(product.type({input, 0}), product.layout({input, 0})));
@@ -65,8 +66,8 @@ class Candidate {
 
   bool is_of_library() const { return compiled_.report.library_steps > 0; }
 
-  // Microseconds of a call. `evicted`: what is read before each, so that nothing but the left operand (an
-  // activation, which the step before has written) is in a cache.
+  // Microseconds per call. `evicted`: memory that is read before each call, so that only the left operand (an
+  // activation, which the previous step has written) is in a cache.
   double turn(const Memory* evicted) {
     const int calls = evicted ? 1 : std::clamp(static_cast<int>(kTurnUs / std::max(fastest_, 1.0)), 1, 100);
     if (evicted) {
@@ -100,7 +101,8 @@ double median(std::vector<double> times) {
 }
 
 std::optional<MeasuredProduct> measure(const Graph& product, const CompileOptions& options, bool streams) {
-  Candidate kernel(product, options, Multiplier::kKernel), library(product, options, Multiplier::kLibrary);
+  Candidate kernel(product, options, MatmulSelection::kKernel),
+      library(product, options, MatmulSelection::kLibrary);
   if (!library.is_of_library()) return std::nullopt;
   Memory evicted;
   if (streams) evicted.assign(std::min(2 * options.target.l3_bytes, kMaxEvicted), std::byte{1});

@@ -1,4 +1,4 @@
-// Who multiplies a matrix product sooner on this machine, our kernel or the library: both are tried.
+// Times a matrix product on this machine in a generated kernel and in the library.
 #pragma once
 
 #include <optional>
@@ -8,13 +8,13 @@
 namespace ipex::graph {
 
 struct MeasuredProduct {
-  double kernel_us = 0, library_us = 0;  // a call of ours, and of the library's
+  double kernel_us = 0, library_us = 0;  // per call
 };
 
-// `product` is a graph of one matmul whose inputs have the layouts that its operands have. `streams`: its
-// weights come from memory at every call, as those of a model that no cache holds do. The answer is kept in
-// the object cache, for this machine, this compiler and this number of threads. nullopt: the library has no
-// kernel for it.
+// `product` is a graph of one matmul; its inputs have the layouts of the matmul's operands. `streams`: the
+// weights are read from memory in every call, as in a model that does not fit into the caches. The result is
+// kept in the object cache for this machine, this compiler and this number of threads. nullopt if the library
+// has no kernel for the product.
 std::optional<MeasuredProduct> measure_product(const Graph& product, const CompileOptions& options,
                                                bool streams);
 

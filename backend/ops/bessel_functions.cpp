@@ -1,5 +1,5 @@
-// Modified Bessel functions of the second kind, K: up to 2 a polynomial in x * x beside a logarithm, beyond
-// it one in 1 / x times exp(-x) / sqrt(x). And the spherical Bessel function of order 0.
+// Modified Bessel functions of the second kind, K: for x <= 2 a polynomial in x * x and a logarithm, for
+// larger x exp(-x) / sqrt(x) times a polynomial in 1 / x. Also the spherical Bessel function of order 0.
 #include <numbers>
 
 #include "backend/ops/body_language.h"
@@ -8,14 +8,14 @@
 namespace ipex::ops::body {
 namespace {
 
-// As t in [-1, 1]: 1 / x for x from 2 on, and x * x up to there.
+// 1 / x for x >= 2 and x * x for x <= 2, mapped to t in [-1, 1].
 Expr reciprocal(const Expr& x) { return fma(c(x, 4), c(x, 1) / max(x, c(x, 2)), c(x, -1)); }
 Expr square_up_to_two(const Expr& x) {
   Expr bounded = min(x, c(x, 2));
   return fma(bounded * bounded, c(x, 0.5), c(x, -1));
 }
 
-// exp(x) K(x): `near` is K itself up to 2, `far` is sqrt(x) exp(x) K(x) beyond.
+// exp(x) K(x), from `near` = K(x) for x <= 2 and `far` = sqrt(x) exp(x) K(x) for larger x.
 Expr scaled_k(const Expr& x, const Expr& near, const Expr& far) {
   return select(le(x, c(x, 2)), exp(x) * near, far / sqrt(x));
 }
@@ -23,13 +23,13 @@ Expr unscaled_k(const Expr& x, const Expr& near, const Expr& far) {
   return select(le(x, c(x, 2)), near, exp(neg(x)) * far / sqrt(x));
 }
 
-// log(x / 2), also where that is less than the smallest number.
+// log(x / 2), also where x / 2 underflows.
 Expr log_of_half(const Expr& x) {
   Expr tiny = lt(x, c(x, 0x1p-100));
   return log(select(tiny, x, x * c(x, 0.5))) - select(tiny, c(x, std::numbers::ln2), c(x, 0));
 }
 
-// K0 + log(x / 2) I0 and I0; x K1 - x log(x / 2) I1 and I1 / x.
+// The polynomials stand for K0 + log(x / 2) I0 and I0, and for x K1 - x log(x / 2) I1 and I1 / x.
 Expr k0_near(const Expr& x) {
   Expr t = square_up_to_two(x), logarithm = log_of_half(x);
   Expr sum = polynomial(
@@ -62,7 +62,7 @@ Expr k1_near(const Expr& x) {
                   0.011785695316910426, 0.14717973672210669, 0.63586172815606856});
   return sum / x + logarithm * x * i1;
 }
-// sqrt(x) exp(x) times the function, in 4 / x - 1
+// sqrt(x) exp(x) times the function, a polynomial in 4 / x - 1
 Expr k0_far(const Expr& x) {
   Expr u = reciprocal(x);
   return polynomial(
@@ -90,10 +90,10 @@ Expr k1_far(const Expr& x) {
        -0.0055667298800745882,  0.10334973775386565,    1.363151890371342});
 }
 
-// Where x is 0, and where it is negative.
+// Handles x = 0 and negative x.
 Expr right_of_zero(const Expr& x, const Expr& value) {
-  Expr nowhere = c(x, std::numeric_limits<double>::quiet_NaN());
-  return select(eq(x, c(x, 0)), c(x, kInf), select(lt(x, c(x, 0)), nowhere, value));
+  Expr nan = c(x, std::numeric_limits<double>::quiet_NaN());
+  return select(eq(x, c(x, 0)), c(x, kInf), select(lt(x, c(x, 0)), nan, value));
 }
 
 }  // namespace
@@ -103,7 +103,7 @@ Expr bessel_k1(const Expr& x) { return right_of_zero(x, unscaled_k(x, k1_near(x)
 Expr scaled_k0(const Expr& x) { return right_of_zero(x, scaled_k(x, k0_near(x), k0_far(x))); }
 Expr scaled_k1(const Expr& x) { return right_of_zero(x, scaled_k(x, k1_near(x), k1_far(x))); }
 
-// sin(x) / x, its series where the quotient loses.
+// sin(x) / x; near 0 its series, where the quotient loses digits.
 Expr spherical_j0(const Expr& x) {
   Expr square = x * x;
   Expr series = fma(square, fma(square, c(x, 1. / 120), c(x, -1. / 6)), c(x, 1));

@@ -1,5 +1,5 @@
-// The little language that op bodies are written in: exp(x), max(x, y), x / y, c(x, 0.5) build Loop IR.
-// Objects rather than functions, so that the unqualified calls of a body never reach std:: or the C library.
+// Functions and operators for op bodies: exp(x), max(x, y), x / y, c(x, 0.5) build Loop IR. They are objects
+// rather than functions, so that an unqualified call in a body never finds std:: or the C library.
 #pragma once
 
 #include <initializer_list>
@@ -85,7 +85,7 @@ inline constexpr ScalarFunction<ScalarOp::gelu_slope_> gelu_slope;
 inline constexpr ScalarFunction<ScalarOp::tanh_cdf_> tanh_cdf;
 inline constexpr ScalarFunction<ScalarOp::gelu_tanh_slope_> gelu_tanh_slope;
 
-// + - * are Loop IR's own.
+// Loop IR defines + - *.
 inline Expr operator/(const Expr& a, const Expr& b) { return make_apply(ScalarOp::div_, {a, b}); }
 inline Expr operator&(const Expr& a, const Expr& b) { return make_apply(ScalarOp::bitand_, {a, b}); }
 inline Expr operator|(const Expr& a, const Expr& b) { return make_apply(ScalarOp::bitor_, {a, b}); }
@@ -109,10 +109,10 @@ inline std::optional<double> constant_of(const Expr& x) {
   return is_float(x) ? x->float_value : static_cast<double>(x->int_value);
 }
 
-// An operand that decides what a body is made of.
+// The value of an operand that must be known when the body is built.
 inline int whole_constant(const Expr& x) {
   const std::optional<double> value = constant_of(x);
-  if (!value) throw Unsupported("an operand that has to be a constant of the graph is computed");
+  if (!value) throw Unsupported("an operand is computed, but must be a constant of the graph");
   return static_cast<int>(*value);
 }
 
@@ -132,7 +132,7 @@ inline Expr polynomial(const Expr& t, Coefficients single, Coefficients full) {
   return horner(t, is_double(t) ? full : single);
 }
 
-// x in [low, high] as t in [-1, 1].
+// Maps x in [low, high] to t in [-1, 1].
 inline Expr mapped(const Expr& x, double low, double high) {
   return fma(x, c(x, 2 / (high - low)), c(x, -(high + low) / (high - low)));
 }

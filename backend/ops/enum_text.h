@@ -8,7 +8,7 @@
 
 namespace ipex {
 
-// Specialised with kAll, the names in order, and kWhat, what an error calls one of them.
+// Each specialisation has kAll, the names in order, and kWhat, the noun for error messages.
 template <class E>
 struct EnumText;
 

@@ -1,9 +1,9 @@
 // Bessel functions of the first and second kind, J and Y, and the Airy function Ai: polynomials near 0, and
-// beyond it a slowly varying amplitude and phase correction beside sine and cosine (DLMF 10.17.3, 10.17.4,
-// 9.7.5 and 9.7.9). The polynomials are Chebyshev interpolants, expanded in powers of t in [-1, 1], of what
-// ATen computes: its rational approximations (those of Cephes, Moshier 1989) leave out the leading 1 of some
-// denominators. Right of 5, J and Y are up to 9e-7 off, and left of -2.09 Ai is 3e-6 off, which in f64
-// would tell us from eager.
+// elsewhere sine and cosine with slowly varying corrections of amplitude and phase
+// (DLMF 10.17.3, 10.17.4, 9.7.5 and 9.7.9). The polynomials are Chebyshev interpolants, expanded in powers of
+// t in [-1, 1]. They interpolate ATen's results, not the exact functions: ATen's rational approximations
+// (from Cephes, Moshier 1989) omit the leading 1 of some denominators. This makes J and Y wrong by up to 9e-7
+// for x > 5 and Ai by 3e-6 for x < -2.09, a difference that f64 would show.
 #include <cmath>
 
 #include "backend/ops/body_language.h"
@@ -12,13 +12,13 @@
 namespace ipex::ops::body {
 namespace {
 
-Expr nowhere(const Expr& x) { return c(x, std::numeric_limits<double>::quiet_NaN()); }
+Expr nan_like(const Expr& x) { return c(x, std::numeric_limits<double>::quiet_NaN()); }
 
 // ---- J and Y ----
 
-constexpr double kNear = 5;  // up to here polynomials in x * x
+constexpr double kNear = 5;  // largest |x| for the polynomials in x * x
 
-// x * x of |x| up to kNear, and that as t in [-1, 1].
+// x * x for |x| <= kNear, and its mapping to t in [-1, 1].
 Expr square_near(const Expr& x) {
   Expr bounded = min(abs(x), c(x, kNear));
   return bounded * bounded;
@@ -32,7 +32,7 @@ struct Wave {
 Expr first_kind(const Wave& w) { return (w.p * cos(w.angle) - w.q * sin(w.angle)) * w.scale; }
 Expr second_kind(const Wave& w) { return (w.p * sin(w.angle) + w.q * cos(w.angle)) * w.scale; }
 
-// p and x q are polynomials in (5 / x) ** 2, from kNear on.
+// For x >= kNear, p and x q are polynomials in (5 / x) ** 2.
 Wave wave(const Expr& x, double shift, Expr (*p)(const Expr&), Expr (*q)(const Expr&)) {
   Expr inverse = c(x, 1) / max(x, c(x, kNear)), ratio = inverse * c(x, kNear);
   Expr t = fma(ratio * ratio, c(x, 2), c(x, -1));
@@ -82,7 +82,7 @@ Expr q1(const Expr& t) {
 Wave wave0(const Expr& x) { return wave(x, kPi / 4, p0, q0); }
 Wave wave1(const Expr& x) { return wave(x, 3 * kPi / 4, p1, q1); }
 
-// The first two roots are factors: the value is exact to its last places around them too.
+// The first two roots are factors, so that values near the roots are exact to their last places.
 Expr j0_near(const Expr& x) {
   Expr square = square_near(x);
   Expr rest = polynomial(
@@ -108,7 +108,7 @@ Expr j1_near(const Expr& x) {
   return x * (square - c(x, 14.681970642123893)) * (square - c(x, 49.218456321694604)) * rest;
 }
 
-// Y0 - 2 / pi log(x) J0, and Y1 - 2 / pi (log(x) J1 - 1 / x) over x.
+// The polynomials stand for Y0 - 2 / pi log(x) J0 and for (Y1 - 2 / pi (log(x) J1 - 1 / x)) / x.
 Expr y0_near(const Expr& x) {
   Expr sum =
       polynomial(mapped_near(square_near(x)),
@@ -136,9 +136,9 @@ Expr near_or_far(const Expr& x, const Expr& near, const Expr& far) {
   return select(le(abs(x), c(x, kNear)), near, far);
 }
 
-// Where x is 0, and where it is negative.
+// Handles x = 0 and negative x.
 Expr right_of_zero(const Expr& x, const Expr& value) {
-  return select(eq(x, c(x, 0)), c(x, -kInf), select(lt(x, c(x, 0)), nowhere(x), value));
+  return select(eq(x, c(x, 0)), c(x, -kInf), select(lt(x, c(x, 0)), nan_like(x), value));
 }
 
 }  // namespace
@@ -158,7 +158,8 @@ namespace {
 constexpr double kMiddle = 2.09, kLeft = -5, kUnderflow = 103.892;
 constexpr double kLargestSquare = 0.018;  // zeta ** -2 at kLeft
 
-// zeta = 2 / 3 x ** 1.5, by which both expansions go, rounded as eager rounds it: it is an angle on the left.
+// zeta = 2 / 3 x ** 1.5 is the variable of both expansions. It is rounded as in eager, because for negative x
+// it is the angle of a sine.
 Expr airy_angle(const Expr& x) { return c(x, 2) * x * sqrt(x) / c(x, 3); }
 
 Expr airy_middle(const Expr& x) {
@@ -190,7 +191,7 @@ Expr airy_left(const Expr& x) {
        -0.35876152827245278});
 }
 
-// From -x, for x up to kLeft.
+// For x <= kLeft, from `size` = -x.
 Expr airy_far_left(const Expr& size) {
   Expr zeta = airy_angle(size), inverse = c(size, 1) / zeta, square = inverse * inverse;
   Expr t = mapped(min(square, c(size, kLargestSquare)), 0, kLargestSquare);
@@ -210,7 +211,7 @@ Expr airy_far_left(const Expr& size) {
   return c(size, std::numbers::inv_sqrtpi) / sqrt(sqrt(size)) * (sin(angle) * p - cos(angle) * (inverse * q));
 }
 
-// From kMiddle on.
+// For x >= kMiddle.
 Expr airy_right(const Expr& x) {
   Expr zeta = airy_angle(x), t = fma(c(x, 4), c(x, 1) / max(zeta, c(x, 2)), c(x, -1));
   Expr p = polynomial(
@@ -232,7 +233,7 @@ Expr airy_ai(const Expr& x) {
   Expr left = select(lt(x, c(x, kLeft)), airy_far_left(neg(x)), airy_left(x));
   Expr right = select(gt(x, c(x, kUnderflow)), c(x, 0), airy_right(x));
   Expr value = select(lt(x, c(x, -kMiddle)), left, select(lt(x, c(x, kMiddle)), airy_middle(x), right));
-  return select(isinf(x), nowhere(x), value);
+  return select(isinf(x), nan_like(x), value);
 }
 
 }  // namespace ipex::ops::body

@@ -1,6 +1,7 @@
-// Special functions as formulas. Where a function has no closed form, a polynomial stands for it on each of a
-// few intervals, mapped to t in [-1, 1]: the Chebyshev interpolant of the function named beside it, expanded
-// in powers of t, long enough for half an ulp of f32 (first list) and of f64 (second list).
+// Special functions as formulas. A function without a closed form is a polynomial on each of a few intervals.
+// The interval is mapped to t in [-1, 1]; the polynomial is the Chebyshev interpolant of the function named
+// in the comment, expanded in powers of t, accurate to half an ulp of f32 (first list) or of f64 (second
+// list).
 #include "backend/ops/special_functions.h"
 
 #include <cmath>
@@ -21,7 +22,8 @@ Expr number(const Expr& bits, const Expr& like) {
   return make_apply_as(ScalarOp::bitcast_float_, {bits}, like->type);
 }
 
-// x minus the nearest integer: sin and tan of pi x are those of pi times this, without the error of pi x.
+// x minus the nearest integer. Up to sign, sin(pi x) and tan(pi x) depend on this alone, and pi times it has
+// a smaller error than pi x.
 Expr from_nearest(const Expr& x) { return x - round(x); }
 
 // cot(pi x) for |x| <= 1/2, exact where it is 0.
@@ -32,7 +34,7 @@ Expr cotangent_of_pi(const Expr& x) {
 
 }  // namespace
 
-// On [0, 8]; beyond, the function times sqrt(x) in 16 / x - 1.
+// One polynomial for |x| <= 8; for larger |x| the function times sqrt(x) is a polynomial in 16 / x - 1.
 Expr i0e(const Expr& x) {
   Expr size = abs(x), t = fma(min(size, c(x, 8)), c(x, 0.25), c(x, -1)),
        u = fma(c(x, 16), c(x, 1) / max(size, c(x, 8)), c(x, -1));
@@ -99,8 +101,8 @@ Expr i1e(const Expr& x) {
 Expr i0(const Expr& x) { return exp(abs(x)) * i0e(x); }
 Expr i1(const Expr& x) { return exp(abs(x)) * i1e(x); }
 
-// Chebyshev series in (x - k) / (x + k) cover the whole half line (Shepherd and Laframboise 1981). Where x is
-// negative, erfcx(x) = 2 exp(x * x) - erfcx(-x), with the square as the sum of two numbers.
+// A Chebyshev series in (x - k) / (x + k) covers all x >= 0 (Shepherd and Laframboise 1981). For negative x,
+// erfcx(x) = 2 exp(x * x) - erfcx(-x), with the square as an unevaluated sum of two numbers.
 Expr erfcx(const Expr& x) {
   const double k = 3.75;
   Expr size = abs(x), bounded = min(size, c(x, 0x1p60));
@@ -118,7 +120,7 @@ Expr erfcx(const Expr& x) {
        -0.054401965070874428,  0.041138369245072602,    0.0017927077427322146,   -0.070120299292773483,
        0.61875631541891374});
   Expr right =
-      select(eq(x, c(x, 0)), c(x, 1), p / (size + c(x, 0.5)));  // the series is half a place off there
+      select(eq(x, c(x, 0)), c(x, 1), p / (size + c(x, 0.5)));  // the series is wrong by half a place there
   Expr left = min(size, c(x, 40)), high = left * left, low = fma(left, left, neg(high)), power = exp(high);
   Expr twice = c(x, 2) * select(isinf(power), power, fma(power, low, power));
   return select(lt(x, c(x, 0)), twice - right, right);
@@ -126,7 +128,7 @@ Expr erfcx(const Expr& x) {
 
 namespace {
 
-// erfinv(y) / y where w = -log(1 - y * y) (Giles 2010), for w up to what the smallest p of ndtri gives.
+// erfinv(y) / y with w = -log(1 - y * y) (Giles 2010), up to the w of the smallest p of ndtri.
 Expr erfinv_ratio(const Expr& w) {
   Expr root = sqrt(w);
   const bool full = is_double(w);
@@ -189,7 +191,7 @@ Expr erfinv(const Expr& y) {
   return select(eq(abs(y), one), y * c(y, kInf), y * erfinv_ratio(w));
 }
 
-// sqrt(2) erfinv(2p - 1), with 1 - y * y as 4p (1 - p): exact where p is small.
+// sqrt(2) erfinv(2p - 1), with 1 - y * y computed as 4p (1 - p), which is exact for small p.
 Expr ndtri(const Expr& p) {
   Expr zero = c(p, 0), one = c(p, 1), w = neg(log(c(p, 4) * p * (one - p)));
   Expr inside = c(p, std::numbers::sqrt2) * fma(c(p, 2), p, neg(one)) * erfinv_ratio(w);
@@ -201,8 +203,7 @@ Expr log_ndtr(const Expr& x) {
   return select(lt(x, c(x, -1)), log(erfcx(neg(z)) * half) - z * z, log1p(neg(erfc(z) * half)));
 }
 
-// The recurrence takes x to 10 at least, where the asymptotic series holds; reflection takes it to the right
-// half.
+// The recurrence raises x to at least 10, where the asymptotic series holds. Negative x is reflected first.
 Expr digamma(const Expr& x) {
   Expr zero = c(x, 0), one = c(x, 1), negative = lt(x, zero);
   Expr up = select(negative, one - x, x), sum = zero;
@@ -221,7 +222,7 @@ Expr digamma(const Expr& x) {
 
 namespace {
 
-// x ** n for a whole n >= 1, by squaring.
+// x ** n for an integer n >= 1, by squaring.
 Expr whole_power(Expr x, int n) {
   Expr result;
   for (; n > 0; n >>= 1, x = x * x)
@@ -235,8 +236,8 @@ constexpr double kBernoulli[] = {1. / 12,          -1. / 720,
                                  1. / 47900160,    -691. / 1307674368000,
                                  1. / 74724249600, -3617. / 10670622842880000};
 
-// The Hurwitz zeta function sum((x + k) ** -(n + 1)) for x > 0: ten terms and Euler and Maclaurin's sum of
-// the rest.
+// The Hurwitz zeta function sum((x + k) ** -(n + 1)) for x > 0: ten terms, and the Euler-Maclaurin formula
+// for the rest.
 Expr hurwitz(const Expr& x, int n) {
   Expr one = c(x, 1), up = x, sum = c(x, 0);
   for (int k = 0; k < 10; ++k) {
@@ -256,8 +257,8 @@ Expr hurwitz(const Expr& x, int n) {
   return sum + whole_power(inverse, n) * rest;
 }
 
-// The n-th derivative of cot(pi x) as a polynomial of c = cot(pi x): each derivative is -pi (1 + c * c) times
-// the one with respect to c. Coefficients by power of c.
+// The n-th derivative of cot(pi x) as a polynomial in c = cot(pi x), by the chain rule with dc/dx = -pi (1 +
+// c * c). The coefficients are ordered by power of c.
 std::vector<double> cotangent_derivative(int n) {
   std::vector<double> p = {0, 1};
   for (int step = 0; step < n; ++step) {
@@ -274,7 +275,7 @@ std::vector<double> cotangent_derivative(int n) {
 
 }  // namespace
 
-// (-1) ** (n + 1) n! zeta(n + 1, x), and by reflection left of 0.
+// (-1) ** (n + 1) n! zeta(n + 1, x); negative x is reflected.
 Expr polygamma(const Expr& x, int n) {
   if (n == 0) return digamma(x);
   const double sign = n % 2 ? 1 : -1;
@@ -291,10 +292,10 @@ Expr polygamma(const Expr& x, int n) {
 
 namespace {
 
-// The same for an exponent that is data, the sum of (q + k) ** -x for x > 1 and q > 0 (DLMF 25.11.28). Where
-// x is so large that the tenth term and the integral of those behind it are lost in the sum, the series for
-// the rest need not converge. The integral is no multiple of the tenth term, which may be too small for its
-// type.
+// The Hurwitz zeta function with an exponent that is data, sum((q + k) ** -x) for x > 1 and q > 0
+// (DLMF 25.11.28). For large x the tenth term and the integral of the following terms vanish in the sum, and
+// the series for the rest may not converge: it is left out then. The integral is computed by itself, not from
+// the tenth term, which may underflow.
 Expr hurwitz_zeta(const Expr& x, const Expr& q) {
   const double place = is_double(x) ? 0x1p-53 : 0x1p-24;
   Expr one = c(x, 1), last = q + c(x, 9), tenth = pow(last, neg(x)), sum = tenth;
@@ -306,15 +307,15 @@ Expr hurwitz_zeta(const Expr& x, const Expr& q) {
     series = series ? fma(series, factors, coefficient) : coefficient;
   }
   Expr integral = pow(last, one - x) / (x - one), nan = c(x, std::numeric_limits<double>::quiet_NaN());
-  integral = select(isinf(last), nan, integral);  // as eager has it
+  integral = select(isinf(last), nan, integral);  // as in eager
   Expr rest = integral + tenth * (ratio * series - c(x, 0.5));
   return select(lt(max(tenth, integral), sum * c(x, place)), sum, sum + rest);
 }
 
 }  // namespace
 
-// Left of 0 x has to be whole: the terms of negative base, from q on, are but for their sign those of one
-// such sum less those of another.
+// For q <= 0, x must be an integer. The terms with a negative base are, up to sign, the difference of two
+// such sums.
 Expr zeta(const Expr& x, const Expr& q) {
   Expr one = c(x, 1), zero = c(x, 0), half = x * c(x, 0.5);
   Expr below = floor(q), left = le(q, zero), odd = ne(half, floor(half));
@@ -322,12 +323,12 @@ Expr zeta(const Expr& x, const Expr& q) {
   Expr negative = hurwitz_zeta(x, ceil(q) - q), beyond = hurwitz_zeta(x, one - q);
   Expr both = select(odd, right - negative + beyond, right + negative - beyond);
   Expr value = select(left, both, right);
-  Expr nowhere = c(x, std::numeric_limits<double>::quiet_NaN());
-  value = select(left & ne(x, floor(x)), nowhere, value);
+  Expr nan = c(x, std::numeric_limits<double>::quiet_NaN());
+  value = select(left & ne(x, floor(x)), nan, value);
   value = select(eq(x, one) | (left & eq(q, below)), c(x, kInf), value);
-  // Eager's series has 23 factors of the size of x; where they overflow it gives NaN, not 0.
+  // Eager's series has 23 factors proportional to x; where they overflow, the result is NaN, not 0.
   Expr overflows = gt(x, c(x, 2.5e13)) & gt(q, one);
-  return select(lt(x, one) | overflows, nowhere, value);
+  return select(lt(x, one) | overflows, nan, value);
 }
 
 namespace {
@@ -356,7 +357,8 @@ Expr entr(const Expr& x) {
 
 namespace {
 
-// Floats of one sign are ordered as their bits are. One place of the result is `step` places of x's type.
+// Floats of one sign have the order of their bits. One step of the result's type is `step` steps in the type
+// of x.
 Expr next_after(const Expr& x, const Expr& y, int step) {
   Expr here = bits(x), zero = c(x, 0), by = c(here, step);
   Expr away = eq(gt(y, x), gt(x, zero));
@@ -365,7 +367,7 @@ Expr next_after(const Expr& x, const Expr& y, int step) {
   return select(isnan(x) | isnan(y), x + y, select(eq(x, y), y, select(eq(x, zero), from_zero, next)));
 }
 
-// Half numbers come in f32, and what this kernel computed itself has not been rounded yet.
+// Half values are given in f32, and a value that the same kernel computed is not yet rounded.
 Expr rounded(Dtype dtype, const Expr& x) { return make_cast(x->type.dtype, make_cast(dtype, x)); }
 
 }  // namespace
@@ -376,8 +378,8 @@ Expr next_after_bf16(const Expr& x, const Expr& y) {
   return next_after(rounded(Dtype::kBF16, x), rounded(Dtype::kBF16, y), 1 << 16);
 }
 
-// Divided by 2 ** 112, every number of f16, denormal or not, is one of f32 whose last 13 bits are 0. What
-// comes after infinity's predecessor is 2 ** 16 there, and infinity once it is f16 again.
+// Every f16 number divided by 2 ** 112, denormal or not, is an f32 number whose last 13 bits are 0. The
+// number after the largest finite one is 2 ** 16 in f32, which becomes infinity in f16.
 Expr next_after_f16(const Expr& x, const Expr& y) {
   Expr beyond = c(x, 0x1p16), scale = c(x, 0x1p-112);
   auto scaled = [&](const Expr& v) { return max(min(rounded(Dtype::kF16, v), beyond), neg(beyond)) * scale; };
@@ -386,7 +388,7 @@ Expr next_after_f16(const Expr& x, const Expr& y) {
 
 namespace {
 
-// Exponent field and mantissa of a number scaled into the normal range.
+// A number scaled into the normal range, for reading its exponent field and mantissa.
 struct Parts {
   Expr normal, is_special, shift;
 };

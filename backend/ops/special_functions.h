@@ -38,7 +38,7 @@ Expr logaddexp2(const Expr& x, const Expr& y);  // log2(2**x + 2**y)
 Expr sinc(const Expr& x);                       // sin(pi x) / (pi x)
 Expr entr(const Expr& x);                       // -x log(x)
 
-// The number after x in the direction of y, of x's type and of the half types, whose numbers come in f32.
+// The next number after x towards y: in the type of x, or in a half type whose values are given in f32.
 Expr next_after(const Expr& x, const Expr& y);
 Expr next_after_bf16(const Expr& x, const Expr& y);
 Expr next_after_f16(const Expr& x, const Expr& y);

@@ -1,5 +1,4 @@
-// The rows of pointwise.def, reduction.def and scan.def, compiled, and lookup by name. Their bodies are
-// written in the language of body_language.h.
+// The rows of pointwise.def, reduction.def and scan.def. Their bodies use the functions of body_language.h.
 #include "backend/ops/tables.h"
 
 #include <cmath>
@@ -38,8 +37,8 @@ Expr ignore_nan(const Expr& x, const Expr& y, const Expr& both) {
   return is_float(x) ? select(isnan(x), y, select(isnan(y), x, both)) : both;
 }
 
-// Sleef's inverse hyperbolic functions square their argument; where that overflows they are log(2 |x|) to the
-// last bit.
+// Sleef's inverse hyperbolic functions square their argument. Where the square overflows, log(2 |x|) is exact
+// to the last bit.
 Expr from_logarithm(const Expr& x, const Expr& otherwise) {
   const double large = x->type.dtype == Dtype::kF64 ? 0x1p500 : 0x1p60;
   return select(gt(abs(x), c(x, large)), log(abs(x)) + c(x, std::numbers::ln2), otherwise);
@@ -47,9 +46,9 @@ Expr from_logarithm(const Expr& x, const Expr& otherwise) {
 Expr whole_asinh(const Expr& x) { return copysign(from_logarithm(x, abs(asinh(x))), x); }
 Expr whole_acosh(const Expr& x) { return select(lt(x, c(x, 1)), acosh(x), from_logarithm(x, acosh(x))); }
 
-// Sleef's sinh and cosh overflow where e^|x| does, not where half of that does. There they are e^step times
-// those of |x| - step, which is exact: step has few digits. It is a little more than ln(2), so that e^step is
-// 2 and a positive rest, which keeps infinities.
+// Sleef's sinh and cosh overflow where e^|x| does, although the results are half of it. For such x they are
+// e^step times the functions of |x| - step, an exact difference as step has few digits. step is slightly more
+// than ln(2): e^step is 2 plus a small positive rest, so infinities stay infinite.
 Expr beyond_exponential(const auto& function, const Expr& x) {
   const bool full = is_double(x);
   const double step = full ? 0x1.62e43p-1 : 0x1.62e5p-1;
@@ -63,7 +62,7 @@ Expr whole_log1p(const Expr& x) {
   return select(lt(abs(x), c(x, is_double(x) ? 0x1p-60 : 0x1p-30)), x, log1p(x));
 }
 
-// Squares of f32 are exact in f64; f64 scales by the larger leg.
+// Squares of f32 are exact in f64. For f64 the smaller operand is divided by the larger one.
 Expr hypotenuse(const Expr& x, const Expr& y) {
   Expr infinite = isinf(x) | isinf(y);
   if (x->type.dtype == Dtype::kF32) {
@@ -75,8 +74,7 @@ Expr hypotenuse(const Expr& x, const Expr& y) {
   return select(infinite, c(x, kInf), big * sqrt(c(x, 1) + ratio * ratio));
 }
 
-// Square and multiply over every bit of the exponent's type; what a constant exponent does not need folds
-// away.
+// Square and multiply, over every bit of the exponent's type unless the exponent is constant.
 Expr integer_power(const Expr& x, const Expr& y) {
   auto times = [](const Expr& a, const Expr& b) { return a ? a * b : b; };
   std::optional<int64_t> exponent = as_const_int(y);
@@ -104,14 +102,15 @@ Expr integer_power(const Expr& x, const Expr& y) {
   return select(lt(y, c(y, 0)), reciprocal, result);
 }
 
-// Stein's algorithm in as many steps as the type can need: each halves x * y. All numbers stay multiples of
-// the lowest bit of either, so that the one bit tells which of them are even multiples of it; y is an odd one
-// throughout.
+// Stein's algorithm with the largest number of steps that the type needs: each step halves a * b. All numbers
+// stay multiples of `low`, the lowest bit of either operand, and that bit alone tells which of them are even
+// multiples of it. b stays an odd multiple.
 Expr greatest_divisor(const Expr& x, const Expr& y) {
   const bool is_signed = info(x->type.dtype).is_signed;
   const int bits = static_cast<int>(itemsize(x->type.dtype)) * 8 - is_signed;
   Expr zero = c(x, 0), one = c(x, 1), size_x = abs(x), size_y = abs(y);
-  // The one size without a positive number: its half divides all that it divides, but for 0 and itself.
+  // The absolute value that the type cannot hold. Its half has the same common divisors, except with 0 and
+  // itself.
   const Expr half = make_int(x->type.with_lanes(1), int64_t{1} << (bits - 1));
   auto positive = [&](const Expr& size) { return is_signed ? select(lt(size, zero), half, size) : size; };
   Expr p = positive(size_x), q = positive(size_y), either = p | q, low = either & neg(either);
@@ -127,13 +126,13 @@ Expr greatest_divisor(const Expr& x, const Expr& y) {
 
 Expr least_multiple(const Expr& x, const Expr& y) {
   Expr divisor = greatest_divisor(x, y), zero = c(x, 0);
-  // C computes with narrow integers in int: there the size is taken before the product wraps.
+  // C computes narrow integers in int, so eager takes their absolute value before the product wraps.
   const bool narrow = itemsize(x->type.dtype) < 4;
   return select(eq(divisor, zero), zero, narrow ? abs(x) / divisor * abs(y) : abs(x / divisor * y));
 }
 
-// The constant exponents that ATen singles out are singled out here: sqrt(-inf) is NaN though pow(-inf, 0.5)
-// is inf.
+// ATen treats these constant exponents specially, with other results than pow: sqrt(-inf) is NaN, pow(-inf,
+// 0.5) is inf.
 Expr power(const Expr& x, const Expr& y) {
   if (!is_float(x)) return integer_power(x, y);
   std::optional<double> exponent = constant_of(y);
@@ -232,7 +231,7 @@ struct Largest {
   static Exprs finish(States s, Expr, double) { return {s[0]}; }
 };
 
-// NaN is never larger, so no state is one: a compare and a select, which are one instruction.
+// NaN compares false, so a state is never NaN. The compare and the select are one instruction.
 struct LargestNumber : Largest {
   static Exprs update(States s, Expr x, Expr) { return {select(gt(x, s[0]), x, s[0])}; }
 };
@@ -262,8 +261,8 @@ struct All {
   static Exprs finish(States s, Expr, double) { return {s[0]}; }
 };
 
-// Value and index travel together. The order is total (NaN first, then the better value, then the lower
-// index), so the result does not depend on how a loop was split; the identity's index loses every tie.
+// The states are a value and its index. The order is total (NaN first, then the better value, then the lower
+// index), so the result does not depend on how a loop is split. The index of the identity loses every tie.
 template <bool kWantLargest, bool kLastNaN = false>
 struct Extremum {
   static std::vector<State> states(Dtype t, Dtype index) {
@@ -280,9 +279,9 @@ struct Extremum {
 };
 using LargestWithIndex = Extremum<true>;
 using SmallestWithIndex = Extremum<false>;
-using LargestOfWindow = Extremum<true, true>;  // ATen's pooling takes each NaN that it meets
+using LargestOfWindow = Extremum<true, true>;  // ATen's pooling lets every NaN replace the result
 
-// For scans: the last of equal values, and a NaN gives way to another NaN only.
+// For scans: the last of equal values wins, and only another NaN replaces a NaN.
 template <bool kWantLargest>
 struct ExtremumSoFar {
   static std::vector<State> states(Dtype t, Dtype index) {
@@ -306,16 +305,16 @@ struct IndexOfSmallest : SmallestWithIndex {
   static Exprs finish(States s, Expr, double) { return {s[1]}; }
 };
 
-// Welford's update and Chan's merge of the numbers' halves, any two of which may be subtracted: states mean,
-// m2 (sum of squared deviations) and count.
+// Welford's update and Chan's merge, computed on halves of the numbers, whose differences never overflow. The
+// states are mean, m2 (the sum of squared deviations) and count.
 struct Variance {
   static std::vector<State> states(Dtype t, Dtype) {
     Expr zero = make_const({t}, 0);
     return {state(0, {t}, zero), state(1, {t}, zero), state(2, {t}, zero)};
   }
   static Exprs update(States s, Expr x, Expr) {
-    // Down columns the count is one number for all of them: its reciprocal costs no vector division, and the
-    // next mean does not wait for it.
+    // All columns share one count, so its reciprocal is a scalar division, off the critical path of the next
+    // mean.
     Expr count = s[2] + c(x, 1), half = x * c(x, 0.5), delta = half - s[0];
     Expr mean = s[0] + delta * (c(x, 1) / count);
     return {mean, s[1] + delta * (half - mean), count};
@@ -323,7 +322,7 @@ struct Variance {
   static Exprs merge(States s, States o) {
     Expr zero = c(s[0], 0), count = s[2] + o[2], delta = o[0] - s[0];
     Expr share = o[2] / max(count, c(s[0], 1));
-    // Nothing comes of merging with nothing, whatever the square of the distance between the means.
+    // Merging with an empty state adds nothing, even if the squared distance of the means is infinite.
     Expr between = select(eq(min(s[2], o[2]), zero), zero, delta * delta * s[2] * share);
     return {s[0] + delta * share, s[1] + o[1] + between, count};
   }
@@ -341,7 +340,7 @@ struct Deviation : Variance {
 };
 
 struct VarianceAndMean : Variance {
-  // The mean of nothing is 0 / 0.
+  // The mean of no elements is NaN, as 0 / 0 is.
   static Exprs finish(States s, Expr count, double correction) {
     Expr n = make_cast(s[0]->type.dtype, count);
     Expr mean = select(eq(n, c(n, 0)), c(n, std::numeric_limits<double>::quiet_NaN()), s[0] + s[0]);

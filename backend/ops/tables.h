@@ -1,6 +1,6 @@
-// The op tables as data: one line in pointwise.def, reduction.def or scan.def is the whole definition of an
-// op. From the rows come the importer's map, supported(), lowering, verifier, constant folding, the op
-// reference, the op matrix test and the fuzzer.
+// The op tables as data. One line in pointwise.def, reduction.def or scan.def defines an op completely. The
+// importer, the verifier, the lowering, constant folding, the op reference, the op matrix test and the fuzzer
+// all read the rows.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ namespace ipex::ops {
 
 using loop::Expr;
 
-// The rows by number.
+// One enumerator for each row, in the order of the table.
 enum class PointwiseOp : uint8_t {
 #define POINTWISE(name, ...) name##_,
 #include "backend/ops/pointwise.def"
@@ -38,36 +38,34 @@ enum class ScanOp : uint8_t {
 //   kAlwaysBool: b1, computed in opmath(P)    kNoOpmath: P; values only move or compare (exact in any type)
 enum class Promotion : uint8_t { kDefault, kIntToFloat, kAlwaysBool, kNoOpmath };
 
-// What passes ask of a pointwise op, beyond what its body says.
+// Properties of a pointwise op that passes need and that its body does not show.
 enum Trait : unsigned {
   kCommutes = 1,     // x op y == y op x
-  kOnPositions = 2,  // arithmetic on indices: costs no more than the index itself
+  kOnPositions = 2,  // arithmetic on indices, as cheap as computing an index
   kMonotone = 4,     // exact and monotone: maps the ends of an interval to the ends of the result's interval
-  kSlow = 8,         // too slow to compute twice where a load would do
-  kRecomputable =
-      16,  // its kernels are bound by memory: a backward pass computes it again instead of loading it
+  kSlow = 8,         // slower to compute again than to load
+  kRecomputable = 16,  // bound by memory: a backward pass recomputes it instead of loading a saved result
 };
 
 struct PointwiseRow {
   std::string_view name;  // in text IR: pointwise.<name>
-  std::string_view
-      aten;  // ATen base name(s), space-separated: "gelu"; empty: reached only by the importer's own rules
+  std::string_view aten;  // ATen base names, space-separated ("gelu"); empty: only import rules use the row
   int arity;
   Promotion promotion;
   bool integers, floats, booleans;  // compute types the body accepts
-  // All arguments scalar or all of one lane count, in the compute dtype (where: args[0] is b1). Returns
-  // compute dtype or b1.
+  // The arguments have the compute dtype (args[0] of where is b1) and one number of lanes. The result has the
+  // compute dtype or is b1.
   Expr (*body)(std::span<const Expr> args);
   std::string_view summary;
-  unsigned traits = 0;  // of Trait
+  unsigned traits = 0;  // a set of Trait bits
   bool has(Trait trait) const { return (traits & trait) != 0; }
 };
 std::span<const PointwiseRow> pointwise_rows();
 const PointwiseRow& row(PointwiseOp fn);
 
-// In the graph, a pointwise node's operands all have one compute dtype: opmath(operand dtype) agrees (where's
-// condition is b1), so a bf16 tensor may meet an f32 constant; the body's value is cast to the node's result
-// dtype. Rows "cast" and "reinterpret" have body x.
+// In the graph, all operands of a pointwise node have one compute dtype, opmath(operand dtype): a bf16 tensor
+// and an f32 constant may meet in one node. The condition of where is b1. The value of the body is cast to
+// the dtype of the node's result. The body of "cast" and "reinterpret" is x.
 
 struct ReductionRow {
   std::string_view name;  // in text IR: reduce.<name>
@@ -76,8 +74,8 @@ struct ReductionRow {
       promotion;  // sum of ints is i64 (the importer casts first), mean is kIntToFloat, any is kAlwaysBool
   bool integers, floats, booleans;
   int results;  // 1, or 2 for value and index
-  // Everything below is in the compute dtype `t`, positions in `index`, a signed integer that holds all of
-  // them; `states` and `others` are Exprs of the states by position.
+  // The functions below compute in the dtype `t`. Positions have the dtype `index`, a signed integer that is
+  // large enough for all of them. `states` and `others` hold one Expr for each state.
   std::vector<loop::State> (*states)(Dtype t, Dtype index);  // names s0, s1, ...; init == identity
   std::vector<Expr> (*update)(std::span<const Expr> states, Expr x,
                               Expr index);  // index: flat position in the reduced space
@@ -88,7 +86,7 @@ struct ReductionRow {
 };
 std::span<const ReductionRow> reduction_rows();
 const ReductionRow& row(ReductionOp fn);
-// Scans have the rows of reductions: finish gives the results so far, at every element along the axis.
+// Scans have the same kind of rows: finish gives the running results at every element along the axis.
 std::span<const ReductionRow> scan_rows();
 const ReductionRow& row(ScanOp fn);
 

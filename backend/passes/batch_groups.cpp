@@ -1,8 +1,8 @@
-// Optimizers: the same few pointwise ops on every parameter, which form_groups makes a group each. Groups of
-// one formula that do not depend on each other come to stand side by side and are numbered; compile() makes
-// one kernel, one step and one parallel region of each number.
+// Optimizers apply the same few pointwise ops to every parameter, and form_groups makes a group for each.
+// This pass moves independent groups with the same formula next to each other and gives them a common number.
+// compile() makes one kernel, one step and one parallel region of each number.
 //
-// Only groups whose results the caller gets, or that are tiny, move: nothing else is kept alive for longer.
+// Only groups whose results are outputs or tiny are moved, so that no large temporary lives longer.
 #include <map>
 #include <set>
 
@@ -18,9 +18,9 @@ namespace {
 
 constexpr int64_t kTinyResult = 1024;  // elements
 constexpr int64_t kAssumedLength =
-    1 << 14;  // hint of n: the same for all, so that equal formulas are equal text
+    1 << 14;  // hint of n, the same for all groups, so that equal formulas have equal text
 
-// The body of a group over one dim of symbolic extent, value by value.
+// Flattens the body of a group to one dim of symbolic extent.
 class Flattener {
  public:
   explicit Flattener(const Graph& body) : body_(body), space_(body.type(body.outputs[0].value).shape) {}
@@ -48,7 +48,7 @@ class Flattener {
       case Op::kConstant:
         if (!node.types[0].shape.empty()) return false;
         break;
-      case Op::kExpand:  // made again where it is needed
+      case Op::kExpand:  // inserted again by whole()
         map_[n] = map_.at(node.operands[0].node);
         return true;
       case Op::kInput:
@@ -129,7 +129,7 @@ class Batcher : GraphRewriter {
     }
   }
 
-  // Groups of one formula, from `first` on, that need nothing but what is computed before it.
+  // The unplaced groups with this formula that can run now; empty unless `first` is among them.
   std::vector<int32_t> ready(int formula, int32_t first) const {
     std::vector<int32_t> batch;
     for (int32_t n : members_.at(formula))

@@ -1,5 +1,4 @@
-// One forward walk that rebuilds the graph with every node in its simplest form, equal nodes shared, and dead
-// ones gone.
+// Rebuilds the graph in one forward walk: simplifies every node, merges equal nodes and drops dead ones.
 #include <cmath>
 #include <unordered_map>
 
@@ -42,7 +41,7 @@ class Canonicalizer : GraphRewriter {
   }
 
  private:
-  // Inputs and calls into ATen (they may have effects) always stay.
+  // Inputs and ATen calls, which may have side effects, are always live.
   void mark_live() {
     live_.assign(old_.nodes.size(), false);
     escapes_.assign(old_.nodes.size(), false);
@@ -60,7 +59,7 @@ class Canonicalizer : GraphRewriter {
     }
   }
 
-  // The caller gets memory of its own where the model computes something, if only x * 1.
+  // Whether the value is an input behind views. A computed output, even x * 1, must not alias an input.
   bool gives_away_input(Value v) const {
     while (is_view(new_.node(v).op())) v = new_.node(v).operands[0];
     return new_.node(v).op() == Op::kInput;
@@ -91,7 +90,7 @@ class Canonicalizer : GraphRewriter {
   }
   static bool has_layout(const Node& node) { return !node.layouts.empty() && !node.layouts[0].empty(); }
 
-  // An existing value equal to the node, or the node in simpler form (changed in place).
+  // Returns an existing value that equals the node, or simplifies the node in place.
   std::optional<Value> simplify_node(Node& node) {
     switch (node.op()) {
       case Op::kPermute: {
@@ -135,7 +134,7 @@ class Canonicalizer : GraphRewriter {
     }
   }
 
-  // A permutation that only moves dims of extent 1 is a reshape.
+  // A permute that only moves dims of extent 1 is a reshape.
   std::optional<Value> permute_as_reshape(Node& node, const Ints& dims) {
     int64_t last = -1;
     for (size_t i = 0; i < dims.size(); ++i) {
@@ -147,7 +146,7 @@ class Canonicalizer : GraphRewriter {
     return simplify_node(node);
   }
 
-  // A slice of a slice is one: x[a + (b + i * t) * s].
+  // Merges a slice of a slice: x[a + (b + i * t) * s].
   std::optional<Value> simplify_slice(Node& node) {
     auto& [starts, steps] = node.get<Slice>();
     const Node& below = producer(node);
@@ -164,16 +163,17 @@ class Canonicalizer : GraphRewriter {
     return node.operands[0];
   }
 
-  // A gather along some dims of what another gathered along others is one gather of both (an image that is
-  // mirrored along its rows and columns): the positions of the first do not vary with those of the second,
-  // which are checked at the same extents and, both or neither, wrap around and raise one error.
+  // Merges a gather along some dims with a gather of its result along other dims (an image mirrored along
+  // rows and columns). The positions of the first gather must not vary along the dims of the second, the
+  // positions of the second must be checked against the same extents, and both must agree on wrapping and on
+  // the error they raise.
   void merge_gathers(Node& node) {
     const Node first = producer(node);
     if (first.op() != Op::kGather) return;
     Gather& gather = node.get<Gather>();
     const Indexing inner = indexing_of(first), outer = indexing_of(node);
     if (inner.wrap != outer.wrap || inner.error != outer.error) return;
-    const Ints& places = gather.map;  // where the first's dims are taken
+    const Ints& places = gather.map;  // source of each dim of the first gather's result
     std::vector<Value> operands = {first.operands[0]};
     Ints map;
     const auto take_at = [&](Value positions) {
@@ -203,8 +203,8 @@ class Canonicalizer : GraphRewriter {
     if (named != indexing_of(node).error_dims) gather.error_dims = std::move(named);
   }
 
-  // What `v` expands, expanded to `shape` with dim d at places[d]; nullopt where it is no expansion, or
-  // varies along a dim that has no place.
+  // The operand of the expand `v`, expanded to `shape` with dim d at places[d]; nullopt if `v` is not an
+  // expand or varies along a dim without a place.
   std::optional<Value> moved_expand(Value v, const Ints& places, const Shape& shape) {
     Node expand = new_.node(v);
     if (expand.op() != Op::kExpand) return std::nullopt;
@@ -220,8 +220,8 @@ class Canonicalizer : GraphRewriter {
     return simplest(std::move(expand), false);
   }
 
-  // x of x * 1, x / 1, x - 0 and x + 0. Floats: only -0.0 may be added, or +0.0 taken away, without changing
-  // the sign of a zero.
+  // The operand x of x * 1, x / 1, x - 0 and x + 0. For floats only adding -0.0 or subtracting +0.0 keeps the
+  // sign of a zero.
   std::optional<Value> unchanged_operand(const Node& node) const {
     if (node.operands.size() != 2 || has_layout(node)) return std::nullopt;
     for (size_t kept = 0; kept < 2; ++kept) {
@@ -251,14 +251,14 @@ class Canonicalizer : GraphRewriter {
     const Node& below = producer(node);
     if (below.is(PointwiseOp::cast_)) {
       const Value source = below.operands[0];
-      // a -> wider b -> c is a -> c: the wide step loses nothing.
+      // A cast a -> b -> c with a wider b is a cast a -> c: the first step is exact.
       if (holds(below.types[0].dtype, new_.type(source).dtype)) node.operands[0] = source;
     }
     if (new_.type(node.operands[0]).dtype == node.types[0].dtype) return node.operands[0];
     return std::nullopt;
   }
 
-  std::vector<bool> live_, escapes_;  // by old node; escapes: the caller gets it, or a view of it
+  std::vector<bool> live_, escapes_;  // by old node; escapes: it or a view of it is an output
   std::unordered_map<std::string, Value> known_;
 };
 

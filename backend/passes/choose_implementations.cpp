@@ -1,6 +1,6 @@
-// The choice that backend/implementations/ makes for each product, convolution and LSTM, carried out: as
-// attributes of the node, as casts around it, or as another node. The transform of weights that are
-// parameters is computed once.
+// Applies the choices of backend/implementations/ to each product, convolution and LSTM: sets attributes,
+// inserts casts, or replaces the node. Transforms of weights that are parameters are hoisted, so they run
+// once.
 #include <algorithm>
 #include <map>
 #include <vector>
@@ -16,7 +16,7 @@
 namespace ipex::graph {
 namespace {
 
-// By node; no method where there is nothing to choose, or the choice was made before.
+// By node; without a method if there is nothing to choose or the choice was made before.
 struct Chosen {
   std::optional<Method> method;
   std::string why;
@@ -52,7 +52,7 @@ class Widener : GraphRewriter {
         if (is_half(new_.type(v).dtype)) v = widened(v, is_planned, node.source);
       for (Type& type : node.types) type.dtype = Dtype::kF32;
       set_choice(node, {std::nullopt, chosen_[n].why});
-      if (!is_planned) node.layouts.clear();  // what is asked of the result is asked of the cast
+      if (!is_planned) node.layouts.clear();  // the cast takes over the required layout
       const std::string source = node.source;
       const int32_t wide = add(std::move(node)).node;
       for (int32_t r = 0; r < std::ssize(types); ++r) {
@@ -89,13 +89,13 @@ class Chooser : GraphRewriter {
   Graph run() {
     return rebuild([&](int32_t n) {
       Node node = with_mapped_operands(n);
-      if (chosen_[n].method) node = by(*chosen_[n].method, std::move(node), chosen_[n].why);
+      if (chosen_[n].method) node = apply(*chosen_[n].method, std::move(node), chosen_[n].why);
       keep(n, std::move(node));
     });
   }
 
  private:
-  Node by(Method method, Node node, std::string why) {
+  Node apply(Method method, Node node, std::string why) {
     if (const std::string widened = choice_of(node).why; !widened.empty()) why = widened + "; " + why;
     if (method == Method::kWinograd || method == Method::kWinogradOfData)
       node = winograd(std::move(node), method == Method::kWinogradOfData);
@@ -118,7 +118,7 @@ class Chooser : GraphRewriter {
     const Value w = node.operands[of_data ? 2 : 1];
     if (of_data) {
       node.operands.resize(2);
-      for (int64_t& p : padding) p = 2 - p;  // the window turned around
+      for (int64_t& p : padding) p = 2 - p;  // for the rotated window
     }
     node.operation = Winograd{padding, has_bias(node), post_ops(node)};
     node.operands[1] = transformed(w, of_data, node.source);

@@ -1,4 +1,4 @@
-// What graph passes know about a compilation beside the graph.
+// Options and context of graph passes.
 #pragma once
 
 #include <memory>
@@ -8,15 +8,15 @@
 
 namespace ipex {
 
-// Who multiplies matrices: the one that cost models expect to be faster, the one that is, timed once on a
-// machine, or always one of them.
-enum class Multiplier { kJudged, kMeasured, kKernel, kLibrary };
+// How the implementation of a matrix product is selected: by cost models, by timing kernel and library once
+// per machine, or always the same one.
+enum class MatmulSelection { kCostModel, kMeasured, kKernel, kLibrary };
 
 struct PassOptions {
   loop::Target target;
-  Multiplier products = Multiplier::kJudged;
-  bool hoist = true;  // keep values that depend only on static inputs (inference)
-  bool jit = true;    // false: for any CPU of the target's ISA; kernels stay Loop IR, and nothing can be run
+  MatmulSelection matmul = MatmulSelection::kCostModel;
+  bool hoist = true;  // compute values that depend only on static inputs once (inference)
+  bool jit = true;    // false: compile for any CPU of the target ISA; kernels stay Loop IR and cannot be run
 };
 
 namespace graph {
@@ -25,7 +25,7 @@ struct PassContext : PassOptions {
   PassContext(const loop::Target& machine) { target = machine; }
   explicit PassContext(const PassOptions& options) : PassOptions(options) {}
 
-  // Steps of the library that passes have planned, for the compiler to take.
+  // Library steps that passes have planned; compile() uses them.
   std::shared_ptr<kernels::LibraryPlans> library = std::make_shared<kernels::LibraryPlans>();
 };
 

@@ -1,8 +1,8 @@
-// The second half of form_groups: from the decision which kernel computes what to the graph that says so.
+// The second half of form_groups: builds the graph of groups from the assignment of nodes to kernels.
 //
-// Kernels and steps keep the order in which the model computes them, as far as their operands allow: it is
-// the order that frees what it reads soonest. (Emitting from the outputs backwards would run the whole chain
-// of a backward pass before its first weight gradient, with every link kept alive.)
+// Kernels and steps keep the model's order where dependences allow, because that order has the shortest live
+// ranges. (Emitting backwards from the outputs would run the whole chain of a backward pass before its first
+// weight gradient, and keep every intermediate gradient alive.)
 #include <algorithm>
 #include <functional>
 #include <map>
@@ -31,7 +31,7 @@ class Extractor : GraphRewriter {
   }
 
  private:
-  struct Item {  // what runs at once: a kernel, or one step
+  struct Item {  // a kernel or a step
     std::vector<int32_t> nodes;
     int32_t group = -1;            // -1: a step
     std::vector<int32_t> unlocks;  // items that wait for this one
@@ -60,7 +60,7 @@ class Extractor : GraphRewriter {
       if (item_of_[v] < 0) continue;
       std::set<int32_t> seen;
       for (Value operand : old_.nodes[v].operands) wait_for(item_of_[v], operand, seen);
-      // ATen calls may draw random numbers: their order is part of what they compute.
+      // ATen calls may draw random numbers, so their order must not change.
       if (old_.nodes[v].op() != Op::kExtern) continue;
       if (last_call >= 0) unlock(item_of_[last_call], item_of_[v]);
       last_call = v;
@@ -77,7 +77,8 @@ class Extractor : GraphRewriter {
     ++items_[then].waits;
   }
 
-  // `item` reads v: a kernel looks through every free node, a step only through those without a kernel.
+  // Adds the dependences of `item` on v. A kernel reads through every free node, a step only through free
+  // nodes that have no kernel.
   void wait_for(int32_t item, Value v, std::set<int32_t>& seen) {
     if (!seen.insert(v.node).second) return;
     const Node& node = old_.node(v);
@@ -101,7 +102,7 @@ class Extractor : GraphRewriter {
       for (int32_t next : item.unlocks)
         if (--items_[next].waits == 0) enqueue(next);
     }
-    IPEX_CHECK(emitted == items_.size(), "form_groups: groups wait for each other");
+    IPEX_CHECK(emitted == items_.size(), "form_groups: groups depend on each other in a cycle");
   }
 
   // ---- nodes of the new graph ----
@@ -111,7 +112,7 @@ class Extractor : GraphRewriter {
     keep(v);
   }
 
-  // A value in the new graph; views and literals between steps appear when they are first read.
+  // The value in the new graph, outside of groups. Views and literals are added when they are first read.
   Value outside(Value v) {
     if (!is_mapped(v)) {
       IPEX_CHECK(item_of_[v.node] < 0, "form_groups: a value is read before its kernel runs");
@@ -127,8 +128,8 @@ class Extractor : GraphRewriter {
     std::map<Value, Value> inside;
     const int32_t self = item_of_[item.nodes[0]];
 
-    // Inputs are the roots of what the group reads. A free node on the way is copied, even one that has a
-    // kernel of its own: its operand costs no more to read.
+    // The inputs are the first values that are not free below the group's operands. Free nodes are copied
+    // into the group, even one that also has a kernel: reading its operand is as cheap as reading its result.
     std::function<void(Value)> declare_inputs = [&](Value v) {
       if (item_of_[v.node] == self || inside.contains(v)) return;
       const Node& node = old_.node(v);
@@ -169,11 +170,11 @@ class Extractor : GraphRewriter {
     for (size_t i = 0; i < stored.size(); ++i) replace(stored[i], {kernel, static_cast<int32_t>(i)});
   }
 
-  // Read by another kernel, a step or the caller, directly or through free nodes.
+  // Is the value read by another kernel, a step or the caller, directly or through free nodes?
   bool read_outside(Value v, int32_t self) const {
     struct Reach {
       Value value;
-      bool copied;  // behind a free node that has memory of its own: only kernels look through it
+      bool copied;  // behind a free node that has its own kernel: only kernels read through it
     };
     std::vector<Reach> stack = {{v, false}};
     while (!stack.empty()) {
@@ -194,8 +195,8 @@ class Extractor : GraphRewriter {
 
   const Partition& partition_;
   std::vector<Item> items_;
-  std::vector<int32_t> item_of_;               // by node; -1: an input, or free
-  std::vector<std::vector<int32_t>> readers_;  // direct ones, free nodes included
+  std::vector<int32_t> item_of_;               // by node; -1 for inputs and free nodes
+  std::vector<std::vector<int32_t>> readers_;  // by node: its direct consumers, including free nodes
   std::set<Value> outputs_;
 };
 

@@ -1,6 +1,6 @@
-// Fusion. Every computing fusible node starts as a group of one; edges are then contracted greedily in
-// topological order where the two index spaces agree and no path leaves the group and comes back. What is
-// free to repeat (views, literals, widening casts) belongs to no group: each kernel that reads it has a copy.
+// Fusion. Every computing fusible node starts as a group of its own. Edges are then contracted greedily in
+// topological order, if the two index spaces agree and no other path connects the groups. Free nodes (views,
+// literals, widening casts) belong to no group: each kernel that reads one has a copy.
 #include <algorithm>
 #include <map>
 #include <numeric>
@@ -21,27 +21,27 @@ using loop::provably_equal;
 // largest groups have ~40.
 constexpr int kMaxNodes = 96;
 constexpr int kMaxOperands = 28;
-// A reduction's result feeds its own input space in one kernel only while a row stays in cache between the
-// passes.
+// The result of a reduction may be used over its own input space in one kernel only if a row stays in cache
+// between the passes.
 constexpr int64_t kMaxCachedRow = 1 << 16;
 constexpr int64_t kMaxStridedRow = 1 << 10;
 constexpr size_t kMaxSiblingsTried = 8;
-constexpr size_t kMaxRepeated = 3;  // operations that a second kernel computes again
-constexpr size_t kMaxInlined = 4;   // operations that a kernel computes again at another index
+constexpr size_t kMaxRepeated = 3;  // operations that are repeated in a second kernel
+constexpr size_t kMaxInlined = 4;   // operations that are repeated at another index
 
-// Where a node runs in its group's nest.
+// The place of a node in its group's loop nest.
 enum class Role : uint8_t {
   kFull,    // once for each element of the space
   kRow,     // once a row, after the reductions
-  kInlined  // at whatever index its one consumer asks for
+  kInlined  // at the index that its consumer reads
 };
 
-struct Unit {  // a group under construction, or a single node that is none
+struct Unit {  // a group under construction, or a single node that is not fusible
   std::vector<int32_t> nodes;
   bool fusible = false;
-  bool closed = false;         // scatter, segment, pool, scan: takes producers inlined, nothing else
-  std::optional<Space> space;  // with axes once a reduction is in
-  Shape shape;                 // of a pointwise group
+  bool closed = false;         // scatter, segment, pool, scan: only inlined producers can be merged
+  std::optional<Space> space;  // set if the group has a reduction
+  Shape shape;                 // for pointwise groups
 };
 
 class Grouper {
@@ -64,14 +64,14 @@ class Grouper {
  private:
   int32_t node_count() const { return static_cast<int32_t>(graph_.nodes.size()); }
 
-  // The value below a chain of views that must hold data when a step or the caller reads `v`.
+  // The value below a chain of views that must be in memory when a step or the caller reads `v`.
   Value holder(Value v) const {
     while (is_view(graph_, graph_.node(v))) v = graph_.node(v).operands[0];
     return v;
   }
 
-  // Live nodes, the steps among them, and what kernels compute: a free node computes after all when something
-  // that is no kernel reads it and strides cannot express it.
+  // Finds the steps and the nodes that kernels compute, among the live nodes. A free node is computed by a
+  // kernel if a step or the caller reads it and strides cannot express it.
   void mark_needed() {
     is_step_.assign(node_count(), false);
     computes_.assign(node_count(), false);
@@ -118,7 +118,7 @@ class Grouper {
       unit.closed = info(node.op()).fusion == Fusion::kAlone;
       if (node.op() == Op::kReduce) unit.space = make_space(unit.shape, node.get<Reduce>().axes);
       if (!computes_[v] && !is_step_[v]) continue;
-      if (node.op() == Op::kExtern) {  // ATen calls keep their order (random numbers), which is a path too
+      if (node.op() == Op::kExtern) {  // ATen calls keep their order (random numbers): treat it as an edge
         if (last_call >= 0) users_[last_call].push_back(v);
         last_call = v;
       }
@@ -126,7 +126,7 @@ class Grouper {
         edges_[v].push_back(edge);
         users_[edge.producer.node].push_back(v);
       };
-      if (!computes_[v]) {  // a step: reads memory, through views at most
+      if (!computes_[v]) {  // a step reads memory, directly or through views
         for (Value operand : node.operands) connect({holder(operand), Relation::kOther, {}, {}});
         continue;
       }
@@ -137,7 +137,7 @@ class Grouper {
       for (size_t i = 0; i < node.operands.size(); ++i) {
         auto edge = trace_edge(graph_, node.operands[i]);
         if (!edge) continue;
-        // Data is read at computed places, windows overlap, and concatenation asks at shifted ones.
+        // These ops read their data at computed or shifted indices, or in overlapping windows.
         const bool indirect =
             info(node.op()).fusion >= Fusion::kElsewhere && !(node.op() == Op::kGather && i > 0);
         if (indirect) edge->relation = Relation::kOther;
@@ -152,8 +152,8 @@ class Grouper {
 
   // ---- legality ----
 
-  // Is there a path from `from` to `to` through some third unit? Units that begin after `horizon` cannot
-  // lead back: while merging, nodes after the consumer are units of their own.
+  // Is there a path from `from` to `to` through a third unit? Units that begin after node `horizon` cannot be
+  // on it: during merging, nodes after the consumer are still single units.
   bool path_around(int32_t from, int32_t to, int32_t horizon) {
     ++stamp_;
     seen_.resize(units_.size(), 0);
@@ -190,7 +190,7 @@ class Grouper {
 
   int64_t hint_of(const Dim& dim) const { return hint(dim, graph_); }
 
-  // May a reduction over this space feed elements of the space itself, in one kernel?
+  // May the result of a reduction over this space be used by elements of the space in the same kernel?
   bool row_stays_cached(const Space& space) const {
     const int64_t rows = std::max<int64_t>(hint_of(space.rows), 1);
     const int64_t row = hint_of(space.total) / rows;
@@ -213,7 +213,7 @@ class Grouper {
     if (a == b || !A.fusible || !B.fusible || A.closed) return;
     if (static_cast<int>(A.nodes.size() + B.nodes.size()) > kMaxNodes) return;
     std::optional<Role> producer_role,
-        consumer_role;  // a role for every node of a pointwise unit; nullopt: keep
+        consumer_role;  // new role for all nodes of a pointwise unit; nullopt: unchanged
     if (!spaces_agree(edge, consumer, A, B, &producer_role, &consumer_role)) return;
     if (producer_role == Role::kInlined && !stays_inside(a, b)) return;
     if (!other_edges_agree(a, b, producer_role, consumer_role)) return;
@@ -221,10 +221,9 @@ class Grouper {
     merge(a, b, producer_role, consumer_role);
   }
 
-  // One edge between the units suggests a merge. This says whether the other edges allow it. A value that is
-  // read at another index than the one its own loop computes is recomputed there, with everything it depends
-  // on inside the kernel. A recurrence that reads its state twice, once at another index, would double its
-  // work with every step.
+  // Whether the other edges between the units allow the merge. A value that is read at another index than its
+  // own loop computes is recomputed there, together with all values of the kernel it depends on. A recurrence
+  // that reads its state twice, once at another index, would double its work with every step.
   bool other_edges_agree(int32_t a, int32_t b, std::optional<Role> producer_role,
                          std::optional<Role> consumer_role) const {
     const std::optional<Space>& space = units_[b].space ? units_[b].space : units_[a].space;
@@ -244,7 +243,7 @@ class Grouper {
     return true;
   }
 
-  // Is v, with all that its unit computes for it, no more than a few cheap operations?
+  // Is v, including its producers in the unit, a chain of few cheap operations?
   bool cheap_to_repeat(int32_t v, std::set<int32_t>& chain) const {
     if (chain.contains(v)) return true;
     if (!is_cheap(graph_.nodes[v]) || chain.size() == kMaxInlined) return false;
@@ -254,7 +253,7 @@ class Grouper {
     });
   }
 
-  // Does a row's result meet the elements of the row within the unit?
+  // Does the unit use the result of a row's reduction with the elements of the row?
   bool reads_rows_again(int32_t unit) const {
     return std::any_of(units_[unit].nodes.begin(), units_[unit].nodes.end(), [&](int32_t v) {
       return role_[v] == Role::kFull &&
@@ -280,7 +279,7 @@ class Grouper {
       return true;
     }
     if (is_pointwise(A) && is_pointwise(B)) return identity;
-    if (is_pointwise(A)) {  // into a reduction's group
+    if (is_pointwise(A)) {  // producer of a reduction's group
       if (identity) {
         *producer_role = row_consumer ? Role::kRow : Role::kFull;
         return true;
@@ -289,7 +288,7 @@ class Grouper {
       *producer_role = Role::kRow;
       return true;
     }
-    if (is_pointwise(B)) {  // what follows a reduction
+    if (is_pointwise(B)) {  // consumer of a reduction
       if (identity) {
         *consumer_role = row_producer ? Role::kRow : Role::kFull;
         return true;
@@ -299,22 +298,22 @@ class Grouper {
       return true;
     }
     if (!same_reduction(*A.space, *B.space)) return false;
-    // One more sum costs no pass over rows that are read again anyway.
+    // If the consumer's rows are read again anyway, another sum needs no additional pass.
     if (row_producer && !row_consumer)
       return matches_rows(edge, *A.space) &&
              (row_stays_cached(*A.space) || reads_rows_again(unit_of_[consumer]));
     return identity && row_producer == row_consumer;
   }
 
-  // Recomputing at the consumer's index: worth it for a few cheap operations, and never where each element is
-  // asked for often.
+  // Whether to recompute the unit at the consumer's index: for a few cheap operations, unless the consumer
+  // reads each element several times.
   bool cheap_to_inline(const Unit& unit, const Node& consumer) const {
     if (consumer.op() == Op::kPool || (consumer.op() == Op::kCat && consumer.operands.size() > 4))
       return false;
     if (consumer.op() == Op::kScatter || consumer.op() == Op::kSegment || consumer.op() == Op::kScan)
       return true;
     if (unit.nodes.size() > kMaxInlined) return false;
-    // Two parts side by side are read where they lie, in a loop for each.
+    // A concatenation of two parts is lowered to one loop for each part.
     const auto is_pair = [](const Node& node) { return node.op() == Op::kCat && node.operands.size() == 2; };
     return std::all_of(unit.nodes.begin(), unit.nodes.end(),
                        [&](int32_t v) { return is_cheap(graph_.nodes[v]) || is_pair(graph_.nodes[v]); });
@@ -355,9 +354,10 @@ class Grouper {
     A.fusible = false;
   }
 
-  // A cheap operation on values that are in memory anyway, read by one other group only, moves there: its
-  // result is never stored. Of what is not in memory, a short chain of cheap operations is repeated there. (A
-  // layer norm's backward would otherwise store gradient * (x - mean) / deviation for the column sums.)
+  // A cheap operation that only one other group reads moves to that group if its operands are in memory
+  // anyway, so that its result is never stored. A short chain of cheap operations that computes an operand is
+  // repeated there. (A layer norm's backward would otherwise store gradient * (x - mean) / deviation for the
+  // column sums.)
   void sink_cheap() {
     for (int32_t v = node_count(); v-- > 0;) {
       if (!computes_[v] || leaves_[v] || !is_cheap(graph_.nodes[v]) || role_[v] != Role::kFull) continue;
@@ -378,7 +378,7 @@ class Grouper {
     }
   }
 
-  // The one unit that reads v, if it does so element by element.
+  // The only unit that reads v, if it reads v element by element.
   std::optional<int32_t> only_reader(int32_t v) const {
     std::optional<int32_t> unit;
     for (int32_t user : users_[v]) {
@@ -390,8 +390,8 @@ class Grouper {
     return unit;
   }
 
-  // Loading v's operands in unit b against storing v (which loads the line first) and loading it again; in
-  // `chain` what has to be repeated for it.
+  // Compares loading v's operands in unit b with storing v (which first loads the line) and loading it again.
+  // Collects in `chain` the operations that must be repeated.
   bool saves_traffic(int32_t v, int32_t b, std::set<int32_t>& chain) const {
     std::set<Value> loaded;
     if (!collect_loads(v, v, b, chain, loaded)) return false;
@@ -400,8 +400,8 @@ class Grouper {
     return bytes < 3 * itemsize(graph_.nodes[v].types[0].dtype);
   }
 
-  // What n reads: in `loaded` what is in memory and unit b does not load yet, in `chain` what is not. False
-  // when something can be neither.
+  // Collects the operands of n: in `loaded` those in memory that unit b does not load yet, in `chain` those
+  // to be repeated. False if an operand is neither.
   bool collect_loads(int32_t n, int32_t v, int32_t b, std::set<int32_t>& chain,
                      std::set<Value>& loaded) const {
     for (const Edge& edge : edges_[n]) {
@@ -424,7 +424,7 @@ class Grouper {
     return true;
   }
 
-  // Is p stored even if v does not ask for it from outside?
+  // Is p stored, apart from its use by v in another unit?
   bool in_memory(int32_t p, int32_t v) const {
     const auto& readers = users_[p];
     return unit_of_[p] != unit_of_[v] || leaves_[p] ||
@@ -432,7 +432,7 @@ class Grouper {
                        [&](int32_t user) { return unit_of_[user] != unit_of_[p]; });
   }
 
-  // Independent groups that read the same large value over the same space: one pass over memory serves both.
+  // Merges independent groups that read the same value over the same space, so that it is loaded once.
   void merge_siblings() {
     for (int32_t v = 0; v < node_count(); ++v) {
       std::vector<int32_t> readers;
@@ -468,8 +468,9 @@ class Grouper {
     return !reaches(a, b) && !reaches(b, a);
   }
 
-  // Sums down the columns of what another group reads or stores row by row move there: the loops over rows
-  // become one (fuse_loops), which reads memory once. The gradient of a layer norm and those of its weights.
+  // Moves column sums to a group that reads or stores the same rows. fuse_loops then merges the loops over
+  // rows, so that memory is read once. Example: the gradient of a layer norm and the gradients of its
+  // weights.
   void merge_column_sums() {
     for (int32_t b = 0; b < node_count(); ++b) {
       if (!units_[b].space || units_[b].space->trailing) continue;
@@ -491,7 +492,7 @@ class Grouper {
     }
   }
 
-  // Does v read `producer` element by element, all over a space of so many?
+  // Does v read `producer` element by element over a space of `elements`?
   bool reads_whole(int32_t v, int32_t producer, const Dim& elements) const {
     return role_[v] == Role::kFull && std::any_of(edges_[v].begin(), edges_[v].end(), [&](const Edge& edge) {
              return edge.producer.node == producer && edge.relation == Relation::kIdentity &&
@@ -499,8 +500,7 @@ class Grouper {
            });
   }
 
-  // Are the rows that `b` sums up those of `a`, and all that it reads of `a` stored there anyway or cheap to
-  // repeat?
+  // Does `b` sum the rows of `a`, and is every value of `a` that it reads stored there or cheap to repeat?
   bool sums_rows_of(int32_t b, int32_t a) {
     const Unit &A = units_[a], &B = units_[b];
     if (!A.fusible || !B.fusible || A.closed || B.closed || !A.space || !A.space->trailing) return false;
@@ -522,7 +522,7 @@ class Grouper {
     return !reaches(b, a) && !path_around(a, b, node_count());
   }
 
-  // Are p and what it is computed by in its group a few cheap operations on what is in memory?
+  // Is p computed in its group by a few cheap operations on values in memory?
   bool is_repeatable(int32_t p, int32_t b, std::set<int32_t>& chain) const {
     if (!is_cheap(graph_.nodes[p]) || role_[p] != Role::kFull || chain.size() == kMaxRepeated) return false;
     chain.insert(p);
@@ -533,7 +533,7 @@ class Grouper {
     });
   }
 
-  // Is p a result of its group even if unit b does not ask for it?
+  // Is p stored by its group, apart from its use in unit b?
   bool is_stored(int32_t p, int32_t b) const {
     return graph_.nodes[p].op() == Op::kPointwise && role_[p] == Role::kFull &&
            (leaves_[p] || std::any_of(users_[p].begin(), users_[p].end(), [&](int32_t user) {
@@ -556,14 +556,14 @@ class Grouper {
   }
 
   Graph graph_;
-  const bool repeats_;  // chains; once, so that it ends
+  const bool repeats_;  // may repeat chains: only in the first round, so that it terminates
   std::vector<bool> is_step_, computes_, leaves_;
-  std::map<int32_t, std::set<int32_t>> repeated_;  // by node: what another group is to compute again for it
+  std::map<int32_t, std::set<int32_t>> repeated_;  // by node: the chain that its consumer's group repeats
   std::vector<int32_t> unit_of_;
   std::vector<Role> role_;
   std::vector<Unit> units_;
-  std::vector<std::vector<Edge>> edges_;     // of computing nodes and steps, to what they read
-  std::vector<std::vector<int32_t>> users_;  // the reverse
+  std::vector<std::vector<Edge>> edges_;     // by computing node or step: edges to its producers
+  std::vector<std::vector<int32_t>> users_;  // the consumers
   std::vector<int> seen_;
   int stamp_ = 0;
 };

@@ -1,6 +1,6 @@
-// Epilogues of matmul and convolution: a pointwise op that is the only reader of a library op's result
-// becomes a post-op of it, by the table of kernels/post_ops. A fused node takes the place of the pointwise
-// op, so every operand is already there.
+// Fuses epilogues into matmul and conv: a pointwise op that is the only consumer of the result becomes a
+// post-op, by the table of kernels/post_ops. The fused node is placed where the pointwise op was, so all
+// operands are already computed.
 #include <algorithm>
 #include <map>
 
@@ -17,7 +17,7 @@ namespace {
 
 using loop::as_const_int;
 
-constexpr size_t kMaxPostOps = 4;  // more would hold the accumulators' registers too long
+constexpr size_t kMaxPostOps = 4;  // more would occupy the accumulators' registers for too long
 
 class LibraryFuser : GraphRewriter {
  public:
@@ -51,7 +51,7 @@ class LibraryFuser : GraphRewriter {
         readers_[v] = i;
       }
     for (const GraphOutput& output : old_.outputs)
-      old_uses_[output.value] += 2;  // never only a pointwise op's
+      old_uses_[output.value] += 2;  // outputs are never used once
     for (const InputMutation& m : old_.mutations) old_uses_[m.value] += 2;
   }
 
@@ -60,21 +60,21 @@ class LibraryFuser : GraphRewriter {
     return it != uses_.end() && it->second == 1;
   }
 
-  // The library node whose only reader is the holder of `v`, through at most one reshape.
+  // The library node whose only consumer is the consumer of `v`, through at most one reshape.
   std::optional<Value> library_below(Value v) const {
     if (!used_once(v)) return std::nullopt;
     if (is_library(new_.node(v).op())) return v;
     if (new_.node(v).op() != Op::kReshape) return std::nullopt;
     const Value below = new_.node(v).operands[0];
     if (!is_library(new_.node(below).op()) || !used_once(below)) return std::nullopt;
-    // The last dim stays what it was: rows of a matmul regrouped, nothing else.
+    // The reshape must only regroup the rows of a matmul and keep the last dim.
     const Shape &a = new_.type(v).shape, &b = new_.type(below).shape;
     const bool rows_only =
         new_.node(below).op() == Op::kMatMul && !a.empty() && loop::provably_equal(a.back(), b.back());
     return rows_only ? std::optional(below) : std::nullopt;
   }
 
-  // Null when there are several, or none.
+  // The only consumer of node n; null if there are several or none.
   const Node* only_reader(int32_t n) const {
     const auto uses = old_uses_.find({n, 0});
     if (uses == old_uses_.end() || uses->second != 1) return nullptr;
@@ -88,8 +88,8 @@ class LibraryFuser : GraphRewriter {
     });
   }
 
-  // What the caller alone wants in f32, a parameter's gradient under autocast: as the library sums it,
-  // instead of rounded in between.
+  // A half-precision result whose only use is a cast to f32 for the caller, such as a parameter's gradient
+  // under autocast, is computed in f32, without the intermediate rounding.
   std::optional<Value> give_f32(const Node& cast) {
     const Value v = cast.operands[0];
     const Node& node = new_.node(v);
@@ -115,7 +115,7 @@ class LibraryFuser : GraphRewriter {
         if (node.is(PointwiseOp::cast_)) return place(std::move(fused), node.types[0]);
         if (!extend_by_vector(fused, node, side)) continue;
       } else if (!extend_by_vector(fused, node, side)) {
-        // A kernel comes next in any case: there another operand costs less than in the library.
+        // If a kernel follows in any case, another operand is cheaper there than in the library.
         const bool kernel_next = reader && reader->op() == Op::kPointwise && !is_epilogue(*reader);
         if (node.operands.size() > 1 && kernel_next) continue;
         if (!extend(fused, node, side)) continue;
@@ -126,16 +126,17 @@ class LibraryFuser : GraphRewriter {
     return std::nullopt;
   }
 
-  // A batch norm after a half-precision convolution computes in f32 and rounds at its end, and so does a
-  // convolution that is widened later.
+  // Whether the library node may have a result of this dtype. A batch norm after a half-precision convolution
+  // computes in f32 and rounds at its end; a convolution that is widened later can do the same.
   bool may_give(const Node& fused, Dtype dtype) const {
     const Dtype narrow = new_.type(fused.operands[0]).dtype;
     if (!is_half(narrow) || !is_widened(fused)) return false;
     return fused.types[0].dtype == narrow ? dtype == Dtype::kF32 : dtype == narrow;
   }
 
-  // Adds, subtracts or multiplies by one number an output feature: into the bias and, of parameters, into the
-  // weights, both computed once. (As post-ops of oneDNN they cost more than the kernel that they save.)
+  // Folds an addition, subtraction or multiplication by one number per output feature into the bias and, for
+  // parameters, into the weights, which are hoisted. (As post-ops of oneDNN they cost more than the kernel
+  // that they save.)
   bool extend_by_vector(Node& fused, const Node& node, size_t side) {
     const bool factor = node.is(PointwiseOp::mul_), negative = node.is(PointwiseOp::sub_);
     if (node.operands.size() != 2 || (negative && side != 0)) return false;
@@ -171,8 +172,8 @@ class LibraryFuser : GraphRewriter {
     return fused.op() == Op::kConv && !kernels::runs_on(isa_, new_.type(fused.operands[0]).dtype);
   }
 
-  // Of half precision only where they are widened in any case: rounded again they would double the model's
-  // error.
+  // Half-precision weights are scaled only if they are widened in any case, because rounding them again would
+  // double the model's error.
   bool scale_weights(Node& fused, Value factors) {
     const Type weights = new_.type(fused.operands[1]);
     const auto* conv = fused.get_if<Conv>();
@@ -190,7 +191,7 @@ class LibraryFuser : GraphRewriter {
     return true;
   }
 
-  // Products that are mostly kernels in the end (implementations/matmul.cpp), where any epilogue is free.
+  // Products that implementations/matmul.cpp will mostly assign to kernels, where any epilogue is free.
   bool is_for_a_kernel(const Node& fused) const {
     constexpr int64_t kMinTerms = 64;
     const Type &a = new_.type(fused.operands[0]), &b = new_.type(fused.operands[1]);
@@ -246,7 +247,8 @@ class LibraryFuser : GraphRewriter {
     return new_.node(v).op() == Op::kExpand || new_.node(v).op() == Op::kConstant;
   }
 
-  // A dropout mask as numbers, say: a kernel reads it as it is, the library would need it written out first.
+  // A widening cast, for example of a dropout mask. A kernel fuses the cast; the library would need its
+  // result in memory.
   bool is_cast(Value v) const {
     if (!used_once(v)) return false;
     while (new_.node(v).op() == Op::kReshape) v = new_.node(v).operands[0];
@@ -255,8 +257,8 @@ class LibraryFuser : GraphRewriter {
            itemsize(new_.type(node.operands[0]).dtype) < itemsize(node.types[0].dtype);
   }
 
-  // The vector that `v` repeats over all dims but the output features (last of a matmul, second of a
-  // convolution).
+  // The vector that `v` repeats over all dims but the output features (the last dim of a matmul, the second
+  // of a convolution).
   std::optional<Value> feature_vector(const Node& fused, Value v) {
     Value at = v;
     if (new_.node(at).op() == Op::kReshape && fused.op() == Op::kMatMul) at = new_.node(at).operands[0];
@@ -281,7 +283,7 @@ class LibraryFuser : GraphRewriter {
     return reshape(source, Shape{features});
   }
 
-  // The fused node, and the reshape back to the shape its reader had.
+  // Adds the fused node, and a reshape to the shape that the consumers expect.
   Value place(Node fused, const Type& type) {
     const Value value = add(std::move(fused));
     if (equal(new_.type(value).shape, type.shape)) return value;
@@ -291,7 +293,7 @@ class LibraryFuser : GraphRewriter {
 
   Isa isa_;
   std::map<Value, int> old_uses_, uses_;
-  std::map<Value, int32_t> readers_;  // the last, in old_
+  std::map<Value, int32_t> readers_;  // the last consumer, in old_
   ParameterAnalysis is_parameter_{new_, old_};
 };
 

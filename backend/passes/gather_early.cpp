@@ -1,6 +1,6 @@
-// A gather of few elements from what cheap operations compute of data in memory: the operations on gathered
-// elements. The loss of a classifier takes one logarithm of a softmax a row; without this the whole table of
-// them would be stored for it.
+// Moves a gather of few elements before the cheap operations that compute its source. A classifier's loss
+// reads one log-softmax value of each row; without this pass the log-softmax of all elements would be
+// computed and stored.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -13,9 +13,9 @@
 namespace ipex::graph {
 namespace {
 
-constexpr int64_t kFew = 4;     // elements computed for one that is gathered, at least
-constexpr int kMaxNodes = 8;    // between the gather and the data
-constexpr int kMaxGathers = 2;  // in place of one
+constexpr int64_t kFew = 4;     // the source has at least this many elements per gathered one
+constexpr int kMaxNodes = 8;    // nodes between the gather and data in memory
+constexpr int kMaxGathers = 2;  // gathers that replace one
 
 class GatherMover : GraphRewriter {
  public:
@@ -45,11 +45,12 @@ class GatherMover : GraphRewriter {
                   wanted = hint(numel(gather.types[0].shape), old_);
     if (wanted * kFew > computed) return false;
     int nodes = 0, gathers = 0;
-    return reaches_memory(source, gather, nodes, gathers) && gathers > 0;  // one checks the positions
+    return reaches_memory(source, gather, nodes, gathers) &&
+           gathers > 0;  // at least one gather must check the positions
   }
 
-  // Whether all that `v` is computed from is cheap, and ends in data that is stored anyway or does not depend
-  // on the position gathered at.
+  // Whether `v` is computed by cheap operations from data that is stored anyway or does not depend on the
+  // gathered position.
   bool reaches_memory(Value v, const Node& gather, int& nodes, int& gathers) const {
     const Node& node = old_.node(v);
     if (node.op() == Op::kInput || is_step(node.op())) return ++gathers <= kMaxGathers;
@@ -62,8 +63,8 @@ class GatherMover : GraphRewriter {
 
   static bool is_step(Op op) { return !is_fusible(op) && op != Op::kConstant; }
 
-  // An expansion that repeats its operand along every dim that the gather has positions for, and that gathers
-  // all of the others.
+  // Whether the expand repeats its operand along every dim that the gather indexes, and the gather takes all
+  // other dims whole.
   bool is_one_along(const Node& expand, const Node& gather) const {
     const Ints &map = gather.get<Gather>().map, &dims = expand.get<Expand>().dims;
     const Shape &from = old_.type(expand.operands[0]).shape, &to = gather.types[0].shape;
@@ -76,7 +77,7 @@ class GatherMover : GraphRewriter {
     return true;
   }
 
-  // What `v` is at the positions of the gather, in the new graph.
+  // The value in the new graph of `v` at the gather's positions.
   Value moved(Value v, const Node& gather) {
     if (auto it = moved_.find(v); it != moved_.end()) return it->second;
     Node node = old_.node(v);
@@ -96,7 +97,7 @@ class GatherMover : GraphRewriter {
   }
 
   std::set<Value> stored_;
-  std::map<Value, Value> moved_;  // of the gather at hand
+  std::map<Value, Value> moved_;  // for the current gather
 };
 
 }  // namespace

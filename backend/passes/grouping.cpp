@@ -1,5 +1,5 @@
-// Index relations by pretending that each producer is row-major contiguous and composing the strides of the
-// views above it.
+// Derives index relations: treats each producer as row-major contiguous and composes the strides of the views
+// above it.
 #include "backend/passes/grouping.h"
 #include "backend/graph/rewriter.h"
 #include "backend/views.h"
@@ -14,7 +14,7 @@ using loop::provably_equal;
 
 struct Trace {
   Value root;
-  std::optional<Placement> placement;  // nullopt: no strides express it
+  std::optional<Placement> placement;  // nullopt: strides cannot express it
 };
 
 std::optional<Trace> trace(const Graph& graph, Value value) {
@@ -49,7 +49,7 @@ bool same_reduction(const Space& a, const Space& b) {
   return a.axes == b.axes && equal(a.shape, b.shape);
 }
 
-// Arithmetic on positions alone: as near as their own is.
+// Arithmetic on positions alone is as cheap as the positions themselves.
 bool is_position(const Graph& graph, const Node& node, int depth = 0) {
   constexpr int kDeepest = 12;
   if (node.types[0].dtype != Dtype::kI64 || depth > kDeepest) return false;
@@ -63,7 +63,7 @@ bool is_position(const Graph& graph, const Node& node, int depth = 0) {
 
 bool is_free(const Graph& graph, const Node& node) {
   switch (node.op()) {
-    case Op::kConstant: {  // a tensor of them is read from memory
+    case Op::kConstant: {  // a constant with several elements is read from memory
       const auto& data = node.get<Constant>().data;
       return !data || static_cast<int64_t>(data->bytes.size()) <= itemsize(node.types[0].dtype);
     }
@@ -90,7 +90,7 @@ std::optional<Edge> trace_edge(const Graph& graph, Value operand) {
   Edge edge{traced->root, Relation::kOther, graph.type(operand).shape, {}};
   if (!traced->placement || as_const_int(traced->placement->offset) != 0) return edge;
 
-  // Innermost first, the strides that matter must be those of a contiguous tensor.
+  // From the innermost dim outwards, the nonzero strides must be those of a contiguous tensor.
   Dim expected = index_const(1);
   for (size_t d = edge.consumer_shape.size(); d-- > 0;) {
     const Dim& extent = edge.consumer_shape[d];
@@ -114,7 +114,7 @@ Graph repeat_chains(Graph graph, const std::map<int32_t, std::set<int32_t>>& cha
     const auto found = chains.find(n);
     if (found == chains.end()) return rewriter.keep(n);
     std::map<Value, Value> copies;
-    // A copy of v, where it is of the chain or made of it by free nodes; else what it is already.
+    // A copy of v if it is in the chain or free nodes compute it from the chain; otherwise v itself.
     const std::function<Value(Value)> copied = [&](Value v) -> Value {
       const auto [it, is_new] = copies.try_emplace(v, rewriter.mapped(v));
       if (!is_new) return it->second;

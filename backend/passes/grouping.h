@@ -1,4 +1,4 @@
-// How the values of a graph relate as index spaces: what form_groups decides with.
+// Index relations between the values of a graph, on which form_groups bases its decisions.
 #pragma once
 
 #include <map>
@@ -10,52 +10,53 @@
 
 namespace ipex::graph {
 
-// The iteration space of a computing node: `rows` x `reduced` when the reduced axes are the trailing ones,
-// else the exact shape.
+// The iteration space of a computing node. With trailing reduced axes only the numbers of rows and elements
+// matter, otherwise the exact shape.
 struct Space {
   Shape shape;
-  std::vector<int64_t> axes;  // reduced axes, ascending; empty: a pointwise space
-  bool trailing = true;       // axes are the last dims
-  Dim total, rows;            // elements of shape; of shape less its axes
+  std::vector<int64_t> axes;  // reduced axes, ascending; empty for a pointwise node
+  bool trailing = true;       // whether the axes are the last dims
+  Dim total, rows;            // elements of the shape; of the shape without the axes
 };
 Space make_space(Shape shape, std::vector<int64_t> axes);
-bool same_reduction(const Space& a, const Space& b);  // reductions of both may share one row loop
+bool same_reduction(const Space& a, const Space& b);  // may reductions over both share one row loop?
 
-// How a consumer's index reaches a producer's element.
+// How the index of a consumer maps to the element of its producer that it reads.
 enum class Relation {
   kIdentity,   // same row-major position
-  kBroadcast,  // the consumer's dims `dropped` do not matter, the others are the same row-major position
+  kBroadcast,  // the consumer's dims `dropped` are ignored; the others give the same row-major position
   kOther       // permuted, sliced, gathered...
 };
 struct Edge {
-  Value producer;  // first value below the operand that is not free
+  Value producer;  // the first value below the operand that is not free
   Relation relation = Relation::kIdentity;
   Shape consumer_shape;
   std::vector<int64_t> dropped;
 };
 
-// Nodes that cost nothing to repeat in every kernel that reads them: views, literals, positions and integer
-// arithmetic on them, widening casts.
+// Nodes that every consumer may recompute at no cost: views, literals, positions and integer arithmetic on
+// them, widening casts.
 bool is_free(const Graph& graph, const Node& node);
-// A pointwise op that is not too slow to compute twice where a load would do.
+// A pointwise op that may be computed twice to save a load.
 bool is_cheap(const Node& node);
-// The edge from an operand as `shape` to the value it is computed from, through free nodes; nullopt: only
-// literals below.
+// The edge from an operand to the value it is computed from through free nodes; nullopt if there are only
+// literals.
 std::optional<Edge> trace_edge(const Graph& graph, Value operand);
 
-// The graph with copies of nodes: each key of `chains` reads its own of the nodes behind it, and of the free
-// ones between.
+// Copies nodes: each key of `chains` reads copies of the nodes in its set, and of the free nodes between.
 Graph repeat_chains(Graph graph, const std::map<int32_t, std::set<int32_t>>& chains);
 
-// Which kernel computes what. Live nodes that are neither in a group nor steps nor inputs are free.
+// The assignment of nodes to kernels. Live nodes that are not in a group and are neither steps nor inputs are
+// free.
 struct Partition {
-  std::vector<std::vector<int32_t>> groups;  // ascending nodes; empty ones count for nothing
-  std::vector<bool> is_step;                 // by node: a library or ATen call of its own
+  std::vector<std::vector<int32_t>> groups;  // ascending nodes; empty groups are ignored
+  std::vector<bool> is_step;                 // by node: it is a library or ATen call
 };
 Graph extract_groups(Graph graph, const Partition& partition);
 
-// The body of a pointwise group over one dim of extent `n`, a symbol; 0-d operands stay 0-d. Groups that
-// differ in shape only have the same. nullopt: not pointwise, or over more than one shape.
+// The body of a pointwise group flattened to one dim of symbolic extent `n`; 0-d operands stay 0-d. Groups
+// that differ only in shape have equal flat bodies. nullopt if the group is not pointwise or has several
+// shapes.
 std::optional<Graph> flat_body(const Graph& body);
 
 }  // namespace ipex::graph

@@ -1,4 +1,4 @@
-// The graph pipeline as a table, and the one runner that times, verifies, dumps, skips and stops.
+// The graph pipeline as a table, and the function that runs it.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -38,7 +38,7 @@ constexpr std::array<GraphPass, 14> kPipeline = {{
     {"place_outputs", on_any<place_outputs>, false},
 }};
 
-// Names of the last release, which settings may still use.
+// Former names of passes, which settings may still use.
 constexpr std::array<FormerName, 4> kFormerNames = {{
     {"name_formulas", "recognize_idioms"},
     {"prove_indices", "eliminate_bounds_checks"},
@@ -46,7 +46,7 @@ constexpr std::array<FormerName, 4> kFormerNames = {{
     {"choose_convolutions", "choose_implementations"},
 }};
 
-// Numbered files, one per pass that changed something, of each graph the process compiles.
+// Writes numbered files: for each graph that the process compiles, one per pass that changed it.
 class Dump {
  public:
   explicit Dump(const Graph& graph) : directory_(env::get("IPEX_DUMP")) {
@@ -67,10 +67,10 @@ class Dump {
     std::ofstream(path_) << text;
     last_ = std::move(text);
   }
-  // How to see a pass fail again on the graph last written.
+  // The command that repeats a failing pass on the last written graph.
   std::string repro(std::string_view pass) const {
-    return path_.empty() ? "; set IPEX_DUMP=<directory> for the graph it failed on"
-                         : "; again with: ipex-opt " + path_ + " --pass=" + std::string(pass);
+    return path_.empty() ? "; set IPEX_DUMP=<directory> to get the graph it failed on"
+                         : "; to reproduce: ipex-opt " + path_ + " --pass=" + std::string(pass);
   }
 
  private:

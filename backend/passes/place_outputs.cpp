@@ -1,5 +1,5 @@
-// Kernels, products and ATen calls write whatever layout they are asked for, so what the caller wants
-// decides. A convolution's layout was chosen by plan_layouts, and stays.
+// Kernels, products and ATen calls can write any layout, so they use the layout that the caller requires.
+// Convolutions keep the layout that plan_layouts chose.
 #include <set>
 
 #include "backend/passes/passes.h"
@@ -17,7 +17,7 @@ class OutputPlacer {
     for (const GraphOutput& output : g_.outputs)
       if (!output.strides.empty()) set_layout(output.value, output.strides);
     for (const InputMutation& m : g_.mutations) set_layout(m.value, g_.layout({g_.inputs[m.input], 0}));
-    // What the caller sees through permutations and reshapes, unless something else has a say in how it lies.
+    // Values that the caller sees through permutes and reshapes, unless their layout is already set.
     for (const GraphOutput& output : g_.outputs) {
       Value v = output.value;
       Strides strides = output.strides;

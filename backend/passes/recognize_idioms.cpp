@@ -1,5 +1,5 @@
-// recognize_idioms: an activation that a model writes out in arithmetic becomes the op that it is, which has
-// a better formula than its parts, and which the library can apply to a product's result.
+// recognize_idioms: replaces activations that a model writes as arithmetic by one op, which has a better
+// formula and which the library can fuse as a post-op.
 #include <array>
 #include <charconv>
 #include <cmath>
@@ -12,7 +12,7 @@
 namespace ipex::graph {
 namespace {
 
-// What `fn` of x is, in ops of the pointwise table; mul and add in either order.
+// The formula of `fn` in ops of the pointwise table. Operands of mul and add may be in either order.
 struct Idiom {
   PointwiseOp fn;
   std::string_view text;
@@ -27,15 +27,15 @@ constexpr std::array<Idiom, 6> kIdioms = {{
     {PointwiseOp::gelu_, "mul(mul(x,add(erf(div(x,1.4142135624)),1)),0.5)"},
     {PointwiseOp::silu_, "mul(x,sigmoid(x))"},
 }};
-constexpr double kSameNumber = 1e-7;  // of the number; models write as few as eight digits
+constexpr double kSameNumber = 1e-7;  // relative; models write as few as eight digits
 
-// One attempt to read the value at a node as a formula's text.
+// Matches the value of a node against the text of a formula.
 class Match {
  public:
   Match(const Graph& graph, const std::vector<int>& uses, int32_t root)
       : graph_(graph), uses_(uses), root_(root) {}
 
-  // x, where the whole text fits.
+  // The value of x, if the whole text matches.
   std::optional<Value> of(std::string_view text) {
     x_ = std::nullopt;
     sources_.clear();
@@ -70,7 +70,7 @@ class Match {
     return true;
   }
 
-  // "a,b" at the comma that no parenthesis encloses; "a": b is empty.
+  // Splits "a,b" at the comma outside of parentheses; for "a" the second part is empty.
   static std::pair<std::string_view, std::string_view> arguments(std::string_view text) {
     int depth = 0;
     for (size_t i = 0; i < text.size(); ++i) {
@@ -83,7 +83,7 @@ class Match {
   bool is_number(std::string_view text, Value v) const {
     double expected = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), expected);
-    IPEX_CHECK(error == std::errc() && end == text.data() + text.size(), "a formula's number is none");
+    IPEX_CHECK(error == std::errc() && end == text.data() + text.size(), "a formula has a malformed number");
     const auto literal = literal_value(graph_, v);
     if (!literal) return false;
     const double number = std::visit([](auto value) { return static_cast<double>(value); }, *literal);

@@ -1,11 +1,13 @@
-// The variance of short rows in two passes: the mean, then the sum of squares about it. A row that is in a
-// cache is read twice sooner than Welford's recurrence divides, and with less error (Chan, Golub and LeVeque,
-// Algorithms for computing the sample variance, 1983). What is made of several short rows merges theirs:
+// The variance of short rows in two passes: the mean, then the sum of squares about it. Reading a cached row
+// twice is faster than the divisions of Welford's recurrence, and has a smaller error (Chan, Golub and
+// LeVeque, Algorithms for computing the sample variance, 1983). A variance over several short rows merges
+// their results:
 //
 //   mean = mean of the rows' means
 //   squares = sum of the rows' squares + size of a row * squares of the rows' means about the mean
 //
-// A single long row keeps the one pass over memory. Runs after plan_layouts: rows are those of memory.
+// A single long row keeps Welford's single pass over memory. Runs after plan_layouts, because a row is
+// contiguous memory.
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -19,8 +21,8 @@
 namespace ipex::graph {
 namespace {
 
-constexpr double kRowBytes = 64 << 10;  // what a second-level cache keeps beside weights and results
-constexpr double kMinRow = 128;         // elements of a row that is to be merged: its results are stored
+constexpr double kRowBytes = 64 << 10;  // the part of L2 that a row may occupy
+constexpr double kMinRow = 128;  // least elements of a row that is merged, because its results are stored
 
 class VarianceSplitter : GraphRewriter {
  public:
@@ -36,7 +38,7 @@ class VarianceSplitter : GraphRewriter {
   }
 
  private:
-  // The axes of a variance that make a short row each, and those along which such rows are merged.
+  // The axes of a variance that form a short row, and the axes along which rows are merged.
   struct Split {
     std::vector<int64_t> row, merged;
     double row_size = 1, size = 1;
@@ -84,18 +86,18 @@ class VarianceSplitter : GraphRewriter {
       const Type type = new_.type(a);
       return insert(Pointwise{fn}, {a, expand(b, type)}, type);
     };
-    // The sum of `size` numbers of any size does not overflow where each is that much smaller, by a power of
-    // two, which costs no digits.
+    // Scales the numbers by a power of two, which is exact, so that the sum of `size` of them cannot
+    // overflow.
     const auto mean_of = [&](Value v, const Ints& axes, double size) {
       const double scale = std::exp2(-std::ceil(std::log2(size)));
       return apply(PointwiseOp::div_, sum(apply(PointwiseOp::mul_, v, constant(scale)), axes),
                    constant(size * scale));
     };
     // The moments along some axes: the mean, and the sum of squares about it. The computed mean has a
-    // rounding error. The sum of differences from it gives that error (`rest`), so that a row of equal values
-    // has exactly that value as its mean, and no variance. The error is kept apart from the mean until the
-    // last merge, because means far from zero differ by less than their rounding. Half types need no
-    // correction: their sums are exact.
+    // rounding error, which the mean of the differences from it gives (`rest`). With this correction a row of
+    // equal values has exactly that value as its mean, and a variance of 0. The error is kept apart from the
+    // mean until the last merge, because means far from zero differ by less than their rounding. Half types
+    // need no correction: their sums are exact.
     struct Moments {
       Value mean;
       std::optional<Value> rest;
@@ -108,7 +110,7 @@ class VarianceSplitter : GraphRewriter {
       const Value squares = sum(apply(PointwiseOp::mul_, centred, centred), axes);
       if (was_half(old_.nodes[index].operands[0])) return Moments{mean, std::nullopt, squares};
       const Value shift = mean_of(centred, axes, size);
-      // A finite excess leaves squares that overflow infinite.
+      // The excess is kept finite, so that squares that overflow stay infinite.
       const Value largest = constant(full.dtype == Dtype::kF64 ? std::numeric_limits<double>::max()
                                                                : std::numeric_limits<float>::max());
       const Value excess =
@@ -151,7 +153,7 @@ class VarianceSplitter : GraphRewriter {
     return insert(Expand{std::move(dims)}, {v}, type);
   }
 
-  // Without the dims of size 1, in the result's dtype.
+  // `v` in the dtype and shape of `type`, without the dims of extent 1.
   Value as(Value v, const Type& type) { return reshape(cast(v, type.dtype, source_), type.shape, source_); }
 
   std::string source_;

@@ -26,12 +26,13 @@ namespace py = pybind11;
 using namespace py::literals;
 using Result = Interface::Result;
 
-// What the importer does not know: names, weights, ranges (aot/compilation.py).
+// Names, weights and ranges, which aot/compilation.py adds to the imported graph.
 struct Names {
-  std::vector<std::tuple<std::string, std::string, bool>> inputs;  // of the graph: as in Interface::Input
+  std::vector<std::tuple<std::string, std::string, bool>> inputs;  // by graph input, as in Interface::Input
   std::vector<std::string> results;
   std::vector<std::tuple<std::string, int64_t, int64_t>> sizes;  // by symbol: name, range
-  std::vector<std::pair<std::string, std::string>> conditions;   // for people, and as a dim: not below 0
+  std::vector<std::pair<std::string, std::string>>
+      conditions;  // readable text, and a dim that must be at least 0
 };
 
 Interface make_interface(const Signature& signature, const Names& names) {
@@ -70,7 +71,7 @@ std::vector<Isa> parse_isas(const std::vector<std::string>& names) {
   return isas;
 }
 
-// An imported graph, compiled for some ISAs: to be written, or to be read by people.
+// An imported graph, compiled for some ISAs, to be written as an artifact or printed.
 class Compilation {
  public:
   Compilation(const GraphBuilder& builder, const py::list& arguments, const py::list& symbols,
@@ -103,7 +104,7 @@ class Compilation {
     write_artifact(path, parts);
   }
 
-  // By ISA: every kernel in one form.
+  // All kernels as text in one form, by ISA.
   std::map<std::string, std::string> kernels(const std::string& form) const {
     const KernelForm which = form == "cpp"    ? KernelForm::kCpp
                              : form == "loop" ? KernelForm::kLoop
@@ -134,7 +135,7 @@ TensorView view_of(const at::Tensor& tensor, const std::string& what) {
   }
   if (!known)
     throw UserError("input " + what + " has dtype " + c10::toString(tensor.scalar_type()) +
-                    ", which no model takes");
+                    ", which compiled models do not support");
   view.sizes = tensor.sizes().vec();
   view.strides = tensor.strides().vec();
   return view;
@@ -194,7 +195,7 @@ class PythonModel {
     return results;
   }
 
-  // Buffers that calls write, by name: tensors in the model's memory, which `self` keeps.
+  // The buffers that calls update, by name: tensors over the model's memory, which keep `self` alive.
   static py::dict state(const std::shared_ptr<PythonModel>& self) {
     py::dict tensors;
     for (const int input : self->model_.state()) {
@@ -206,7 +207,7 @@ class PythonModel {
     return tensors;
   }
 
-  // Of each input where the symbols have these values, in the order of description()["dims"].
+  // The sizes of each input for these values of symbols, in the order of description()["dims"].
   std::vector<std::vector<int64_t>> input_sizes(const std::vector<int64_t>& symbols) const {
     if (symbols.size() != model_.interface().symbols.size())
       throw UserError("input_sizes takes " + std::to_string(model_.interface().symbols.size()) + " values");
@@ -282,7 +283,7 @@ class PythonModel {
     return py::none();
   }
 
-  // A size is an integer, or text: the name of a symbol, or an expression of some.
+  // A size is an integer, or the text of an expression over symbols.
   py::dict tensor_dict(const std::string& tensor, const std::vector<SizeExpr>& sizes, Dtype dtype) const {
     py::list shape;
     for (const SizeExpr& size : sizes)
@@ -315,7 +316,8 @@ py::list step_dicts(const Executable& executable) {
 }
 
 void bind_ahead_of_time(py::module_& m) {
-  py::class_<Compilation>(m, "Compilation", "A graph compiled ahead of time; see python/ahead_of_time.cpp.")
+  py::class_<Compilation>(m, "Compilation",
+                          "A graph compiled ahead of time; see python/csrc/ahead_of_time.cpp.")
       .def(py::init(
           [](const GraphBuilder& builder, const py::list& arguments, const py::list& symbols,
              const py::list& outputs, std::vector<std::tuple<std::string, std::string, bool>> inputs,

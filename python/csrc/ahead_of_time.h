@@ -1,4 +1,4 @@
-// Artifacts as Python sees them: writing one from an imported graph, and a loaded one as a callable.
+// Python bindings for artifacts: compiling and writing them, and running loaded ones.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -7,7 +7,7 @@
 
 namespace ipex::python {
 
-// What explain and the description of an artifact say of an executable's steps, in their order.
+// The steps of an executable in order, as dicts for explain and for the description of an artifact.
 pybind11::list step_dicts(const Executable& executable);
 
 void bind_ahead_of_time(pybind11::module_& m);

@@ -1,5 +1,5 @@
-// The extension module _C: tables, Graph builder, compile(), knobs. Everything Python knows of C++ is listed
-// here.
+// The extension module _C: all bindings of C++ for Python, such as the op tables, the Graph builder,
+// compile() and knobs.
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 #include <torch/csrc/Exceptions.h>
@@ -89,7 +89,7 @@ std::unique_ptr<CompiledGraph> compile_graph(const GraphBuilder& builder, const 
   CompileOptions options;
   options.target = loop::current_target();
   options.hoist = hoist;
-  if (autotune) options.products = Multiplier::kMeasured;
+  if (autotune) options.matmul = MatmulSelection::kMeasured;
   options.make_extern = extern_factory(graph);
   ipex::CompiledGraph compiled;
   {
@@ -98,15 +98,15 @@ std::unique_ptr<CompiledGraph> compile_graph(const GraphBuilder& builder, const 
     if (env::get("IPEX_INJECT_FAULT") == "compile")
       throw InternalError("compile failed: IPEX_INJECT_FAULT=compile");
     compiled = compile(graph, options);
-    compiled.functions.clear();                                         // only artifacts are made of them
+    compiled.functions.clear();                                         // only artifacts need them
     release_code_pages(reinterpret_cast<const void*>(&ipex::compile));  // LLVM's, in the same library
     release_code_pages(kernels::onednn_code());
   }
   return std::make_unique<CompiledGraph>(std::move(compiled), std::move(signature));
 }
 
-// What the reference interpreter makes of a graph: its outputs, and (input, contents) of the inputs it
-// changes. All tensors as the bytes of contiguous ones.
+// Runs a graph in the reference interpreter. Returns its outputs, and (input, contents) for each updated
+// input. Tensors are bytes of contiguous data.
 py::tuple evaluate(const GraphBuilder& builder, const std::vector<std::string>& inputs,
                    const std::vector<int64_t>& symbols) {
   graph::Graph graph = builder.graph();
@@ -128,7 +128,7 @@ py::tuple evaluate(const GraphBuilder& builder, const std::vector<std::string>& 
   return py::make_tuple(outputs, changed);
 }
 
-// A graph on its way to machine code for an ISA, whatever this machine is; nothing can be run.
+// Compiles a graph to text for any ISA, without running it.
 py::dict compile_to_text(const GraphBuilder& builder, const std::string& isa, bool hoist) {
   CompileOptions options;
   options.target = loop::portable_target(parse_isa(isa));
@@ -165,7 +165,7 @@ py::dict report_dict(const CompiledGraph& compiled) {
                   "loops"_a = report.loop_text, "steps"_a = step_dicts(compiled.executable()));
 }
 
-// C++ warnings arrive in Python's `ipex` logger, whatever thread they come from.
+// Forwards C++ log messages from any thread to Python's `ipex` logger.
 void log_to_python(LogLevel level, const std::string& message) {
   if (!Py_IsInitialized()) return;
   py::gil_scoped_acquire locked;
@@ -178,7 +178,7 @@ void log_to_python(LogLevel level, const std::string& message) {
   }
 }
 
-// What warm starts need: compiled kernels as bytes, and whether a directory may be believed.
+// For warm starts: compiled kernels as bytes, and whether the contents of a directory can be trusted.
 void bind_cache(py::module_& m) {
   m.def("cache_directory", &env::cache_directory);
   m.def("distrust_reason", &loop::distrust_reason,
@@ -193,13 +193,13 @@ void bind_cache(py::module_& m) {
   });
 }
 
-// Local, all of them: pybind11's other translators are shared with PyTorch's own modules.
+// All translators are local, because pybind11 shares global ones with PyTorch's modules.
 void register_errors(py::module_& m) {
   py::register_local_exception<InternalError>(m, "InternalError", PyExc_RuntimeError);
   py::register_local_exception<OutOfTime>(m, "OutOfTime", PyExc_RuntimeError);
   py::register_local_exception<Unsupported>(m, "Unsupported", PyExc_RuntimeError);
   py::register_local_exception<UserError>(m, "UserError", PyExc_RuntimeError);
-  // What ATen throws from an Extern step becomes what eager would have raised.
+  // Exceptions that ATen throws in an Extern step become the exceptions of eager.
   py::register_local_exception_translator([](std::exception_ptr pointer) {
     try {
       if (pointer) std::rethrow_exception(pointer);
@@ -238,7 +238,7 @@ PYBIND11_MODULE(_C, m) {
       "Rows of the reduction table, as dicts.");
   m.def("scan_rows", [] { return rows_of(ops::scan_rows()); }, "Rows of the scan table, as dicts.");
 
-  py::class_<GraphBuilder>(m, "Graph", "A graph under construction; see python/graph_builder.h.")
+  py::class_<GraphBuilder>(m, "Graph", "A graph under construction; see python/csrc/graph_builder.h.")
       .def(py::init<>())
       .def_static("parse", [](const std::string& text) { return GraphBuilder(graph::parse(text)); })
       .def("symbol", &GraphBuilder::symbol)
@@ -256,11 +256,11 @@ PYBIND11_MODULE(_C, m) {
       .def("verify", [](const GraphBuilder& b) { graph::verify(b.graph()); })
       .def("evaluate", &evaluate)
       .def("compile_to_text", &compile_to_text, "isa"_a, "hoist"_a,
-           "The graph after all passes, its steps, and the texts of every kernel: lowered, scheduled, LLVM "
+           "The graph after all passes, its steps, and each kernel as text: lowered, scheduled and as LLVM "
            "IR.")
       .def("__str__", [](const GraphBuilder& b) { return graph::print(b.graph()); });
 
-  py::class_<CompiledGraph>(m, "CompiledGraph", "A compiled graph; see python/compiled_graph.h.")
+  py::class_<CompiledGraph>(m, "CompiledGraph", "A compiled graph; see python/csrc/compiled_graph.h.")
       .def("run", &CompiledGraph::run)
       .def("call",
            [](const CompiledGraph& c, const py::args& arguments) { return c.run(py::list(arguments)); })
@@ -279,26 +279,27 @@ PYBIND11_MODULE(_C, m) {
               events.append(py::make_tuple(event.step, event.begin_ns, event.end_ns));
             return events;
           },
-          "What was noted since start_profile(): (step, begin, end), in nanoseconds of the steady clock.")
+          "The events since start_profile(): (step, begin, end), in nanoseconds of the steady clock.")
       .def("kernel_keys",
            [](const CompiledGraph& c) {
              std::set<std::string> keys;
              for (const auto& [kernel, key] : c.report().kernels.keys) keys.insert(key);
              return keys;
            })
-      .def("save", &save_graph, "As plain data for load(); None where a step has no text.")
+      .def("save", &save_graph, "Plain data for load(); None if a step cannot be saved.")
       .def("report", &report_dict);
   m.def("compile", &compile_graph, "graph"_a, "arguments"_a, "symbols"_a, "outputs"_a, "hoist"_a,
-        "autotune"_a, "seconds"_a = py::none(), "`seconds`: OutOfTime where it takes longer.");
-  m.def("load", &load_graph, "saved"_a, "arguments"_a, "symbols"_a, "outputs"_a,
-        "A saved graph; None where it was made for another machine or a kernel left the object cache.");
+        "autotune"_a, "seconds"_a = py::none(), "Raises OutOfTime if it takes longer than `seconds`.");
+  m.def(
+      "load", &load_graph, "saved"_a, "arguments"_a, "symbols"_a, "outputs"_a,
+      "Loads a saved graph; None if it was made for another machine or a kernel is not in the object cache.");
 
   bind_ahead_of_time(m);
 
   m.def(
       "require_dense",
       [](const py::object& tensor, const std::string& what) { require_dense(tensor_of(tensor), what); },
-      "UserError unless the tensor is dense memory on the CPU.");
+      "Raises UserError unless the tensor is dense and on the CPU.");
   m.def("flag", [](const std::string& knob) { return env::flag(knob); });
   m.def("knob", [](const std::string& knob) { return env::get(knob); });
   m.def(
@@ -315,7 +316,7 @@ PYBIND11_MODULE(_C, m) {
     return py::dict("ipex"_a = IPEX_VERSION, "llvm"_a = loop::llvm_version(),
                     "onednn"_a = kernels::onednn_version());
   });
-  m.def("target", [] { return std::string(name(current_isa())); }, "The ISA kernels are compiled for.");
+  m.def("target", [] { return std::string(name(current_isa())); }, "The ISA for which kernels are compiled.");
   m.def("supported_targets", [] {
     std::vector<std::string> names;
     for (Isa isa : supported_isas()) names.emplace_back(name(isa));
@@ -335,7 +336,8 @@ PYBIND11_MODULE(_C, m) {
                         "f32_gflops"_a = limits.f32_gflops, "bf16_gflops"_a = limits.bf16_gflops);
       },
       "bytes"_a,
-      "What memory (arrays of so many bytes) and arithmetic give at most; see runtime/roofline.h.");
+      "Peak memory bandwidth, for arrays of `bytes`, and peak arithmetic throughput; see "
+      "runtime/roofline.h.");
   bind_cache(m);
   m.def("memory", [] {
     const CachingAllocator& allocator = CachingAllocator::instance();

@@ -1,6 +1,6 @@
-// The call path between Dynamo's guards and the first kernel. Arguments were guarded, so the checks here are
-// cheap ones that keep a wrong call from reading foreign memory; a layout that differs from the compiled one
-// costs a copy.
+// The call path between Dynamo's guards and the first kernel. Guards have checked the arguments. The cheap
+// checks here only keep a wrong call from reading invalid memory. An argument with another layout than
+// compiled is copied.
 #include "python/csrc/compiled_graph.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -35,21 +35,21 @@ std::string text(c10::IntArrayRef sizes) {
   return result + "]";
 }
 
-// Strides of dimensions with fewer than two elements say nothing.
+// Strides of dimensions with fewer than two elements are ignored.
 bool same_layout(const at::Tensor& tensor, const TensorSpec& spec, const int64_t* symbols) {
   for (size_t d = 0; d < spec.strides.size(); ++d)
     if (tensor.size(d) > 1 && tensor.stride(d) != spec.strides[d].eval(symbols)) return tensor.numel() == 0;
   return true;
 }
 
-// Every place in memory between the tensor's first and last element, once each.
+// The memory from the tensor's first to its last element, as a 1-d tensor.
 at::Tensor in_order_of_memory(const at::Tensor& tensor) {
   int64_t places = tensor.numel() != 0;
   for (int64_t d = 0; places && d < tensor.dim(); ++d) places += (tensor.size(d) - 1) * tensor.stride(d);
   return tensor.as_strided({places}, {1}, tensor.storage_offset());
 }
 
-// Shows steps to torch.profiler as it shows ops; ATen calls are nested in theirs.
+// Reports steps to torch.profiler like ops. ATen calls are nested in their steps.
 class RecordedSteps final : public StepObserver {
  public:
   void begin(const StepInfo& step, int) override {
@@ -64,9 +64,9 @@ class RecordedSteps final : public StepObserver {
 
 }  // namespace
 
-// What one call owns; kept off the heap for the usual number of tensors. Results are made when a step first
-// writes them, arguments let go when the last step has read them: a backward pass so gives its activations
-// back layer by layer, if its caller does.
+// The data of one call, without heap allocations for usual numbers of tensors. A result is allocated when a
+// step first writes it. An argument is released after its last reader, so that a backward pass frees its
+// activations layer by layer if the caller holds no references.
 struct CompiledGraph::Call final : RunMemory {
   explicit Call(const Executable::Parts& parts) : parts(parts) {}
 
@@ -87,13 +87,14 @@ struct CompiledGraph::Call final : RunMemory {
   }
 
   const Executable::Parts& parts;
-  c10::SmallVector<py::object, 16> arguments;   // null: its memory may go before the call ends
-  c10::SmallVector<at::Tensor, 16> inputs;      // undefined: only its storage is kept
-  c10::SmallVector<c10::Storage, 16> storages;  // of inputs that may go
+  c10::SmallVector<py::object, 16> arguments;   // null: its memory may be freed during the call
+  c10::SmallVector<at::Tensor, 16> inputs;      // undefined: only its storage is held
+  c10::SmallVector<c10::Storage, 16> storages;  // of inputs that may be freed during the call
   c10::SmallVector<void*, 16> input_data;
   c10::SmallVector<InputVersion, 16> versions;
   c10::SmallVector<at::Tensor, 8> outputs;
-  std::vector<std::pair<at::Tensor, at::Tensor>> written_copies;  // an argument, and what steps write for it
+  std::vector<std::pair<at::Tensor, at::Tensor>>
+      written_copies;  // an argument, and the copy that steps write
   Sizes symbols;
 };
 
@@ -103,10 +104,12 @@ CompiledGraph::CompiledGraph(ipex::CompiledGraph compiled, Signature signature)
   for (size_t i = 0; i < signature_.arguments.size(); ++i)
     if (signature_.arguments[i] == Signature::Argument::kTensor)
       input_argument_.push_back(static_cast<int>(i));
-  IPEX_CHECK(input_argument_.size() == parts.inputs.size(), "one tensor argument an input of the graph");
+  IPEX_CHECK(input_argument_.size() == parts.inputs.size(),
+             "one tensor argument for each input of the graph");
   is_static_.assign(parts.inputs.size(), false);
   for (int input : parts.static_inputs) is_static_[input] = true;
-  std::vector<bool> returned(signature_.arguments.size(), false);  // by argument, as it is or as a view
+  std::vector<bool> returned(signature_.arguments.size(),
+                             false);  // by argument: it or a view of it is a result
   for (const Interface::Result& result : signature_.results)
     if (result.kind == Kind::kArgument) returned[result.index] = true;
   for (size_t i = 0; i < is_static_.size(); ++i)
@@ -135,7 +138,7 @@ at::Tensor CompiledGraph::take_argument(const at::Tensor& tensor, int input, Cal
   at::Tensor copy = make_tensor(tensor.scalar_type(), tensor.sizes(), evaluate(spec.strides, symbols));
   if (tensor._is_zerotensor())
     in_order_of_memory(copy).zero_();
-  else if (fits_in_place)  // elements that share memory, as an expanded tensor's do, are written once
+  else if (fits_in_place)  // elements of expanded tensors share memory and must be copied once
     in_order_of_memory(copy).copy_(in_order_of_memory(tensor).resolve_neg());
   else
     copy.copy_(materialized(tensor));
@@ -203,7 +206,7 @@ py::list CompiledGraph::run(py::list list) const {
   }
   for (size_t i = 0; i < input_argument_.size(); ++i) {
     at::Tensor tensor = take_argument(tensor_at(input_argument_[i]), static_cast<int>(i), call);
-    // A lazy clone that is written to gets memory of its own first.
+    // mutable_data_ptr() gives a lazy clone its own memory before it is written.
     void* data =
         signature_.mutated[i] ? tensor.mutable_data_ptr() : const_cast<void*>(tensor.const_data_ptr());
     if (!data) require_memory(data, tensor, "argument " + std::to_string(input_argument_[i]));
@@ -219,7 +222,7 @@ py::list CompiledGraph::run(py::list list) const {
   {
     py::gil_scoped_release unlocked;
     execute(call);
-    at::AutoDispatchBelowADInplaceOrView below_autograd;  // who called counts the write
+    at::AutoDispatchBelowADInplaceOrView below_autograd;  // the caller counts the write
     for (const auto& [argument, copy] : call.written_copies) argument.copy_(copy);
   }
   for (size_t i = 0; i < call.outputs.size(); ++i)

@@ -1,4 +1,4 @@
-// A compiled graph as Python calls it: one list of arguments in, one list of results out.
+// A compiled graph that Python calls with a list of arguments and that returns a list of results.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -20,33 +20,33 @@ class CompiledGraph {
  public:
   CompiledGraph(ipex::CompiledGraph compiled, Signature signature);
 
-  // Takes the arguments out of the list, so that they are freed as soon as the call allows. Releases the GIL
-  // while running. Raises UserError for arguments that do not fit.
+  // Moves the arguments out of the list, so that each is freed after its last use in the call. Releases the
+  // GIL while steps run. Throws UserError for arguments that do not match the graph.
   pybind11::list run(pybind11::list arguments) const;
 
   const CompileReport& report() const { return compiled_.report; }
   const Executable& executable() const { return *compiled_.executable; }
   const Signature& signature() const { return signature_; }
-  // Per result: a tuple of strides, or None where it is no tensor or its strides depend on symbols.
+  // For each result a tuple of strides, or None if it is not a tensor or its strides depend on symbols.
   pybind11::list output_strides() const;
 
-  // From now on every run notes when its steps begin and end. take_profile() stops that and hands out what
-  // was noted since.
+  // Every run after this call records when its steps begin and end. take_profile() stops the recording and
+  // returns it.
   void start_profile() { profiling_ = true; }
   std::vector<StepTimes::Event> take_profile();
 
  private:
   struct Call;
   void execute(Call& call) const;
-  // The argument, or where its layout or kind does not fit, a copy that does.
+  // The argument, or a copy if its layout or kind does not match.
   at::Tensor take_argument(const at::Tensor& tensor, int input, Call& call) const;
-  // A call with tensors that only the dispatcher can read.
+  // Runs a call with tensors that only the dispatcher can read.
   pybind11::list run_wrapped(const Call& call) const;
   ipex::CompiledGraph compiled_;
   Signature signature_;
   std::vector<int> input_argument_;  // by graph input: position among the arguments
   std::vector<bool> is_static_;      // by graph input
-  std::vector<bool> may_go_;         // by graph input: nothing but steps needs its memory
+  std::vector<bool> may_go_;  // by graph input: only steps use its memory, so it may be freed during the call
   std::atomic<bool> profiling_ = false;
   mutable std::mutex profile_mutex_;  // guards profile_
   mutable std::vector<StepTimes::Event> profile_;

@@ -1,5 +1,5 @@
-// Python values become attributes by their own types; what an op makes of them is in
-// backend/ops/structural.def.
+// Python values become attributes according to their Python types; backend/ops/structural.def gives the types
+// that an op expects.
 #include "python/csrc/graph_builder.h"
 
 #include <pybind11/stl.h>

@@ -1,5 +1,6 @@
-// Builds a Graph from Python, one call a node. A value's handle is its node's number with the result's number
-// in the upper 32 bits; a dim is an int or the text of an expression over declared symbols.
+// Builds a Graph from Python, one call per node. The handle of a value is the index of its node, with the
+// index of the result in the upper 32 bits. A dim is an int or the text of an expression over declared
+// symbols.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -29,8 +30,8 @@ class GraphBuilder {
              const pybind11::list& types, const pybind11::dict& attrs);
   Handle pointwise(const std::string& row, const std::vector<Handle>& operands, const std::string& dtype,
                    const pybind11::tuple& shape);
-  // layouts: the strides that ATen gives each result; returns: where results stand among what the op returns;
-  // operand_strides: those that the op must see its operands with, empty: any
+  // layouts: the strides that ATen gives each result; returns: the positions of the results among the op's
+  // return values; operand_strides: the strides that the op requires of its operands, empty for any
   Handle extern_call(const std::string& overload, const std::vector<Handle>& operands,
                      const pybind11::list& types, const pybind11::list& layouts, const std::string& args,
                      const std::string& why, const std::vector<int64_t>& returns,
@@ -51,7 +52,7 @@ class GraphBuilder {
 
   graph::Graph graph_;
   std::string source_;
-  std::unordered_map<std::string, graph::Dim> dims_;  // parsed texts
+  std::unordered_map<std::string, graph::Dim> dims_;  // cache of parsed texts
 };
 
 }  // namespace ipex::python

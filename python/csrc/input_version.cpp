@@ -16,14 +16,14 @@
 namespace ipex::python {
 namespace {
 
-// Memory that PyTorch took from elsewhere (a numpy array, an importer's buffer) is freed by this.
+// The deleter of memory that PyTorch did not allocate (of a numpy array, of an importer's buffer).
 c10::DeleterFnPtr foreign_deleter() {
   static const c10::DeleterFnPtr deleter =
       c10::InefficientStdFunctionContext::makeDataPtr(nullptr, [](void*) {}, c10::kCPU).get_deleter();
   return deleter;
 }
 
-// Memory that others know of: of a numpy array, shared between processes.
+// Memory that code outside of PyTorch can write: numpy arrays, and memory shared between processes.
 bool is_foreign(const c10::StorageImpl& storage) {
   return storage.data_ptr().get_deleter() == foreign_deleter() ||
          at::MapAllocator::fromDataPtr(storage.data_ptr());
@@ -35,15 +35,16 @@ class WeakStorage final : public StoragePin {
       : weak_(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(
             static_cast<c10::StorageImpl*>(const_cast<void*>(storage)))) {
     WatchedStorages::instance().add(storage);
-    note_numpy(*weak_._unsafe_get_target());
+    make_resizable(*weak_._unsafe_get_target());
   }
   ~WeakStorage() override { WatchedStorages::instance().remove(weak_._unsafe_get_target()); }
   bool alive() const override { return !weak_.expired(); }
 
  private:
-  // numpy() makes a storage one that may not be resized. Those that torch.load and safetensors fill are so
-  // from the start: they are lent an allocator, by which they become like any other.
-  static void note_numpy(c10::StorageImpl& storage) {
+  // numpy() marks a storage as not resizable, which is_exposed() checks. Storages from torch.load and
+  // safetensors are not resizable from the start. They get an allocator here and become resizable, so that
+  // the mark works for them too.
+  static void make_resizable(c10::StorageImpl& storage) {
     if (storage.allocator() || storage.resizable() || is_foreign(storage)) return;
     storage.set_allocator(c10::GetAllocator(c10::kCPU));
     storage.set_resizable(true);
@@ -52,8 +53,8 @@ class WeakStorage final : public StoragePin {
   c10::weak_intrusive_ptr<c10::StorageImpl> weak_;
 };
 
-// How many tensors share a counter of writes, which PyTorch keeps to itself: an explicit instantiation may
-// name private members ([temp.spec.general], 6).
+// The number of tensors that share a write counter. The counter is a private member of PyTorch's class; an
+// explicit instantiation may name private members ([temp.spec.general], 6).
 template <auto kCounter>
 struct CounterAccess {
   friend size_t sharers(const c10::VariableVersion& version) { return (version.*kCounter).use_count(); }
@@ -65,7 +66,7 @@ bool is_exposed(const at::Tensor& tensor) {
   if (tensor.is_inference()) return true;
   const c10::StorageImpl& memory = *tensor.storage().unsafeGetStorageImpl();
   size_t holders = tensor.storage().use_count();
-  // Once asked for, the Python object of a storage lives and holds it for as long as the storage does.
+  // The Python object of a storage, once created, lives as long as the storage and holds a reference to it.
   const PyObject* object = memory.pyobj_slot()->load_pyobj();
   if (object && Py_REFCNT(object) == 1) --holders;
   if (holders > sharers(tensor.unsafeGetTensorImpl()->version_counter())) return true;

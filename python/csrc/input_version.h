@@ -1,24 +1,24 @@
-// How the contents of a parameter or buffer are told from its earlier ones, so that what was made from it
-// (packed and cast weights) may be kept between calls.
+// Detects changes of a parameter or buffer, so that values computed from it (packed and cast weights) can be
+// kept between calls.
 //
-// PyTorch counts the writes to a tensor, but not those through another tensor over the same memory that has a
-// counter of its own (`weight.data.mul_()`), through numpy, by fused optimizers, collectives or another
-// process. Therefore:
-//   - what may be such a write and passes by is noted (uncounted_writes.h), and contents are compared at the
-//     next call;
-//   - memory that somebody can write to at any time without being counted (numpy arrays, shared memory, other
-//     tensors of another counter, storages that a variable names, tensors of inference mode) is compared at
-//     each call.
-// Contents are compared by a checksum of 64 bits, "ipex::checksum" in torch.profiler.
-// What is not noticed:
-//   - a write by the bare address: C code that was given `data_ptr()`, importers of DLPack;
-//   - a write in passing to a storage (`weight.untyped_storage().copy_()`), or to a tensor made from it;
-//   - a collective's write (`async_op=True`) that ends after a call that ran beside it;
-//   - a write by an op of another library that neither counts it nor takes `.data`;
-//   - a write through an alias with a counter of its own that is older than the first call, while a tensor
-//     lives that shares the weight's counter, but no longer its memory (the weight's `.data` was replaced);
-//   - a write through a numpy view that is older than the first call, of memory that torch.load or
-//     safetensors allocated.
+// PyTorch counts writes to a tensor, but not writes through an alias with its own counter
+// (`weight.data.mul_()`), through numpy, or by fused optimizers, collectives or other processes. Therefore:
+//   - possible uncounted writes that the process can observe are recorded (uncounted_writes.h), and contents
+//   are compared in the next call;
+//   - memory that can be written at any time without being counted (numpy arrays, shared memory, aliases with
+//   another counter, storages that Python code references, tensors of inference mode) is compared in every
+//   call.
+// Contents are compared by a 64-bit checksum, which torch.profiler shows as "ipex::checksum".
+// Not detected:
+//   - a write through a raw address: C code that got `data_ptr()`, importers of DLPack;
+//   - a write to a temporary storage object (`weight.untyped_storage().copy_()`), or to a tensor made from
+//   it;
+//   - a write of a collective with `async_op=True` that ends after a concurrent call;
+//   - a write by an op of another library that neither counts it nor uses `.data`;
+//   - a write through an alias with its own counter that was made before the first call, while another tensor
+//   shares the weight's counter but not its memory (because the weight's `.data` was replaced);
+//   - a write through a numpy view made before the first call, to memory that torch.load or safetensors
+//   allocated.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -27,7 +27,7 @@
 
 namespace ipex::python {
 
-// `tensor`: dense, on the CPU.
+// `tensor` must be dense and on the CPU.
 InputVersion version_of(const at::Tensor& tensor);
 
 }  // namespace ipex::python

@@ -1,5 +1,4 @@
-// Builds tensors directly, without the dispatcher: an output costs an allocation from a free list and a
-// TensorImpl.
+// Builds tensors without the dispatcher: an output costs one allocation from a free list and one TensorImpl.
 #include "python/csrc/output_memory.h"
 
 #include <c10/core/Allocator.h>
@@ -37,7 +36,7 @@ at::Tensor over(c10::Storage storage, c10::ScalarType dtype, c10::IntArrayRef si
 }  // namespace
 
 c10::Allocator* output_allocator() {
-  static auto* allocator = new OutputAllocator;  // outlives every tensor freed at exit
+  static auto* allocator = new OutputAllocator;  // never destroyed: tensors may be freed at exit
   return allocator;
 }
 

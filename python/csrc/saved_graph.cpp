@@ -20,7 +20,7 @@ namespace py = pybind11;
 using namespace py::literals;
 namespace {
 
-constexpr char kStatic[] = "static";  // stands for the member of an input that is the caller's weight
+constexpr char kStatic[] = "static";  // member name of inputs that are the caller's weights
 
 Interface interface_of(const CompiledGraph& graph) {
   const Executable::Parts& parts = graph.executable().parts();

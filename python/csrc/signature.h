@@ -1,5 +1,5 @@
-// How a call's arguments and results map to a graph: what the importer (compiler/importer.py, class Imported)
-// tells.
+// Maps the arguments and results of a call to the inputs and outputs of a graph. The data comes from the
+// importer (compiler/importer.py, class Imported).
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -12,8 +12,8 @@
 
 namespace ipex::python {
 
-// What the importer knows of a call beside the graph. Sizes and results are described as in an artifact's
-// interface, but positions are those of arguments.
+// Symbols and results are described as in the interface of an artifact, but positions are positions of
+// arguments.
 struct Signature {
   enum class Argument : uint8_t { kTensor, kInteger, kIgnored };
   std::vector<Argument> arguments;
@@ -23,7 +23,7 @@ struct Signature {
   std::vector<bool> mutated;                // by graph input
 };
 
-// What the importer writes of a signature: lists of tuples.
+// The signature as the importer gives it: lists of tuples.
 struct ImportedSignature {
   pybind11::list arguments, symbols, outputs;
 };
@@ -31,7 +31,7 @@ Signature make_signature(const ImportedSignature& imported, const std::vector<st
                          std::vector<bool> mutated);
 Signature make_signature(const ImportedSignature& imported, const graph::Graph& graph);
 
-// Makes the ATen calls of this graph, which must outlive the result.
+// Makes the steps of ATen calls. `graph` must outlive the factory.
 ExternFactory extern_factory(const graph::Graph& graph);
 
 }  // namespace ipex::python

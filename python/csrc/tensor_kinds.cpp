@@ -12,7 +12,7 @@ std::string kind_of(const at::Tensor& tensor) {
   const c10::DispatchKeySet keys = tensor.key_set();
   const auto has = [&](auto... key) { return keys.has_any(c10::DispatchKeySet{key...}); };
   if (has(c10::DispatchKey::Python, c10::DispatchKey::Fake))
-    return "a fake tensor or a subclass that dispatches by itself";
+    return "a fake tensor or a subclass with __torch_dispatch__";
   if (has(c10::DispatchKey::FuncTorchBatched, c10::DispatchKey::Batched,
           c10::DispatchKey::BatchedNestedTensor))
     return "a batched tensor of vmap";
@@ -34,7 +34,7 @@ void require_dense(const at::Tensor& tensor, const std::string& what) {
 
 void require_memory(const void* data, const at::Tensor& tensor, const std::string& what) {
   if (!data && tensor.numel() != 0)
-    throw UserError(what + " has no memory: its storage was resized to nothing");
+    throw UserError(what + " has no memory: its storage was resized to 0 bytes");
 }
 
 void require_writable(const at::Tensor& tensor) {

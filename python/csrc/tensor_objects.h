@@ -1,5 +1,5 @@
-// Tensors as Python objects. In a unit of their own: PyTorch's header for them declares every op of ATen,
-// which takes longer to read than any file here.
+// Conversion between tensors and Python objects. It has its own translation unit because PyTorch's header for
+// it declares every ATen op and compiles slowly.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -8,7 +8,7 @@
 namespace ipex::python {
 
 bool is_tensor(pybind11::handle object);
-// Of an object that is one; lives as long as the object.
+// `object` must be a tensor. The reference is valid as long as the object lives.
 const at::Tensor& tensor_of(pybind11::handle object);
 pybind11::object object_of(at::Tensor tensor);
 

@@ -16,7 +16,7 @@
 namespace ipex::python {
 
 WatchedStorages& WatchedStorages::instance() {
-  static WatchedStorages* watched = new WatchedStorages;  // outlives values that die at exit
+  static WatchedStorages* watched = new WatchedStorages;  // never destroyed: values may be freed at exit
   return *watched;
 }
 
@@ -51,7 +51,7 @@ uint32_t WatchedStorages::written(const void* storage) {
 
 namespace {
 
-// Unsafe: wrappers of other tensors forbid asking for their storage.
+// unsafe_storage(), because storage() throws for wrapper tensors.
 void note_written(const at::TensorBase& tensor) {
   if (tensor.defined())
     WatchedStorages::instance().note_written(
@@ -65,7 +65,7 @@ void note_written(const c10::IValue& tensors) {
     for (const c10::IValue& each : tensors.toListRef()) note_written(each);
 }
 
-// PyTorch's own hooks, with an eye on `.data`.
+// Forwards to PyTorch's hooks and records uses of `.data`.
 class DataAliasHooks final : public at::impl::VariableHooksInterface {
  public:
   explicit DataAliasHooks(const VariableHooksInterface& next) : next_(next) {}
@@ -121,7 +121,8 @@ class DataAliasHooks final : public at::impl::VariableHooksInterface {
   const VariableHooksInterface& next_;
 };
 
-// An op that writes to the arguments that its schema names, and to these; when it is training, if it asks.
+// Runs an op that writes to the arguments that its schema marks, and to arguments kWritten, and records the
+// writes. An op with a `training` argument writes only if that is true.
 template <size_t... kWritten>
 void run_noted(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   const std::vector<c10::Argument>& arguments = op.schema().arguments();
@@ -151,7 +152,7 @@ torch::CppFunction noted() {
   return torch::CppFunction::makeFromBoxedFunction<&run_noted<kWritten...>>();
 }
 
-// Ops of eager PyTorch whose writes it does not count.
+// Eager ops whose writes PyTorch does not count.
 const WrittenOps kUncounted[] = {
     {"aten",
      noted<>,
@@ -162,8 +163,8 @@ const WrittenOps kUncounted[] = {
     {"c10d",
      noted<0>,
      {"_allgather_base_", "_reduce_scatter_base_", "allgather_", "allgather_coalesced_",
-      "allgather_into_tensor_coalesced_", "allreduce_", "allreduce_coalesced_", "alltoall_",
-      "alltoall_base_", "broadcast_", "gather_", "recv_", "recv_any_source_", "reduce_", "reduce_scatter_",
+      "allgather_into_tensor_coalesced_", "allreduce_", "allreduce_coalesced_", "alltoall_", "alltoall_base_",
+      "broadcast_", "gather_", "recv_", "recv_any_source_", "reduce_", "reduce_scatter_",
       "reduce_scatter_tensor_coalesced_", "scatter_"}},
 };
 

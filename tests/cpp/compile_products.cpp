@@ -177,7 +177,8 @@ TEST_P(Products, SayWhoMultiplies) {
       std::vector<std::string>{"matmul 16x80 f32 by 80x64 f32 - library: the library has an implementation"});
   const CompiledGraph doubles = product(GetParam(), "f64", 16, {80, 64});
   EXPECT_EQ(doubles.report.choices,
-            std::vector<std::string>{"matmul 16x80 f64 by 80x64 f64 - kernel: the library lacks the type"});
+            std::vector<std::string>{
+                "matmul 16x80 f64 by 80x64 f64 - kernel: the library does not support the type"});
 }
 
 // A row that is skipped leaves the node to the next one that accepts it; the last one always does.
@@ -193,52 +194,52 @@ TEST_P(Products, RowsMayBeSkipped) {
   EXPECT_EQ(reason("few_numbers,library,kernel").find("kernel: "), 0);
 }
 
-CompileReport multiplied_by(Multiplier multiplier, const std::string& text) {
+CompileReport compiled_with(MatmulSelection selection, const std::string& text) {
   CompileOptions options;
   options.target = loop::current_target();
-  options.products = multiplier;
+  options.matmul = selection;
   return compile(graph::parse(text), options).report;
 }
 
-// What is asked for is done, also where a model of costs says otherwise; what is measured is measured once.
-TEST(Multipliers, AreChosenByTheCaller) {
+// The requested selection is used, even against the cost model. A product is measured once.
+TEST(MatmulSelections, AreChosenByTheCaller) {
   const std::string text =
       "graph main(%x: f32[64,128], %w: f32[128,96] static, %y: f32[96,64]) {\n"
       "%0 = matmul(%x, %w) : f32[64,96]\n%1 = matmul(%0, %y) : f32[64,64]\nreturn %1 }";
-  EXPECT_EQ(multiplied_by(Multiplier::kKernel, text).library_steps, 0);
-  EXPECT_GE(multiplied_by(Multiplier::kLibrary, text).library_steps, 2);
-  EXPECT_TRUE(multiplied_by(Multiplier::kJudged, text).measured.empty());
-  const CompileReport measured = multiplied_by(Multiplier::kMeasured, text);
+  EXPECT_EQ(compiled_with(MatmulSelection::kKernel, text).library_steps, 0);
+  EXPECT_GE(compiled_with(MatmulSelection::kLibrary, text).library_steps, 2);
+  EXPECT_TRUE(compiled_with(MatmulSelection::kCostModel, text).measured.empty());
+  const CompileReport measured = compiled_with(MatmulSelection::kMeasured, text);
   ASSERT_EQ(measured.measured.size(), 2);
   EXPECT_EQ(measured.measured[0].find("64x128 f32 by 128x96 f32 - kernel "), 0) << measured.measured[0];
-  EXPECT_EQ(multiplied_by(Multiplier::kMeasured, text).measured, measured.measured) << "the same times";
+  EXPECT_EQ(compiled_with(MatmulSelection::kMeasured, text).measured, measured.measured) << "the same times";
   const auto by_library =
       std::count_if(measured.measured.begin(), measured.measured.end(),
                     [](const std::string& line) { return line.substr(line.rfind(' ') + 1) == "library"; });
   EXPECT_EQ(measured.library_steps > 0, by_library > 0);
 }
 
-TEST(Multipliers, MeasureProductsOfKnownSizeInGraphsOfOthers) {
+TEST(MatmulSelections, MeasureProductsOfKnownSizeInGraphsOfOthers) {
   const CompileReport report =
-      multiplied_by(Multiplier::kMeasured,
+      compiled_with(MatmulSelection::kMeasured,
                     "graph main(%x: f32[64,128], %w: f32[128,96] static, %y: f32[s0,8]) symbols(s0=64) {\n"
                     "%0 = matmul(%x, %w) : f32[64,96]\n%1 = pointwise.exp(%y) : f32[s0,8]\nreturn %0, %1 }");
   EXPECT_EQ(report.measured.size(), 1);
 }
 
-TEST(Multipliers, MeasureNothingWhereThereIsNoChoice) {
-  EXPECT_TRUE(multiplied_by(Multiplier::kMeasured,
+TEST(MatmulSelections, MeasureNothingWhereThereIsNoChoice) {
+  EXPECT_TRUE(compiled_with(MatmulSelection::kMeasured,
                             "graph main(%x: f32[s0,128], %w: f32[128,96] static) symbols(s0=64) {\n"
                             "%0 = matmul(%x, %w) : f32[s0,96]\nreturn %0 }")
                   .measured.empty())
       << "rows of a number that is not known";
-  EXPECT_TRUE(multiplied_by(Multiplier::kMeasured,
+  EXPECT_TRUE(compiled_with(MatmulSelection::kMeasured,
                             "graph main(%x: f32[64,s0], %w: f32[128,96] static) symbols(s0=200) {\n"
                             "%a = slice(%x) starts=(0,0) steps=[1,1] : f32[64,128]\n"
                             "%0 = matmul(%a, %w) : f32[64,96]\nreturn %0 }")
                   .measured.empty())
       << "rows that lie a number apart that is not known";
-  EXPECT_TRUE(multiplied_by(Multiplier::kMeasured,
+  EXPECT_TRUE(compiled_with(MatmulSelection::kMeasured,
                             "graph main(%x: f32[2,8], %w: f32[8,4]) {\n"
                             "%0 = matmul(%x, %w) : f32[2,4]\nreturn %0 }")
                   .measured.empty())

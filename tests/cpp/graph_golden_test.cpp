@@ -2,7 +2,7 @@
 // A file is
 //
 //   # pass: form_groups             a pass by name, or `pipeline`
-//   # isa: avx2                    the target; avx512_bf16 unless it says so
+//   # target: avx2                 default avx512_bf16
 //   # eval                          eval(input) == eval(output) on random inputs
 //   graph main(...) {...}
 //   ---
@@ -47,7 +47,7 @@ Golden read_golden(const fs::path& path) {
     } else if (line.rfind("# ", 0) == 0) {
       golden.header += line + "\n";
       if (line.rfind("# pass: ", 0) == 0) golden.pass = line.substr(8);
-      if (line.rfind("# isa: ", 0) == 0) golden.isa = parse_isa(line.substr(7));
+      if (line.rfind("# target: ", 0) == 0) golden.isa = parse_isa(line.substr(10));
       golden.eval |= line == "# eval";
     } else {
       golden.input += line + "\n";

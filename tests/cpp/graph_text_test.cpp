@@ -142,7 +142,7 @@ TEST(GraphText, ErrorsSayWhere) {
   EXPECT_EQ(parse_error(""), "1:1: expected 'graph'");
   EXPECT_EQ(parse_error("graph main(%x: q7[4]) { return %x }"), "1:18: unknown dtype 'q7'");
   EXPECT_EQ(parse_error("graph main(%x: f32[4]) { return %x } tail"), "1:38: text after the graph");
-  EXPECT_EQ(parse_error("graph main(%x: f32[4], %x: f32[4]) { return %x }"), "1:34: %x again");
+  EXPECT_EQ(parse_error("graph main(%x: f32[4], %x: f32[4]) { return %x }"), "1:34: %x is defined twice");
   EXPECT_EQ(parse_error("graph main(%x: f32[4"), "1:21: unterminated list of dims");
   EXPECT_NE(parse_error("graph main(%x: f32[4+]) { return %x }").find("1:20: bad dim"), std::string::npos);
   EXPECT_EQ(parse_error(

@@ -67,5 +67,5 @@ def test_errors_say_what_and_where():
     assert "no_such_pass" in ipex_opt("--pass", "no_such_pass", code=1)
     misspelt = SOFTMAX.replace("pointwise.exp", "pointwise.expp")
     message = ipex_opt("--pipeline", text=misspelt, code=1)
-    assert "'expp' is no row of pointwise.def" in message
+    assert "'expp' is not a row of pointwise.def" in message
     assert "<stdin>: 2:" in ipex_opt("--pipeline", text=SOFTMAX.replace("(%x) :", "(%w) :"), code=1)
