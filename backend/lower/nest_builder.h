@@ -59,7 +59,7 @@ class NestBuilder {
   static loop::Expr least(const loop::Expr& a, const loop::Expr& b);
 
   int64_t lanes() const { return target_.lanes(dtype_); }
-  loop::Expr vector_at(const loop::Expr& at, int64_t v) const;  // the indices of the v-th vector behind `at`
+  loop::Expr vector_at(const loop::Expr& at, int64_t v) const;  // the indices of the v-th vector from `at` on
   int64_t panel() const { return loop::kTileVectors * lanes(); }  // columns of a micro-kernel
 
   const Graph& graph_;

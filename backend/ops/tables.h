@@ -42,10 +42,13 @@ enum class Promotion : uint8_t { kDefault, kIntToFloat, kAlwaysBool, kNoOpmath }
 enum Trait : unsigned {
   kCommutes = 1,     // x op y == y op x
   kOnPositions = 2,  // arithmetic on indices: costs no more than the index itself
-  kMonotone = 4,     // exact and monotone: maps the ends of an interval to the ends of the result's interval
+  kMonotone = 4,     // exact, and never falls where an operand rises
   kSlow = 8,         // too slow to compute twice where a load would do
-  kRecomputable =
-      16,  // its kernels are bound by memory: a backward pass computes it again instead of loading it
+  // Its kernels are bound by memory: a backward pass computes it again instead of loading it.
+  kRecomputable = 16,
+  // Rounded. Over intervals of the operands, the least and the greatest value are where each operand is at an
+  // end of its interval. For div this holds where the divisor keeps its sign.
+  kExtremeAtEnds = 32,
 };
 
 struct PointwiseRow {
