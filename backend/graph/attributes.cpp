@@ -10,7 +10,8 @@ namespace ipex::graph {
 namespace {
 
 constexpr OpInfo kOps[] = {
-#define OP(Name, text, fusion, operands, attributes, summary) {text, Fusion::fusion, operands, summary},
+#define OP(Name, text, fusion, traits, operands, attributes, summary) \
+  {text, Fusion::fusion, traits, operands, summary},
 #include "backend/ops/structural.def"
 };
 
@@ -135,7 +136,7 @@ Operation make(std::string_view op, std::string_view name, Attrs& attrs) {
 
 using Maker = Operation (*)(std::string_view op, std::string_view name, Attrs& attrs);
 constexpr Maker kMakers[] = {
-#define OP(Name, text, fusion, operands, attributes, summary) make<Name>,
+#define OP(Name, text, fusion, traits, operands, attributes, summary) make<Name>,
 #include "backend/ops/structural.def"
 };
 

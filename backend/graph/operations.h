@@ -68,14 +68,14 @@ class Defaulted {
 #define OPTIONAL(type, field) std::optional<type> field{};
 #define DEFAULT(type, field, ...) Defaulted<type __VA_OPT__(, ) __VA_ARGS__> field{};
 #define HELD(type, field) type field{};
-#define OP(Name, text, fusion, operands, attributes, summary) \
-  struct Name {                                               \
-    attributes                                                \
+#define OP(Name, text, fusion, traits, operands, attributes, summary) \
+  struct Name {                                                       \
+    attributes                                                        \
   };
 #include "backend/ops/structural.def"
 
 enum class Op : uint8_t {
-#define OP(Name, text, fusion, operands, attributes, summary) k##Name,
+#define OP(Name, text, fusion, traits, operands, attributes, summary) k##Name,
 #include "backend/ops/structural.def"
 };
 
@@ -83,7 +83,7 @@ enum class Op : uint8_t {
 template <class, class... Each>
 using OneOf = std::variant<Each...>;
 using Operation = OneOf<void
-#define OP(Name, text, fusion, operands, attributes, summary) , Name
+#define OP(Name, text, fusion, traits, operands, attributes, summary) , Name
 #include "backend/ops/structural.def"
                         >;
 
@@ -99,10 +99,18 @@ enum class Fusion : uint8_t {
   kAlone         // like kElsewhere, and has no consumer in its kernel
 };
 
+// What other passes ask of an op.
+enum OpTrait : unsigned {
+  kFoldable = 1,       // fold_constants computes it where all its operands are constants
+  kFollowsLayout = 2,  // its results are channels_last where one of its operands is
+};
+
 struct OpInfo {
   std::string_view name;
   Fusion fusion;
+  unsigned traits;  // of OpTrait
   std::string_view operands, summary;
+  bool has(OpTrait trait) const { return (traits & trait) != 0; }
 };
 const OpInfo& info(Op op);
 inline bool is_view(Op op) { return info(op).fusion == Fusion::kView; }
@@ -115,7 +123,7 @@ enum class Presence : uint8_t { kName, kRequired, kOptional };
 #define ATTR(type, field) fn(Presence::kRequired, std::string_view(#field), op.field);
 #define OPTIONAL(type, field) fn(Presence::kOptional, std::string_view(#field), op.field);
 #define DEFAULT(type, field, ...) fn(Presence::kOptional, std::string_view(#field), op.field);
-#define OP(Name, text, fusion, operands, attributes, summary)                     \
+#define OP(Name, text, fusion, traits, operands, attributes, summary)             \
   template <class Self, class Fn>                                                 \
     requires std::is_same_v<std::remove_const_t<Self>, Name>                      \
   void each_attribute([[maybe_unused]] Self& op, [[maybe_unused]] const Fn& fn) { \

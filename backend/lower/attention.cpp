@@ -1,9 +1,10 @@
-// Attention forwards: out = softmax(q k^T * scale + mask) v, one block of queries a task, block by block of
-// keys with a running maximum and sum (Milakov and Gimelshein, Online normalizer calculation for softmax,
-// 2018; Dao et al., FlashAttention, 2022). The scores of a block stay in L2.
+// The forward kernel of attention: out = softmax(q k^T * scale + mask) v. A task is one block of queries. It
+// goes through the keys block by block, with a running maximum and sum (Milakov and Gimelshein, Online
+// normalizer calculation for softmax, 2018; Dao et al., FlashAttention, 2022). The scores of a block stay in
+// L2.
 //
-// A few queries, as in decoding, leave most lanes of a block empty: they go one by one, with the columns of
-// keys and values in lanes.
+// A few queries, as in decoding, would leave most lanes of a block empty. They are computed one by one, and
+// the lanes are columns of keys and values.
 #include "backend/lower/attention.h"
 #include "codegen/loop/simplify.h"
 
@@ -107,7 +108,8 @@ class AttentionForward : AttentionBuilder {
     });
   }
 
-  // What scores are taken from: their maximum. Where all are -inf it is 0: exp then gives 0, not NaN.
+  // The number that is subtracted from scores: their maximum. If all are -inf it is 0, so that exp gives 0,
+  // not NaN.
   Expr origin_of(Body& out, const Expr& most) {
     const Expr none = make_apply(ScalarOp::eq_, {most, lowest()});
     return let(out, "origin", make_apply(ScalarOp::select_, {none, number(0), most}));
@@ -118,13 +120,13 @@ class AttentionForward : AttentionBuilder {
     return causal_ ? let(out, "key_end", make_apply(ScalarOp::min_, {k_.shape[2], end})) : k_.shape[2];
   }
 
-  // `weights` become exp(score - most), `most` and `total` take them in, `factor` is what brings earlier sums
-  // to the new maximum.
+  // Sets `weights` to exp(score - most), updates `most` and `total` with this block, and sets `factor` to the
+  // number that scales earlier sums to the new maximum.
   void softmax(Body& out, const std::string& scores, const std::string& weights, const Expr& first_key,
                const Expr& keys, const Queries& q, const Expr& size, const std::string& most,
                const std::string& total, const std::string& factor) {
     constexpr int kUnroll = 2;
-    constexpr int64_t kRun = 16;  // keys summed by themselves: one long sum would lose digits
+    constexpr int64_t kRun = 16;  // so many keys have a sum of their own: one long sum would lose digits
     vectors(
         out, "lane", size,
         [&](const Expr& lane, Body& body) {
@@ -175,7 +177,7 @@ class AttentionForward : AttentionBuilder {
         kUnroll);
   }
 
-  // A query that nothing is visible to gives 0, and 0 as its logsumexp, as ATen's kernel does.
+  // A query that sees no key gives 0, and its logsumexp is 0, as in ATen's kernel.
   void finish(Body& out, const Queries& q, const std::string& sums, const std::string& most,
               const std::string& total) {
     serial(out, "row", q.fresh, q.rows, [&](const Expr& row, Body& body) {
@@ -185,7 +187,7 @@ class AttentionForward : AttentionBuilder {
     });
   }
 
-  // value(s) of a query that sees something, else 0.
+  // `value` if the query sees a key, else 0. `all` is the sum of its exponentials.
   Expr if_seen(const Expr& all, const Expr& value) const {
     const Expr nothing = make_apply(ScalarOp::eq_, {all, number(0)});
     return make_apply(ScalarOp::select_, {nothing, number(0), value});

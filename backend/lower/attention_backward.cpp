@@ -1,12 +1,12 @@
-// Attention backwards: the gradients of q, k and v from that of the result, one head of keys a task, with all
-// heads of queries that it serves (Dao et al., FlashAttention, 2022, algorithm 4: keys outside, queries
-// inside).
+// The backward kernel of attention: the gradients of q, k and v from the gradient of the result. A task is
+// one head of keys with all heads of queries that it serves. The loop over queries is inside the loop over
+// keys (Dao et al., FlashAttention, 2022, algorithm 4).
 //
 //   p = exp(q k^T * scale + mask - logsumexp)         dv = p^T grad
 //   ds = p * (grad v^T - rowsum(grad * out))          dq = ds k * scale       dk = ds^T q * scale
 //
-// Probabilities are computed again rather than kept. Everything transposed, as forwards: p^T and ds^T have
-// keys down and queries across.
+// The probabilities p are computed again, not kept. As in the forward kernel all of this is transposed: a row
+// of p^T and ds^T belongs to a key, a column to a query.
 #include "backend/lower/attention.h"
 #include "backend/lower/index.h"
 #include "codegen/loop/simplify.h"
@@ -44,7 +44,8 @@ class AttentionBackwardLowering : AttentionBuilder {
 
   loop::Function run(const std::string& name) {
     Body body;
-    constexpr int64_t kProducts = 3;  // in two, as costs are counted
+    constexpr int64_t kProducts =
+        3;  // five products; the cost counts pairs of them, as in the forward kernel
     const Expr cost = q_.shape[2] * q_.shape[3] * k_.shape[2] * index_const(kProducts * served_);
     parallel(body, k_.shape[1], index_const(1), cost, [&](const Expr&, Body& inner) { head_of_keys(inner); });
     return function(name, std::move(body));
@@ -54,7 +55,7 @@ class AttentionBackwardLowering : AttentionBuilder {
   Expr size() const { return index_const(blocks_.size); }
   Expr columns() const { return index_const(columns_); }
 
-  // Writes `each` for every head of queries that the task's head of keys serves.
+  // Writes `each` for every head of queries that the head of keys of the task serves.
   void for_served(Body& out, const std::function<void(Body& body)>& each) {
     if (served_ == 1) {
       member_ = index_const(0);
@@ -134,7 +135,7 @@ class AttentionBackwardLowering : AttentionBuilder {
     });
   }
 
-  // What the probabilities of a row need: its logsumexp, and the sum of grad * out.
+  // Computes what the probabilities of a row need: its logsumexp, and the sum of grad * out.
   void sum_rows(Body& out) {
     const Expr queries = q_.shape[2];
     vectors(out, "row", queries, [&](const Expr& row, Body& body) {
@@ -155,12 +156,12 @@ class AttentionBackwardLowering : AttentionBuilder {
 
   Expr of_member(const Expr& row) const { return member_ * q_.shape[2] + row; }
 
-  // One block of queries and one of keys.
+  // Adds what one block of queries and one block of keys contribute.
   void meet(Body& out, const Expr& query_block, const Expr& first_key, const Expr& all_keys, const Matrix& k,
             const Matrix& v, const Matrix& k_columns) {
     const Queries q = queries_of(out, blocks_, query_block, q_.shape[2]);
     Expr keys = all_keys;
-    if (causal_) {  // none, where keys begin behind the last query, in its block
+    if (causal_) {  // no key, if all keys of the block are behind the last query
       const Expr seen = make_apply(ScalarOp::max_, {q.first + q.rows - first_key, index_const(0)});
       keys = let(out, "key_end", make_apply(ScalarOp::min_, {all_keys, seen}));
     }
@@ -215,8 +216,8 @@ class AttentionBackwardLowering : AttentionBuilder {
                    .start = Product::Start::kAdd});
   }
 
-  // Scores and grad v^T become p and ds; 0 for lanes that are no query of this block, and in the rows that
-  // fill the last tile.
+  // Turns scores into p and grad v^T into ds. Both are 0 in lanes that are no query of this block, and in the
+  // rows behind the last key to the end of its tile.
   void probabilities(Body& out, const Expr& first_key, const Expr& keys, const Queries& q) {
     constexpr int kUnroll = 2;
     vectors(
@@ -250,7 +251,8 @@ class AttentionBackwardLowering : AttentionBuilder {
               [&](const Expr& at, Body& body) { store(body, buffer, keys * size() + at, number(0)); });
   }
 
-  // Rows of p and ds that products read: whole tiles, unless their number is known; whole pairs.
+  // The number of rows of p and ds that products read: whole tiles, unless the number of keys is known, and
+  // whole pairs.
   Expr rows_filled(const Expr& keys) const {
     Expr rows = keys;
     const Expr tile = index_const(in_tiles(1));
@@ -258,7 +260,7 @@ class AttentionBackwardLowering : AttentionBuilder {
     return simplify(pairs_ ? half(rows) * index_const(2) : rows);
   }
 
-  // p and ds as pairs of queries, those of a block's halves, and ds as pairs of keys.
+  // Makes pairs of queries of p and ds, one query from each half of a block, and pairs of keys of ds.
   void pair_up(Body& out, const Expr& keys) {
     const Expr rows = rows_filled(keys), queries = half(size());
     serial(out, "key", index_const(0), rows, [&](const Expr& key, Body& body) {
@@ -276,7 +278,7 @@ class AttentionBackwardLowering : AttentionBuilder {
     });
   }
 
-  // Is this lane a query of another block, or none? A constant where no lane is.
+  // Is this lane no query, or a query of another block? A constant if that holds for no lane.
   Expr foreign(const Expr& lane, const Queries& q) const {
     if (!blocks_.shifted) return make_apply(ScalarOp::ge_, {lane, q.rows});
     if (as_const_int(q.fresh) == 0) return loop::make_int(loop::kBool1, 0);
@@ -293,8 +295,9 @@ class AttentionBackwardLowering : AttentionBuilder {
   const Tensor &grad_, &q_, &k_, &v_, &out_, &lse_;
   QueryBlocks blocks_;
   int64_t columns_ = 0, key_size_ = 0, served_ = 1;
-  Expr rows_;               // of dq, a head
-  Expr key_head_, member_;  // the task's head of keys; which of the heads of queries that it serves
+  Expr rows_;  // of dq, for one head
+  Expr key_head_,
+      member_;  // the head of keys of the task; the number of the head of queries among those it serves
   std::string p_pairs_, ds_pairs_, ds_by_key_, k_pairs_;  // with pairs_
   std::string packed_q_, packed_grad_, p_, ds_, dq_, dk_, dv_, lse_rows_, delta_, q_copy_, grad_copy_;
 };

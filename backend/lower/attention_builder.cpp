@@ -1,3 +1,4 @@
+// See attention.h.
 #include <algorithm>
 #include <limits>
 
@@ -9,12 +10,8 @@ namespace ipex::graph {
 
 using loop::as_const_int;
 using loop::Expr;
-using loop::For;
-using loop::ForKind;
 using loop::index_const;
-using loop::Let;
 using loop::make_apply;
-using loop::make_block;
 using loop::make_cast;
 using loop::make_load;
 using loop::make_var;
@@ -26,8 +23,8 @@ using loop::Store;
 namespace {
 
 constexpr int64_t kMaxQueries = 64,
-                  kMaxKeys = 128;       // of a block: scores of 32 KB, beside keys and values in L2
-constexpr int64_t kPairedScores = 256;  // fewer are not worth the rounding of probabilities to bf16
+                  kMaxKeys = 128;  // of a block: its scores are 32 KB and stay in L2, beside keys and values
+constexpr int64_t kPairedScores = 256;  // for fewer, pairs do not pay for rounding the probabilities to bf16
 
 }  // namespace
 
@@ -35,7 +32,7 @@ AttentionBuilder::AttentionBuilder(const Graph& body, const std::vector<OperandL
                                    const std::vector<OperandLayout>& outputs, const loop::Target& target,
                                    bool pairs)
     : NestBuilder(body, inputs, outputs, target) {
-  const size_t mask = node_.op() == Op::kAttention ? 3 : 6;  // its place among the inputs
+  const size_t mask = node_.op() == Op::kAttention ? 3 : 6;  // its number among the inputs
   std::vector<Tensor*> matrices;
   for (size_t k = 0; k < inputs_.size(); ++k)
     if (inputs_[k].shape.size() == 4 && k != mask) matrices.push_back(&inputs_[k]);
@@ -61,7 +58,7 @@ AttentionBuilder::AttentionBuilder(const Graph& body, const std::vector<OperandL
   node_.op() == Op::kAttention ? set(node_.get<Attention>()) : set(node_.get<AttentionBackward>());
 }
 
-// Columns side by side, everything else an even number of elements apart.
+// The columns are contiguous, and all other strides and the offset are even.
 bool AttentionBuilder::holds_pairs(const OperandLayout& layout, const Shape& shape) {
   bool rows = true;  // a dim of extent 1 has a stride without meaning
   for (size_t d = 0; d < 3; ++d) rows &= as_const_int(shape[d]) == 1 || provably_even(layout.strides[d]);
@@ -118,7 +115,7 @@ AttentionBuilder::QueryBlocks AttentionBuilder::query_blocks(const Dim& queries)
   int64_t least_lanes = std::numeric_limits<int64_t>::max();
   for (int64_t size = panel(); size <= std::max(kMaxQueries, panel()); size += panel()) {
     const int64_t needed = (expected + size - 1) / size * size;
-    if (needed > least_lanes) continue;  // of equals, the largest
+    if (needed > least_lanes) continue;  // if equal, the larger size is better
     least_lanes = needed;
     out.size = size;
   }
@@ -271,7 +268,7 @@ void AttentionBuilder::add_mask(Body& out, const std::string& scores, const Expr
   });
 }
 
-// In 32 bits, so that a vector of rows is as wide as one of scores.
+// In 32 bits, so that a vector of rows has as many bytes as a vector of scores.
 Expr AttentionBuilder::is_later(const Expr& key, const Expr& row) const {
   return make_apply(ScalarOp::gt_, {make_cast(Dtype::kI32, key), make_cast(Dtype::kI32, row)});
 }

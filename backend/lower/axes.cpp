@@ -67,7 +67,7 @@ std::vector<int> Axes::leaves(int axis) const {
   return out;
 }
 
-// Splitting an axis by something that contains it would never end.
+// An axis must not be a factor of itself: to find its leaves would then never end.
 bool Axes::contains(int axis, int part) const {
   const std::vector<int> of_axis = leaves(axis), of_part = leaves(part);
   return std::any_of(of_part.begin(), of_part.end(), [&](int leaf) {
@@ -105,7 +105,7 @@ void Axes::refine(const std::vector<int>& a, const std::vector<int>& b) {
   for (int axis : lb) sb.push_back(entries_[axis].extent);
   auto split = [&](int axis, const std::vector<int>& factors) {
     axis = find(axis);
-    if (!entries_[axis].factors.empty()) return;  // split meanwhile, by an earlier run
+    if (!entries_[axis].factors.empty()) return;  // an earlier run has split it
     for (int factor : factors)
       if (contains(axis, factor)) return;
     entries_[axis].factors = factors;
@@ -119,7 +119,8 @@ void Axes::refine(const std::vector<int>& a, const std::vector<int>& b) {
       for (int d : a_splits ? run.b : run.a) factors.push_back((a_splits ? lb : la)[d]);
       split(a_splits ? la[run.a[0]] : lb[run.b[0]], factors);
     } else {
-      // Cut both sides where either has a boundary; possible when the strides divide one another in turn.
+      // Cut both sides where one of them has a boundary. This is possible if each stride divides the next
+      // one.
       std::set<int64_t> cuts;
       auto collect = [&](const Shape& shape, const std::vector<int>& dims) {
         int64_t stride = 1;

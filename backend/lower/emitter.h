@@ -1,10 +1,11 @@
-// Writes a nest from the inside out: open scopes (one a loop body), values bound once in the outermost scope
-// that knows what they depend on, and reductions as loops with states placed the same way.
+// Writes a loop nest while values are asked for. It has a stack of open scopes, one for each loop body. It
+// binds a value to a name once, in the outermost scope that knows what the value depends on. Reductions are
+// loops with states, which go into a scope by the same rule.
 //
-// A loop under construction joins its parent's statements when it closes, so whatever its body needed from
-// further out is already there. The stack of scopes may hold loops that are not ancestors of the newest one
-// (a reduction asked for from inside a column loop, but placed before it): expressions refer to ancestors
-// only, so nothing lands in the wrong one.
+// A loop joins the statements of its parent when it closes. By then the parent has all statements that the
+// loop needs from it. The stack may hold loops that are not ancestors of the innermost one: a reduction that
+// a column loop asks for can be placed before that loop. Expressions refer to ancestors only, so no statement
+// goes into a wrong scope.
 #pragma once
 
 #include <functional>
@@ -26,22 +27,23 @@ class Emitter {
   }
 
   int depth() const { return static_cast<int>(scopes_.size()) - 1; }
-  int depth_of(const loop::Expr& e) const;  // of the innermost scope of one of its variables or buffers
+  // The depth of the innermost scope that binds one of its variables or buffers.
+  int depth_of(const loop::Expr& e) const;
   int depth_of(const Index& index, const loop::Expr& mask) const;
   const loop::Ranges& ranges() const { return ranges_; }  // of symbols and of the loops being written
   std::string unique(const std::string& base);
 
-  // Names e, once, as far out as possible; constants and variables stay themselves. Subexpressions that e
-  // holds more than once (the same node, not an equal one) get a name too, so that the text is as long as the
-  // work.
+  // Binds e to a name, as far out as possible, and returns the name. Constants and variables are returned as
+  // they are. Subexpressions that occur in e more than once (the same node, not an equal one) get names too:
+  // else the text could be exponentially longer than the graph of nodes.
   loop::Expr let(const std::string& base, const loop::Expr& e);
-  // Only the second half of that, over several values at once.
+  // Names only the subexpressions that occur more than once in all of the values.
   Exprs share(const Exprs& values);
   void emit(loop::Stmt stmt, int depth);
   void emit(loop::Stmt stmt) { emit(std::move(stmt), depth()); }
 
-  // for var in 0..extent { body(var) }, into the scope at `depth`; nothing around the body when the extent
-  // is 1.
+  // for var in 0..extent { body(var) }, into the scope at `depth`. If the extent is 1, there is no loop
+  // around the body.
   void loop(const std::string& base, const Dim& extent, int depth,
             const std::function<void(loop::Expr)>& body);
 
@@ -49,7 +51,7 @@ class Emitter {
   // values.
   struct ReductionSpec {
     std::vector<Dim> extents;         // outermost first
-    std::vector<loop::State> states;  // init == identity; names are made unique
+    std::vector<loop::State> states;  // their init is the identity; their names are made unique
     std::function<Exprs(const Exprs& vars, const Exprs& states)> step;
     std::function<Exprs(const Exprs& states, const Exprs& others)> merge;
   };
@@ -67,8 +69,8 @@ class Emitter {
   Exprs reduce_level(const ReductionSpec& spec, size_t level, Exprs vars, const Exprs& inits, int depth);
 
   std::vector<std::vector<loop::Stmt>> scopes_;
-  std::map<std::string, int> bound_;  // variable or scratch buffer: depth of its scope; no symbols
-  std::map<std::string, int> uses_;   // base name: how often handed out
+  std::map<std::string, int> bound_;  // by variable or scratch buffer, but not symbol: the depth of its scope
+  std::map<std::string, int> uses_;   // by base name: how many unique names were made from it
   loop::Ranges ranges_;
 };
 

@@ -1,5 +1,5 @@
-// Reference semantics of a graph: every node lowered on its own over contiguous memory and interpreted, so
-// that what fusion, layouts and vectorisation do can be checked against something that does none of them.
+// The reference semantics of a graph: each node is lowered by itself over contiguous memory and interpreted.
+// It has no fusion, layouts or vectors, so results of these can be checked against it.
 #include "codegen/loop/eval.h"
 
 #include "backend/lower/lower.h"

@@ -1,6 +1,7 @@
 // See index.h.
 #include "backend/lower/index.h"
 
+#include <algorithm>
 #include <limits>
 
 #include "codegen/loop/rewrite.h"
@@ -15,6 +16,13 @@ using loop::index_const;
 Expr both(const Expr& a, const Expr& b) {
   if (!a || !b) return a ? a : b;
   return loop::make_apply(loop::ScalarOp::bitand_, {a, b});
+}
+
+bool same(const Expr& a, const Expr& b) { return a == b || (a && b && loop::equal(a, b)); }
+
+bool same(const Index& a, const Index& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](const Expr& x, const Expr& y) { return same(x, y); });
 }
 
 bool is_one(const Dim& dim) { return as_const_int(dim) == 1; }
@@ -34,7 +42,7 @@ std::vector<int> without_ones(const Shape& shape) {
   return dims;
 }
 
-// c / n when n divides c for every binding.
+// c / n, if n divides c for all values of the variables.
 Expr exact_quotient(const Expr& c, const Dim& n, const loop::Ranges& ranges) {
   auto x = as_const_int(c), y = as_const_int(n);
   if (x && y) return *y != 0 && *x % *y == 0 ? index_const(*x / *y) : nullptr;
@@ -48,8 +56,9 @@ std::vector<FactorRun> match_factors(const Shape& a, const Shape& b) {
   const std::vector<int> da = without_ones(a), db = without_ones(b);
   std::vector<FactorRun> runs;
   size_t i = 0, j = 0;
-  // The shortest pair of non-empty prefixes with equal products. Where none can be proved equal (s by 8 and
-  // s//8), what comes before the longest pair of suffixes that can: the whole products are equal anyway.
+  // The shortest pair of non-empty prefixes with equal products. If no such pair can be proved equal (s by 8
+  // and s//8), the dims before the longest pair of suffixes that can: the products of all dims are equal
+  // anyway.
   auto next_run = [&]() -> std::pair<size_t, size_t> {
     const size_t na = da.size() - i, nb = db.size() - j;
     std::vector<Dim> pa{index_const(1)}, pb{index_const(1)}, sa{index_const(1)}, sb{index_const(1)};
@@ -90,7 +99,7 @@ std::pair<Expr, Expr> div_mod(const Expr& e, const Dim& n, const loop::Ranges& r
   if (is_one(n)) return {e, index_const(0)};
   std::set<std::string> vars;
   for (const std::string& v : loop::free_vars(e))
-    if (auto it = ranges.find(v); it != ranges.end() && it->second.high) vars.insert(v);  // a loop's
+    if (auto it = ranges.find(v); it != ranges.end() && it->second.high) vars.insert(v);  // of a loop
   if (std::optional<loop::Affine> form = loop::affine(e, vars)) {
     Expr quotient = index_const(0), remainder = index_const(0), most = index_const(0);
     bool separates = true;

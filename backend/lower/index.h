@@ -1,5 +1,5 @@
-// Index arithmetic of views: positions as expressions of loop variables whose ranges are known, so that a
-// reshape costs a division only where its factors really do not line up with the loops.
+// Index arithmetic of views. Positions are expressions of loop variables with known ranges, so a reshape
+// costs a division only if its factors do not line up with the loops.
 #pragma once
 
 #include <string>
@@ -11,29 +11,30 @@
 
 namespace ipex::graph {
 
-using Index = std::vector<loop::Expr>;  // one i64 a dim
+using Index = std::vector<loop::Expr>;  // an i64 for each dim
 
-// Runs of dims of `a` and of `b` with provably equal products, as short as possible: [4,6,5] and [24,5] give
-// {0..2, 0..1} and {2..3, 1..2}. Dims of extent 1 belong to no run.
+// Runs of dims of `a` and of `b` whose products are provably equal, as short as possible. For [4,6,5] and
+// [24,5] they are {0..2, 0..1} and {2..3, 1..2}. Dims of extent 1 belong to no run.
 struct FactorRun {
   std::vector<int> a, b;  // positions
 };
 std::vector<FactorRun> match_factors(const Shape& a, const Shape& b);
 
 loop::Expr flatten(const Index& index, const Shape& shape);  // row-major position
-// What holds every position in `shape` and is no wider than it must be: a vector of elements then has its
-// positions in as many registers.
+// The type for positions in `shape`: i32 if that holds all of them and elements are no wider, so that the
+// positions of a vector of elements need no more registers than the elements. Else i64.
 Dtype position_dtype(const Shape& shape, Dtype element);
-// {e // n, e % n}, exactly and without dividing when the terms of e separate.
+// {e // n, e % n}. If each term of e is a multiple of n or belongs to the remainder, there is no division.
 std::pair<loop::Expr, loop::Expr> div_mod(const loop::Expr& e, const Dim& n, const loop::Ranges& ranges);
-// The index into `to` of the element at `index` of `from`, both row-major views of the same elements.
+// The index into `to` of the element at `index` of `from`. Both are row-major views of the same elements.
 Index reshape_index(const Index& index, const Shape& from, const Shape& to, const loop::Ranges& ranges);
 
-// Whether both conditions hold; one that is null always does.
+// Do both conditions hold? A null condition always does.
 loop::Expr both(const loop::Expr& a, const loop::Expr& b);
 
+bool same(const loop::Expr& a, const loop::Expr& b);  // equal, or both null
+bool same(const Index& a, const Index& b);
 bool is_one(const Dim& dim);
 bool same_extent(const Dim& a, const Dim& b);
-// An attribute that holds dims, whether written with symbols or as plain integers.
 
 }  // namespace ipex::graph

@@ -1,9 +1,5 @@
-// From a Group to one Loop IR function: the naive nest whose meaning is the group's, for choose_schedule to
-// improve.
-//
-// Pull-based: the value of a node at an index vector is an expression of its operands' values at mapped
-// indices, so every view, gather, pad and concatenation is index arithmetic. Reductions become loops with
-// states before what uses them.
+// From a group of nodes to one function of the Loop IR: a naive loop nest that computes the same values,
+// which choose_schedule then improves. placed_group.h lists the stages of this.
 #pragma once
 
 #include <vector>
@@ -14,9 +10,8 @@
 
 namespace ipex::graph {
 
-// Buffers of the function: the body's inputs in order, then its outputs, with dtypes from types and positions
-// from `input_strides`/`output_strides` (elements; offsets of views too). b1 and half values are stored as
-// such.
+// How a buffer of the function holds its tensor. The buffers are the inputs of the body in order, then its
+// outputs, in the dtypes of their types.
 struct OperandLayout {
   Strides strides;
   Dim offset;  // elements
@@ -25,18 +20,18 @@ struct OperandLayout {
 loop::Function lower_group(const Graph& body, const std::vector<OperandLayout>& inputs,
                            const std::vector<OperandLayout>& outputs, const std::string& name);
 
-// Whatever one kernel computes: a group, or an attention node (see body_of), whose products come in tiles of
-// the target's registers.
+// Any body that one kernel computes: a group, or one node such as attention (see body_of), whose products are
+// computed in tiles that fit the registers of the target.
 loop::Function lower(const Graph& body, const std::vector<OperandLayout>& inputs,
                      const std::vector<OperandLayout>& outputs, const std::string& name,
                      const loop::Target& target);
 
-// `node` of `graph` as a graph of its own, an input for each operand: what lower_group takes for a node
-// outside groups (a copy of a view, a matmul that the library refuses).
+// `node` of `graph` as a graph of its own, with an input for each operand. lower_group takes this for a node
+// outside of groups, such as a copy of a view or a matmul that the library refuses.
 Graph body_of(const Graph& graph, int32_t node);
 
-// Whole-graph reference semantics by naive lowering and interpretation, node by node: constant folding,
-// goldens, fuzzing. Inputs and results are row-major contiguous bytes.
+// The reference semantics of a graph: each node is lowered naively and interpreted. Constant folding, golden
+// tests and fuzzing use it. Inputs and results are row-major contiguous bytes.
 using HostTensor = std::vector<std::byte>;
 std::vector<HostTensor> eval(const Graph& graph, const std::vector<HostTensor>& inputs,
                              const std::vector<int64_t>& symbols = {});

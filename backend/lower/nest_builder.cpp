@@ -1,3 +1,4 @@
+// See nest_builder.h.
 #include "backend/lower/nest_builder.h"
 
 #include <algorithm>

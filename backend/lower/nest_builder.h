@@ -1,5 +1,5 @@
-// What a kernel that is written loop by loop, not derived from values, is written with: attention, and
-// convolutions by Winograd's method. One node's operands and results are its buffers.
+// The statements of kernels that are written loop by loop, not derived from values: attention, and
+// convolutions by Winograd's method. The buffers of such a kernel are the operands and results of one node.
 #pragma once
 
 #include <functional>
@@ -34,17 +34,18 @@ class NestBuilder {
   // ---- statements ----
 
   loop::Expr let(Body& out, std::string_view base, const loop::Expr& value);
-  std::string alloc(Body& out, std::string_view base, const loop::Expr& extent);  // of the type computed in
+  std::string alloc(Body& out, std::string_view base, const loop::Expr& extent);  // scratch memory of dtype_
   void store(Body& out, const std::string& buffer, const loop::Expr& index, const loop::Expr& value) const;
-  loop::Expr load(const std::string& buffer, const loop::Expr& index) const;  // from such scratch
+  loop::Expr load(const std::string& buffer, const loop::Expr& index) const;  // from scratch memory
   void clear(Body& out, const std::string& buffer, const loop::Expr& extent,
              const loop::Expr& begin = loop::index_const(0));
   void serial(Body& out, std::string_view base, const loop::Expr& begin, const loop::Expr& end,
               const Each& each);
   void vectors(Body& out, std::string_view base, const loop::Expr& end, const Each& each, int unroll = 1);
-  // In parts that are worth a thread each, where one takes `cost_of_part` multiply-adds.
+  // A parallel loop. A thread gets as many parts as are worth a thread; one part takes `cost_of_part`
+  // multiply-adds.
   void parallel(Body& out, const loop::Expr& parts, const loop::Expr& cost_of_part, const Each& each);
-  // s = op(s, each(..)) over [0, end), serial or in vectors; returns what s is at the end.
+  // s = op(s, each(..)) over [0, end), serial or in vectors. Returns the last s.
   loop::Expr reduce(Body& out, std::string_view base, const loop::Expr& end, loop::ScalarOp op,
                     const loop::Expr& init,
                     const std::function<loop::Expr(const loop::Expr& var, Body& body)>& each,
@@ -58,7 +59,7 @@ class NestBuilder {
   static loop::Expr least(const loop::Expr& a, const loop::Expr& b);
 
   int64_t lanes() const { return target_.lanes(dtype_); }
-  loop::Expr vector_at(const loop::Expr& at, int64_t v) const;    // the indices of the v-th vector from `at`
+  loop::Expr vector_at(const loop::Expr& at, int64_t v) const;  // the indices of the v-th vector from `at` on
   int64_t panel() const { return loop::kTileVectors * lanes(); }  // columns of a micro-kernel
 
   const Graph& graph_;

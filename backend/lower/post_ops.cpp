@@ -1,3 +1,4 @@
+// See post_ops.h.
 #include "backend/lower/post_ops.h"
 
 #include <algorithm>

@@ -7,8 +7,9 @@
 
 namespace ipex::graph {
 
-// `x` after the post-ops of `node`, whose operands begin at the one numbered `first`. `operand` gives the
-// value of one, of x's type; `named` a name to what several of them read.
+// `x` after the post-ops of `node`. Their operands are those of the node from number `first` on. `operand`
+// returns the value of one, in the type of x. `named` gives a name to a value that a post-op may read more
+// than once.
 loop::Expr with_post_ops(const Node& node, loop::Expr x, size_t first,
                          const std::function<loop::Expr(size_t operand)>& operand,
                          const std::function<loop::Expr(const loop::Expr& value)>& named);

@@ -1,11 +1,11 @@
-// The value of each graph op at an index: pull-based, so views, gathers, pads and concatenations are index
-// arithmetic.
+// See values.h.
 #include <algorithm>
 #include <array>
 #include <bit>
 #include <cstring>
 
-#include "backend/lower/lowering.h"
+#include "backend/graph/constants.h"
+#include "backend/lower/values.h"
 #include "backend/views.h"
 #include "codegen/loop/half.h"
 #include "codegen/loop/polynomial.h"
@@ -27,20 +27,13 @@ namespace {
 
 constexpr int64_t kLongestIndex = 64;  // nodes; well above what views of one tensor need
 
-bool same(const Expr& a, const Expr& b) { return a == b || (a && b && loop::equal(a, b)); }
-
-bool same(const Index& a, const Index& b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
-                    [](const Expr& x, const Expr& y) { return same(x, y); });
-}
-
 double rounded(double value, Dtype dtype) {
   if (dtype == Dtype::kBF16) return loop::bf16_to_f32(loop::f32_to_bf16(static_cast<float>(value)));
   if (dtype == Dtype::kF16) return loop::f16_to_f32(loop::f32_to_f16(static_cast<float>(value)));
   return value;
 }
 
-// Rounds to a half type and comes back to the type arithmetic is done in.
+// Rounds to a half type and converts back to the type that arithmetic is done in.
 Expr round_through(Dtype dtype, const Expr& x) {
   if (!is_half(dtype)) return make_cast(dtype, x);
   return make_cast(Dtype::kF32, make_cast(dtype, make_cast(Dtype::kF32, x)));
@@ -50,21 +43,17 @@ Expr round_through(Dtype dtype, const Expr& x) {
 Expr reinterpreted(Dtype from, Dtype to, Expr x) {
   constexpr std::array kBits = {Dtype::kI8, Dtype::kI16, Dtype::kI32, Dtype::kI64};
   const auto bits = x->type.with_dtype(kBits[std::countr_zero(static_cast<uint64_t>(itemsize(from)))]);
-  x = make_cast(from, x);  // a half is what it rounds to
+  x = make_cast(from, x);  // a half that is held in f32 is rounded
   if (is_float(from)) x = loop::make_apply_as(ScalarOp::bitcast_int_, {x}, bits);
   if (is_float(to))
     x = loop::make_apply_as(ScalarOp::bitcast_float_, {make_cast(bits.dtype, x)}, bits.with_dtype(to));
   return make_cast(opmath(to), make_cast(to, x));
 }
 
-std::string label(Value v) {
-  return "t" + std::to_string(v.node) + (v.result ? "_" + std::to_string(v.result) : "");
-}
-
-// An index that was proved to lie inside: without a check, in half the bytes of a vector and one gather
-// instruction instead of two. It is still clamped, for what a kernel computes again may round otherwise than
-// what the proof is about, and no memory beside the tensor is to be read then. Index arithmetic stays as it
-// is: it is exact, and strides are seen in it.
+// An index that was proved to be in range needs no check. It then fits in half the bytes of a vector, and one
+// gather instruction reads what else takes two. It is still clamped: the kernel may compute it again and
+// round otherwise than the proof assumes, and it must not read memory beside the tensor. Index arithmetic
+// stays as it is, because it is exact and the compiler sees strides in it.
 Expr proved_index(const Expr& inside, const Dim& size) {
   const bool computed = inside->is(loop::ExprKind::kVar) || inside->is(loop::ExprKind::kLoad) ||
                         inside->is(loop::ExprKind::kCast);
@@ -75,175 +64,164 @@ Expr proved_index(const Expr& inside, const Dim& size) {
   return make_cast(Dtype::kI64, make_apply(ScalarOp::min_, {x, loop::make_int({dtype, 1}, last)}));
 }
 
+// The number of a constant with one element or with equal ones. Other constants are inputs of the group.
+Expr literal(const Node& node) {
+  const Dtype dtype = node.types[0].dtype;
+  const auto& [value, data] = node.get<Constant>();
+  Number number = value.value_or(0);
+  if (data && !data->bytes.empty()) {
+    const std::vector<std::byte>& bytes = data->bytes;
+    const size_t item = itemsize(dtype);
+    for (size_t at = item; at < bytes.size(); at += item)
+      if (std::memcmp(bytes.data(), bytes.data() + at, item) != 0)
+        throw InternalError("a constant tensor inside a group; it has to be an operand of the group");
+    number = decode_number(bytes.data(), dtype);
+  }
+  const loop::Type type{opmath(dtype)};
+  if (const auto* integer = std::get_if<int64_t>(&number)) return make_int(type, *integer);
+  return loop::make_const(type, rounded(std::get<double>(number), dtype));  // as it would be in memory
+}
+
 }  // namespace
 
-Expr Lowering::value(Value v, const Index& index, const Expr& mask) {
+std::string label(Value v) {
+  return "t" + std::to_string(v.node) + (v.result ? "_" + std::to_string(v.result) : "");
+}
+
+void report_index(Emitter& emitter, IndexFault error, int64_t dim, const Expr& given, const Dim& size,
+                  const Expr& fault) {
+  const int64_t code = *index_error_code(text(error), dim);
+  loop::If report;
+  report.condition = fault;
+  report.then_body = loop::make_block({loop::Call{"ipex_report_index", {given, size, index_const(code)}}});
+  emitter.emit(std::move(report), std::max(emitter.depth_of(fault), emitter.depth_of(given)));
+}
+
+Values::Values(const PlacedGroup& group, const ReductionAnalysis& analysis, const NestPlan& plan,
+               Coordinates& coordinates, Emitter& emitter)
+    : group_(group),
+      body_(group.body),
+      plan_(plan),
+      coordinates_(coordinates),
+      emitter_(emitter),
+      rows_(coordinates, emitter),
+      reductions_(analysis, *this, coordinates, rows_),
+      memos_(1) {
+  emitter_.on_close = [this](int depth) {
+    const size_t open = static_cast<size_t>(depth);
+    if (memos_.size() > open) memos_.resize(open);
+    rows_.close(open);
+  };
+}
+
+Expr Values::element(Value v, const Index& index, const Expr& mask) {
   for (size_t depth = memos_.size(); depth-- > 0;)
     for (const Memo& memo : memos_[depth])
       if (memo.v == v && same(memo.index, index) && same(memo.mask, mask)) return memo.result;
   if (const auto it = stored_.find(v); it != stored_.end()) {
-    const auto& [buffer, layout] = it->second;
-    read_back_.insert(buffer);
-    Expr result = named(v, load(buffer, body_.type(v).dtype, layout, index, mask));
+    Expr result = named(v, load(it->second, body_.type(v).dtype, index, mask));
     remember(v, index, mask, result);
     return result;
   }
-  const bool kept = !mask && keep_.count(v) && at_canonical(v, index);
-  if (kept)
-    if (std::optional<Expr> stored = from_scratch(v)) {
-      Expr result = emitter_.let(label(v), *stored);
+  const bool is_kept = !mask && plan_.kept_in_rows.count(v) && coordinates_.is_index_of(v, index);
+  if (is_kept)
+    if (std::optional<Expr> kept = rows_.load(v)) {
+      Expr result = emitter_.let(label(v), *kept);
       remember(v, index, mask, result);
       return result;
     }
   const Node& node = body_.node(v);
   Expr result = compute(v, index, mask);
-  if (rounded_.count(v) && node.op() == Op::kPointwise) result = round_through(node.types[0].dtype, result);
+  if (plan_.rounded.count(v) && node.op() == Op::kPointwise)
+    result = round_through(node.types[0].dtype, result);
   if (node.op() == Op::kInput || node.op() == Op::kPointwise || node.op() == Op::kGather ||
       node.op() == Op::kCat || node.op() == Op::kPad)
     result = named(v, result);
   remember(v, index, mask, result);
-  if (kept) to_scratch(v, index, result);
+  if (is_kept) rows_.store(v, index, result);
   return result;
 }
 
-// A number of half type gets its name before it is widened: who stores it need not round it again.
-Expr Lowering::named(Value v, const Expr& x) {
+// A number of a half type gets its name before it is widened, so that a store of it does not round again.
+Expr Values::named(Value v, const Expr& x) {
   const bool widened = x->is(loop::ExprKind::kCast) && is_half(x->args[0]->type.dtype);
   if (!widened) return emitter_.let(label(v), x);
   return make_cast(x->type.dtype, emitter_.let(label(v), x->args[0]));
 }
 
-Expr Lowering::as_stored(Dtype dtype, const Expr& x) {
-  const bool was_half = x->is(loop::ExprKind::kCast) && x->args[0]->type.dtype == dtype && is_half(dtype);
-  return was_half ? x->args[0] : make_cast(dtype, x);
-}
-
-void Lowering::remember(Value v, const Index& index, const Expr& mask, const Expr& result) {
+void Values::remember(Value v, const Index& index, const Expr& mask, const Expr& result) {
   const size_t depth = emitter_.depth_of(result);
   if (memos_.size() <= depth) memos_.resize(depth + 1);
   memos_[depth].push_back({v, index, mask, result});
 }
 
-Expr Lowering::compute(Value v, const Index& index, const Expr& mask) {
+Expr Values::compute(Value v, const Index& index, const Expr& mask) {
   const Node& node = body_.node(v);
   switch (node.op()) {
-    case Op::kInput: {
-      const int position = input_position_.at(v.node);
-      return load("in" + std::to_string(position), node.types[0].dtype, input_layouts_[position], index,
-                  mask);
-    }
+    case Op::kInput:
+      return load(group_.inputs.at(v), node.types[0].dtype, index, mask);
     case Op::kConstant:
       return literal(node);
     case Op::kPointwise:
       return pointwise(node, index, mask);
     case Op::kReduce:
-      return reduce(v, index, mask);
+      return reductions_.element(v, index, mask);
     case Op::kPermute:
     case Op::kExpand:
     case Op::kReshape:
     case Op::kSlice:
     case Op::kReorder:
-      return value(node.operands[0], short_index(operand_index(node, index)), mask);
+      return element(node.operands[0], with_short_parts(operand_index(node, index)), mask);
     case Op::kPad:
       return pad(node, index, mask);
     case Op::kCat:
       return cat(node, index, mask);
     case Op::kIota: {
       const Iota& iota = node.get<Iota>();
-      return make_cast(compute_dtype(v), iota.start + iota.step * index[iota.axis]);
+      return make_cast(group_.compute_dtype(v), iota.start + iota.step * index[iota.axis]);
     }
     case Op::kFull:
-      return make_cast(compute_dtype(v), node.get<Full>().value);
+      return make_cast(group_.compute_dtype(v), node.get<Full>().value);
     case Op::kGather:
       return gather(node, index, mask);
     case Op::kScan:
-    case Op::kScatter: {
-      const auto& [buffer, layout] = materialised_.at(v);
-      read_back_.insert(buffer);
-      return load(buffer, body_.type(v).dtype, layout, index, mask);
-    }
+    case Op::kScatter:
+      return load(plan_.whole.at(v), body_.type(v).dtype, index, mask);
     case Op::kSegment:
-      return segment(v, index, mask);
+      return segment(*this, v, index, mask);
     case Op::kPool:
-      return pool(v, index, mask);
+      return pool(*this, v, index, mask);
     case Op::kMatMul:
-      return matmul(node, v.node, index, mask);
+      return matmul(*this, v, index, mask);
     case Op::kConv:
-      return conv(node, v.node, index, mask);
+      return conv(*this, v, index, mask);
     case Op::kConvBackward:
-      return conv_backward(node, v.node, index, mask);
+      return conv_backward(*this, v, index, mask);
     default:
       throw InternalError("lower_group: no lowering of '" + std::string(info(node.op()).name) +
                           "' inside a group; form_groups should have left it outside");
   }
 }
 
-Expr Lowering::load(const std::string& buffer, Dtype dtype, const OperandLayout& layout, const Index& index,
-                    const Expr& mask) {
-  return make_cast(opmath(dtype), make_load(buffer, dtype, position(layout, index), mask));
+Expr Values::load(const BufferView& from, Dtype dtype, const Index& index, const Expr& mask) {
+  loaded_.insert(from.buffer);
+  return make_cast(opmath(dtype), make_load(from.buffer, dtype, from.position(index), mask));
 }
 
-Expr Lowering::position(const OperandLayout& layout, const Index& index) const {
-  Expr at = layout.offset ? layout.offset : index_const(0);
-  for (size_t d = 0; d < index.size(); ++d) at = at + index[d] * layout.strides[d];
-  return at;
-}
-
-// One element, or any number of equal ones; anything else has to arrive as an input.
-Expr Lowering::literal(const Node& node) const {
-  const loop::Type type{opmath(node.types[0].dtype)};
-  const auto& [value, data] = node.get<Constant>();
-  if (!data) {
-    if (auto* i = std::get_if<int64_t>(&value.value())) return make_int(type, *i);
-    // What a half rounds to, as where the number lies in memory.
-    return loop::make_const(type, rounded(std::get<double>(*value), node.types[0].dtype));
-  }
-  const std::vector<std::byte>& bytes = data->bytes;
-  const size_t item = itemsize(node.types[0].dtype);
-  for (size_t at = item; at < bytes.size(); at += item)
-    if (std::memcmp(bytes.data(), bytes.data() + at, item) != 0)
-      throw InternalError("a constant tensor inside a group; it has to be an operand of the group");
-  int64_t bits = 0;
-  std::memcpy(&bits, bytes.data(), std::min(item, bytes.size()));
-  switch (node.types[0].dtype) {
-    case Dtype::kBool:
-      return make_int(type, bits & 0xff);
-    case Dtype::kU8:
-      return make_int(type, static_cast<uint8_t>(bits));
-    case Dtype::kI8:
-      return make_int(type, static_cast<int8_t>(bits));
-    case Dtype::kI16:
-      return make_int(type, static_cast<int16_t>(bits));
-    case Dtype::kI32:
-      return make_int(type, static_cast<int32_t>(bits));
-    case Dtype::kI64:
-      return make_int(type, bits);
-    case Dtype::kBF16:
-      return loop::make_const(type, loop::bf16_to_f32(static_cast<uint16_t>(bits)));
-    case Dtype::kF32:
-      return loop::make_const(type, std::bit_cast<float>(static_cast<uint32_t>(bits)));
-    case Dtype::kF64:
-      return loop::make_const(type, std::bit_cast<double>(bits));
-    case Dtype::kF16:
-      return loop::make_const(type, loop::f16_to_f32(static_cast<uint16_t>(bits)));
-  }
-  throw InternalError("constant of unknown dtype");
-}
-
-bool Lowering::rounds_late(Value v) const {
+bool Values::is_rounded_late(Value v) const {
   const Node& node = body_.node(v);
-  if (is_view(body_, node)) return rounds_late(node.operands[0]);
+  if (is_view(body_, node)) return is_rounded_late(node.operands[0]);
   return is_half(node.types[v.result].dtype) && node.op() != Op::kInput && node.op() != Op::kConstant &&
          !node.is(PointwiseOp::cast_);
 }
 
-// Intermediates of half type stay in f32 inside a kernel; only an explicit cast rounds, and one to integers
-// (places to read from, say) takes what its operand rounds to.
-Expr Lowering::pointwise(const Node& node, const Index& index, const Expr& mask) {
+// Intermediates of a half type stay in f32 inside a kernel. Only an explicit cast rounds them, also a cast to
+// integers: these may be positions, and they must be those of the rounded numbers.
+Expr Values::pointwise(const Node& node, const Index& index, const Expr& mask) {
   const PointwiseOp fn = node.get<Pointwise>().fn;
   Exprs args;
-  for (Value operand : node.operands) args.push_back(value(operand, index, mask));
-  if (fn == PointwiseOp::cast_ && !is_float(node.types[0].dtype) && rounds_late(node.operands[0]))
+  for (Value operand : node.operands) args.push_back(element(operand, index, mask));
+  if (fn == PointwiseOp::cast_ && !is_float(node.types[0].dtype) && is_rounded_late(node.operands[0]))
     args[0] = round_through(body_.type(node.operands[0]).dtype, args[0]);
   Expr x = ops::row(fn).body(args);
   if (fn == PointwiseOp::cast_) return round_through(node.types[0].dtype, x);
@@ -252,7 +230,7 @@ Expr Lowering::pointwise(const Node& node, const Index& index, const Expr& mask)
   return make_cast(opmath(node.types[0].dtype), x);
 }
 
-Index Lowering::operand_index(const Node& node, const Index& index) const {
+Index Values::operand_index(const Node& node, const Index& index) const {
   const Shape& shape = body_.type(node.operands[0]).shape;
   const Shape& result = node.types[0].shape;
   Index out(shape.size(), index_const(0));
@@ -280,15 +258,15 @@ Index Lowering::operand_index(const Node& node, const Index& index) const {
   }
 }
 
-// A reshape whose factors do not line up mentions its whole index once a dim: through a chain of them the
-// text would grow exponentially, were long positions not named.
-Index Lowering::short_index(Index index) {
+// A reshape whose factors do not line up uses its whole index for each dim. Long positions get names: without
+// them the text would grow exponentially along a chain of such reshapes.
+Index Values::with_short_parts(Index index) {
   for (Expr& e : index)
     if (loop::node_count(e) > kLongestIndex) e = emitter_.let("at", loop::simplify(e));
   return index;
 }
 
-Expr Lowering::pad(const Node& node, const Index& index, const Expr& mask) {
+Expr Values::pad(const Node& node, const Index& index, const Expr& mask) {
   const auto& [low, high] = node.get<Pad>();
   const Shape& shape = body_.type(node.operands[0]).shape;
   Index at = index;
@@ -298,13 +276,13 @@ Expr Lowering::pad(const Node& node, const Index& index, const Expr& mask) {
     if (low[d] > 0) inside = both(inside, make_apply(ScalarOp::ge_, {at[d], index_const(0)}));
     if (high[d] > 0) inside = both(inside, make_apply(ScalarOp::lt_, {at[d], shape[d]}));
   }
-  if (!inside) return value(node.operands[0], at, mask);
+  if (!inside) return element(node.operands[0], at, mask);
   inside = emitter_.let("inside", inside);
-  return make_apply(ScalarOp::select_, {inside, value(node.operands[0], at, both(mask, inside)),
-                                        value(node.operands[1], {}, mask)});
+  return make_apply(ScalarOp::select_, {inside, element(node.operands[0], at, both(mask, inside)),
+                                        element(node.operands[1], {}, mask)});
 }
 
-Expr Lowering::cat(const Node& node, const Index& index, const Expr& mask) {
+Expr Values::cat(const Node& node, const Index& index, const Expr& mask) {
   const int64_t axis = node.get<Cat>().axis;
   std::vector<Expr> begins{index_const(0)};
   for (Value operand : node.operands) begins.push_back(begins.back() + body_.type(operand).shape[axis]);
@@ -318,23 +296,13 @@ Expr Lowering::cat(const Node& node, const Index& index, const Expr& mask) {
     inside = before_end;
     if (k > 0) inside = both(inside, make_apply(ScalarOp::ge_, {index[axis], begins[k]}));
     if (inside) inside = emitter_.let("inside", inside);
-    Expr x = value(node.operands[k], at, both(mask, inside));
+    Expr x = element(node.operands[k], at, both(mask, inside));
     result = result ? make_apply(ScalarOp::select_, {before_end, x, result}) : x;
   }
   return result;
 }
 
-void Lowering::report_index(IndexFault error, int64_t dim, const Expr& given, const Dim& size,
-                            const Expr& fault) {
-  const int64_t code = *index_error_code(text(error), dim);
-  loop::If report;
-  report.condition = fault;
-  report.then_body = loop::make_block({loop::Call{"ipex_report_index", {given, size, index_const(code)}}});
-  emitter_.emit(std::move(report), std::max(emitter_.depth_of(fault), emitter_.depth_of(given)));
-}
-
-Index Lowering::mapped_index(const Node& node, const Shape& x, const Index& u, const Expr& mask,
-                             Expr* valid) {
+Index Values::mapped_index(const Node& node, const Shape& x, const Index& u, const Expr& mask, Expr* valid) {
   const auto [map, wrap, error, error_dims, proved] = indexing_of(node);
   Index at(x.size());
   for (size_t d = 0; d < x.size(); ++d) {
@@ -342,7 +310,7 @@ Index Lowering::mapped_index(const Node& node, const Shape& x, const Index& u, c
       at[d] = u[map[d]];
       continue;
     }
-    Expr given = value(node.operands[-map[d]], u, mask);
+    Expr given = element(node.operands[-map[d]], u, mask);
     given = make_cast(Dtype::kI64, given);
     if (auto known = as_const_int(given), size = as_const_int(x[d]);
         known && size && *known >= 0 && *known < *size) {
@@ -362,38 +330,18 @@ Index Lowering::mapped_index(const Node& node, const Shape& x, const Index& u, c
     Expr in_range =
         emitter_.let("ok", make_apply(ScalarOp::bitand_, {make_apply(ScalarOp::ge_, {at[d], index_const(0)}),
                                                           make_apply(ScalarOp::lt_, {at[d], x[d]})}));
-    report_index(error, error_dims[d], given, x[d], both(mask, make_apply(ScalarOp::bitnot_, {in_range})));
+    report_index(emitter_, error, error_dims[d], given, x[d],
+                 both(mask, make_apply(ScalarOp::bitnot_, {in_range})));
     *valid = both(*valid, in_range);
   }
   return at;
 }
 
-Expr Lowering::gather(const Node& node, const Index& index, const Expr& mask) {
+Expr Values::gather(const Node& node, const Index& index, const Expr& mask) {
   const Value x = node.operands[0];
   Expr valid;
   Index at = mapped_index(node, body_.type(x).shape, index, mask, &valid);
-  return value(x, at, both(mask, valid));
-}
-
-std::optional<Index> Lowering::canonical(Value v) const {
-  const Shape& shape = body_.type(v).shape;
-  if (!Axes::distinct(axes_.of(v))) return std::nullopt;
-  for (Axis axis : axes_.of(v))
-    if (!coords_.count(axis)) return std::nullopt;
-  Index index;
-  for (size_t d = 0; d < shape.size(); ++d) index.push_back(along(v, static_cast<int>(d)));
-  return index;
-}
-
-Expr Lowering::along(Value v, int dim) const {
-  Expr position = index_const(0);
-  for (Axis axis : axes_.of(v, dim)) position = position * axes_.extent(axis) + coords_.at(axis);
-  return position;
-}
-
-bool Lowering::at_canonical(Value v, const Index& index) const {
-  std::optional<Index> here = canonical(v);
-  return here && same(*here, index);
+  return element(x, at, both(mask, valid));
 }
 
 }  // namespace ipex::graph

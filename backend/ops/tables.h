@@ -45,6 +45,9 @@ enum Trait : unsigned {
   kMonotone = 4,     // exact and monotone: maps the ends of an interval to the ends of the result's interval
   kSlow = 8,         // slower to compute again than to load
   kRecomputable = 16,  // bound by memory: a backward pass recomputes it instead of loading a saved result
+  // Rounded. Over intervals of the operands, the minimum and the maximum are where each operand is at an end
+  // of its interval. For div this holds if the divisor keeps its sign.
+  kExtremeAtEnds = 32,
 };
 
 struct PointwiseRow {

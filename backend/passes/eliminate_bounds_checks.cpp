@@ -1,10 +1,10 @@
-// Intervals of values, forward through the graph, for the sake of gathers: where an index is computed from
-// positions and clamped (interpolation, sampling of a grid), it lies inside the dim that it addresses in
-// every run, and the kernel need not look. And for the sake of checks that no divisor is zero: where none can
-// be, the check goes.
+// Intervals of values, computed forward through the graph. Gathers need them: an index that is computed from
+// positions and clamped (interpolation, sampling of a grid) is inside the dim that it addresses in every run,
+// so the kernel need not check it. Checks that no divisor is zero need them, too: if none can be, the check
+// is removed.
 //
-// A float's interval leaves NaN out: no interval means that it may be NaN, or anything. Bounds are computed
-// in f64 and widened by what rounding may do.
+// A float with an interval is not NaN. Without an interval it may be any number or NaN. Bounds are computed
+// in f64 and widened by the largest error of rounding.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -37,12 +37,6 @@ Interval all_of(Dtype dtype) {
 
 Interval joined(Interval a, Interval b) { return {std::min(a.low, b.low), std::max(a.high, b.high)}; }
 
-Interval corners(Interval a, Interval b, auto op) {
-  const auto [low, high] =
-      std::minmax({op(a.low, b.low), op(a.low, b.high), op(a.high, b.low), op(a.high, b.high)});
-  return {low, high};
-}
-
 class BoundsCheckEliminator : GraphRewriter {
  public:
   explicit BoundsCheckEliminator(Graph graph) : GraphRewriter(std::move(graph)) {}
@@ -58,7 +52,7 @@ class BoundsCheckEliminator : GraphRewriter {
       any |= old.op() == Op::kGather && prove(old, node.get<Gather>());
       if (is_check(old) && holds(old.operands[0])) {
         any = true;
-        return;  // nobody reads its result
+        return;  // a check has no result
       }
       if (casts_to_few_bits(old)) node.operands[0] = in_32_bits(node);
       keep(n, std::move(node));
@@ -100,7 +94,8 @@ class BoundsCheckEliminator : GraphRewriter {
     return add(std::move(cast));
   }
 
-  // Whether any of its indices is.
+  // Sets gather.proved to the index operands that are inside the dims they address; returns whether there are
+  // any.
   bool prove(const Node& node, Gather& gather) const {
     const Ints& map = gather.map;
     const Shape& shape = old_.type(node.operands[0]).shape;
@@ -119,7 +114,7 @@ class BoundsCheckEliminator : GraphRewriter {
     return true;
   }
 
-  // What a result of this dtype can be, given the interval of the exact result.
+  // The interval of a result of this dtype, from the interval of the exact result.
   static Range bounded(Range range, Dtype dtype) {
     if (!is_float(dtype)) {
       const Interval all = all_of(dtype);
@@ -136,10 +131,6 @@ class BoundsCheckEliminator : GraphRewriter {
         return of_constant({static_cast<int32_t>(ranges_.size()), 0});
       case Op::kIota:
         return of_positions(node);
-      case Op::kExpand:
-      case Op::kReshape:
-      case Op::kPermute:
-      case Op::kSlice:
       case Op::kReorder:
         return operand(node, 0);
       case Op::kCat: {
@@ -153,7 +144,7 @@ class BoundsCheckEliminator : GraphRewriter {
       case Op::kPointwise:
         return of_pointwise(node);
       default:
-        return std::nullopt;
+        return is_view(node.op()) ? operand(node, 0) : std::nullopt;
     }
   }
 
@@ -206,41 +197,36 @@ class BoundsCheckEliminator : GraphRewriter {
       if (!range) return std::nullopt;
       x.push_back(*range);
     }
-    switch (fn) {
-      case PointwiseOp::add_:
-        return computed({x[0].low + x[1].low, x[0].high + x[1].high}, dtype);
-      case PointwiseOp::sub_:
-        return computed({x[0].low - x[1].high, x[0].high - x[1].low}, dtype);
-      case PointwiseOp::mul_:
-        return computed(corners(x[0], x[1], std::multiplies<>()), dtype);
-      case PointwiseOp::div_:
-        if (!is_float(dtype) || (x[1].low <= 0 && x[1].high >= 0)) return std::nullopt;
-        return computed(corners(x[0], x[1], std::divides<>()), dtype);
-      case PointwiseOp::neg_:
-        return computed({-x[0].high, -x[0].low}, dtype);
-      case PointwiseOp::abs_: {
-        const Interval exact{std::max({x[0].low, -x[0].high, 0.0}), std::max(-x[0].low, x[0].high)};
-        return is_float(dtype) ? exact : computed(exact, dtype);  // the least integer has no abs
-      }
-      default:
-        return ops::row(fn).has(ops::kMonotone) ? of_ends(ops::row(fn), x) : std::nullopt;
+    if (fn == PointwiseOp::div_ && (!is_float(dtype) || (x[1].low <= 0 && x[1].high >= 0)))
+      return std::nullopt;
+    if (fn == PointwiseOp::abs_) {  // its least value may be inside the interval, at 0
+      const Interval exact{std::max({x[0].low, -x[0].high, 0.0}), std::max(-x[0].low, x[0].high)};
+      return is_float(dtype) ? exact : computed(exact, dtype);  // the least integer has no abs
     }
+    const ops::PointwiseRow& row = ops::row(fn);
+    if (row.has(ops::kMonotone)) return of_ends(row, x);
+    const Range exact = row.has(ops::kExtremeAtEnds) ? of_ends(row, x) : std::nullopt;
+    return exact ? Range(computed(*exact, dtype)) : std::nullopt;
   }
 
-  // By the meaning of the row itself.
+  // From the least to the greatest value of the row's body over all choices of an end for each operand.
   static Range of_ends(const ops::PointwiseRow& row, const std::vector<Interval>& operands) {
-    const auto end = [&](double Interval::* side) -> std::optional<double> {
+    Interval all{kInfinity, -kInfinity};
+    for (size_t choice = 0; choice < size_t{1} << operands.size(); ++choice) {
       std::vector<loop::Expr> args;
-      for (const Interval& operand : operands) args.push_back(loop::make_const({Dtype::kF64}, operand.*side));
-      const loop::Expr result = loop::simplify(row.body(args));
-      return result->is(loop::ExprKind::kConst) ? std::optional(result->float_value) : std::nullopt;
-    };
-    const auto low = end(&Interval::low), high = end(&Interval::high);
-    return low && high ? Range({*low, *high}) : std::nullopt;
+      for (size_t i = 0; i < operands.size(); ++i) {
+        const double end = choice >> i & 1 ? operands[i].high : operands[i].low;
+        args.push_back(loop::make_const({Dtype::kF64}, end));
+      }
+      const loop::Expr value = loop::simplify(row.body(args));
+      if (!value->is(loop::ExprKind::kConst)) return std::nullopt;
+      all = joined(all, {value->float_value, value->float_value});
+    }
+    return all;
   }
 
-  // The result of arithmetic: a float is rounded, and an integer may have overflowed where doubles are too
-  // coarse to tell.
+  // The interval of a result of arithmetic: a float is rounded, and an integer beyond kExact may have
+  // overflowed.
   static Interval computed(Interval exact, Dtype dtype) {
     if (!is_float(dtype)) return std::max(-exact.low, exact.high) <= kExact ? exact : all_of(dtype);
     const double ulps = dtype == Dtype::kF64 ? 0x1p-50 : 0x1p-21;
@@ -255,7 +241,7 @@ class BoundsCheckEliminator : GraphRewriter {
     return x;
   }
 
-  // where(condition, x, y): what the condition says about x holds for it, and no comparison holds for a NaN.
+  // where(condition, x, y): x is chosen only where the condition holds for it, and then it is not NaN.
   Range of_choice(const Node& node) const {
     Range x = operand(node, 1);
     const Range y = operand(node, 2);
@@ -279,7 +265,7 @@ class BoundsCheckEliminator : GraphRewriter {
     if (fn == PointwiseOp::le_ || fn == PointwiseOp::lt_) range.high = std::min(range.high, limit->high);
   }
 
-  std::vector<Range> ranges_;  // by node of old_, of its only result; up to the node at hand
+  std::vector<Range> ranges_;  // by node of old_ that was visited: of its only result
 };
 
 }  // namespace

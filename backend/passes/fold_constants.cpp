@@ -1,5 +1,5 @@
-// Constant folding through the one reference semantics, graph eval. What is folded stays small, so that no
-// kernel turns into data.
+// Constant folding. eval, the reference semantics of a graph, computes the nodes. Only small results are
+// folded, so that no large computation becomes data.
 #include "backend/graph/constants.h"
 #include "backend/lower/lower.h"
 #include "backend/passes/passes.h"
@@ -27,16 +27,11 @@ void set_constant(Node& node, HostTensor bytes) {
   node.operation = Constant{std::nullopt, std::make_shared<ConstantData>(std::move(bytes))};
 }
 
-bool computes(Op op) {
-  return op == Op::kPointwise || op == Op::kReduce || op == Op::kPermute || op == Op::kReshape ||
-         op == Op::kSlice || op == Op::kPad || op == Op::kCat || op == Op::kGather;
-}
-
 }  // namespace
 
 Graph fold_constants(Graph graph) {
   for (Node& node : graph.nodes) {
-    if (!computes(node.op()) || node.operands.empty() || node.types.size() != 1 ||
+    if (!info(node.op()).has(kFoldable) || node.operands.empty() || node.types.size() != 1 ||
         !is_static(node.types[0].shape))
       continue;
     if (element_count(node.types[0].shape) > kMaxElements) continue;

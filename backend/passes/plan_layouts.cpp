@@ -1,8 +1,9 @@
-// Channels_last through convolution chains. oneDNN's convolutions are fastest on it for every ISA, it needs
-// no reorder between layers, and our own kernels vectorise along channels. A value is channels_last when a
-// convolution makes it, or when it is computed element by element from one that is; a Reorder is placed only
-// where a convolution would read something else. Operands of an LSTM are row-major. Results of attention have
-// the heads of a row side by side: the product that follows takes them as one row.
+// Memory layouts of values. Chains of convolutions are channels_last: oneDNN's convolutions are fastest on it
+// for every ISA, no reorder is needed between layers, and our own kernels vectorise along channels. A value
+// is channels_last if a convolution computes it, or if an op that follows the layout of its operands computes
+// it from such a value (kFollowsLayout in ops/structural.def). A Reorder is placed only where a convolution
+// would read another layout. Operands of an LSTM are row-major. Results of attention have the heads of a row
+// next to each other, so that the product that follows reads them as one row.
 #include "backend/graph/rewriter.h"
 #include "backend/passes/passes.h"
 #include "backend/views.h"
@@ -54,7 +55,7 @@ class LayoutPlanner : GraphRewriter {
   }
 
  private:
-  // Of a batch of images, volumes or, beside convolutions over one dim, sequences.
+  // Is it a batch of images or volumes, or of sequences in a graph with convolutions over one dim?
   bool is_spatial(const Shape& shape) const {
     return shape.size() == 4 || shape.size() == 5 || (has_sequences_ && shape.size() == 3);
   }
@@ -83,7 +84,7 @@ class LayoutPlanner : GraphRewriter {
     return in_layout(v, strides, {strides}, channels_last_);
   }
 
-  // [batch, heads, rows, columns] as rows of all heads.
+  // The layout of [batch, heads, rows, columns] in which a row of all heads is contiguous.
   static void set_heads_inside(Node& node, size_t result) {
     const Shape& shape = node.types[result].shape;
     const Dim row = loop::simplify(shape[1] * shape[3]);
@@ -91,10 +92,10 @@ class LayoutPlanner : GraphRewriter {
     node.layouts[result] = {loop::simplify(shape[2] * row), shape[3], row, index_const(1)};
   }
 
-  // A sequence may repeat elements or overlap itself, which the library's memory cannot.
+  // Elements of a sequence may share memory, as in an expanded one. The library does not take that.
   Value as_row_major(Value v) { return in_layout(v, contiguous_strides(new_.type(v).shape), {}, row_major_); }
 
-  // `made`: the reorders to this layout so far.
+  // v itself, or a Reorder of it, which `made` then has for the next time.
   Value in_layout(Value v, const Strides& strides, std::vector<Strides> layouts,
                   std::map<Value, Value>& made) {
     if (has_strides(new_.type(v).shape, resolve_view(new_, v).strides, strides)) return v;
@@ -102,7 +103,7 @@ class LayoutPlanner : GraphRewriter {
     return made[v] = add({Reorder{}, {v}, {new_.type(v)}, std::move(layouts)});
   }
 
-  // oneDNN reads an image of few channels best as it comes.
+  // oneDNN reads an image of few channels fastest in the layout that it has.
   bool is_image(const Shape& shape) const {
     const auto channels = as_const_int(shape[1]);
     return channels && *channels <= 4;
@@ -135,20 +136,12 @@ class LayoutPlanner : GraphRewriter {
       case Op::kAttentionBackward:
         for (size_t r = 0; r < node.types.size(); ++r) set_heads_inside(node, r);
         return;
-      case Op::kPointwise:
-      case Op::kPool:
-      case Op::kCat:
-      case Op::kPad:
-      case Op::kGather:
-      case Op::kScatter:
-        follow_operands(node);
-        return;
       default:
-        return;
+        if (info(node.op()).has(kFollowsLayout)) follow_operands(node);
     }
   }
 
-  // Residual operands of a fused epilogue are read beside the result.
+  // Operands of post-ops that have the shape of the result are read in its layout.
   void plan_post_operands(Node& node) {
     const size_t first = has_bias(node) ? 3 : 2;
     for (size_t i = first; i < node.operands.size(); ++i)
