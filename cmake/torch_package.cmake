@@ -14,3 +14,16 @@ target_link_libraries(ipex_torch INTERFACE ${torch}/lib/libtorch_cpu.so ${torch}
 set(IPEX_TORCH_PYTHON ${torch}/lib/libtorch_python.so)
 # A build directory serves one PyTorch: another one is noticed, as is an upgrade.
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${torch}/version.py)
+
+# The number of tensors that share a version counter is a private member. Without it, more contents are compared.
+include(CheckCXXSourceCompiles)
+set(CMAKE_REQUIRED_INCLUDES ${torch}/include)
+set(CMAKE_TRY_COMPILE_TARGET_TYPE STATIC_LIBRARY)
+check_cxx_source_compiles("
+  #include <c10/core/TensorImpl.h>
+  template <auto kCounter> struct Access {
+    friend size_t sharers(const c10::VariableVersion& version) { return (version.*kCounter).use_count(); }
+  };
+  template struct Access<&c10::VariableVersion::version_counter_>;" IPEX_READS_VERSION_COUNTER)
+unset(CMAKE_TRY_COMPILE_TARGET_TYPE)
+unset(CMAKE_REQUIRED_INCLUDES)

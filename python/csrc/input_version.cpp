@@ -35,7 +35,7 @@ class WeakStorage final : public StoragePin {
       : weak_(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(
             static_cast<c10::StorageImpl*>(const_cast<void*>(storage)))) {
     WatchedStorages::instance().add(storage);
-    make_resizable(*weak_._unsafe_get_target());
+    if (watches_writes()) make_resizable(*weak_._unsafe_get_target());
   }
   ~WeakStorage() override { WatchedStorages::instance().remove(weak_._unsafe_get_target()); }
   bool alive() const override { return !weak_.expired(); }
@@ -53,14 +53,20 @@ class WeakStorage final : public StoragePin {
   c10::weak_intrusive_ptr<c10::StorageImpl> weak_;
 };
 
-// The number of tensors that share a write counter. The counter is a private member of PyTorch's class; an
-// explicit instantiation may name private members ([temp.spec.general], 6).
+// The number of tensors that share a write counter.
+#if IPEX_READS_VERSION_COUNTER
+// The counter is a private member of PyTorch's class; an explicit instantiation may name private members
+// ([temp.spec.general], 6).
 template <auto kCounter>
 struct CounterAccess {
   friend size_t sharers(const c10::VariableVersion& version) { return (version.*kCounter).use_count(); }
 };
 size_t sharers(const c10::VariableVersion& version);
 template struct CounterAccess<&c10::VariableVersion::version_counter_>;
+#else
+// Not known: every other tensor over the memory may have a counter of its own.
+size_t sharers(const c10::VariableVersion&) { return 1; }
+#endif
 
 bool is_exposed(const at::Tensor& tensor) {
   if (tensor.is_inference()) return true;

@@ -3,6 +3,9 @@ PyTorch does not count. python/csrc/input_version.h lists writes that are not no
 
 import io
 import multiprocessing
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -366,3 +369,40 @@ def test_tensors_of_inference_mode():
         module[0].weight.mul_(1.1)
         torch.testing.assert_close(compiled(x), module(x))
     assert len(second) < len(first)
+
+
+@pytest.mark.needs_ipex
+def test_written_without_watching():
+    """Contents are compared in each call instead."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"{__file__}::test_written"]
+    run = subprocess.run(
+        command, env={**os.environ, "IPEX_WATCH_WRITES": "0"}, capture_output=True, text=True, check=False
+    )
+    assert run.returncode == 0, run.stdout
+    assert f"{len(CASES)} passed" in run.stdout
+
+
+PROGRAM = """
+import torch
+import intel_extension_for_pytorch as ipex
+
+def watched():
+    return torch._C._dispatch_has_kernel_for_dispatch_key("aten::_fused_sgd_", "ADInplaceOrView")
+
+ipex.environment()
+model = torch.compile(torch.nn.Linear(64, 64), backend="ipex")
+model(torch.randn(4, 64)).sum().backward()
+print(watched())
+with torch.no_grad():
+    model(torch.randn(4, 64))
+print(watched())
+"""
+
+
+@pytest.mark.needs_ipex
+@pytest.mark.parametrize("watch", ["1", "0"])
+def test_pytorch_is_changed_when_weights_are_kept(watch):
+    """Neither the import nor training changes PyTorch; inference does, unless it is told not to."""
+    environment = {**os.environ, "IPEX_WATCH_WRITES": watch}
+    out = subprocess.check_output([sys.executable, "-c", PROGRAM], env=environment, text=True)
+    assert out.split() == ["False", str(watch == "1")]

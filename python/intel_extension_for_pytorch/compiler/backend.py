@@ -112,7 +112,7 @@ def _with_casts(run: Callable, dtypes: dict[int, torch.dtype]) -> Callable:
 def _gc_of_new_objects_only() -> Iterator[None]:
     """Garbage collections inside the context skip older objects: PyTorch alone has 400,000, and a full collection takes
     0.2 s to find nothing among them. If the program itself has frozen objects, nothing is done."""
-    if gc.get_freeze_count() > 0:
+    if gc.get_freeze_count() > 0 or not _C.flag("IPEX_FREEZE_GC"):
         yield
         return
     gc.freeze()

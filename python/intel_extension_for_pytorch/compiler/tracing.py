@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from .. import _C, torch_private  # noqa: F401  (the first defines the ops of our own)
+from .. import _C, torch_private
 from .formulas.norms import has_fp32_parameters
 
 aten, ipex = torch.ops.aten, torch.ops.ipex
@@ -89,6 +89,9 @@ def as_eager() -> Iterator[None]:
     """Graphs that are traced inside the context compute what eager does."""
     with contextlib.ExitStack() as stack:
         stack.enter_context(torch_private.unused_random_ops_kept())
+        if not _C.flag("IPEX_PATCH_TRACING"):
+            yield
+            return
         stack.enter_context(torch_private.decomposed(aten.dropout.default, _dropout))
         stack.enter_context(torch_private.recurrent_layers(_recurrent_layers))
         stack.enter_context(torch_private.functionalized(aten.bernoulli_.float, _bernoulli_))
