@@ -23,7 +23,8 @@ def build_tree():
     build."""
     module = Path(_C.__file__).resolve()
     candidates = [p for p in module.parents if (p / "CMakeCache.txt").exists()]
-    candidates.append(ROOT / "build" / "release")
+    version = torch.__version__.split("+")[0]
+    candidates += [ROOT / "build" / f"release-{version}", ROOT / "build" / "release"]
     for path in candidates:
         if (path / "libipex_runtime.so").exists() and (path / "libipex_runtime_torch.so").exists():
             return path

@@ -6,9 +6,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import torch
 
 ROOT = Path(__file__).resolve().parents[2]
-TOOL = next((path for path in (ROOT / "build/release/ipex-opt", ROOT / "build/dev/ipex-opt") if path.exists()), None)
+BUILDS = (f"release-{torch.__version__.split('+')[0]}", "release", "dev")
+TOOL = next((tool for build in BUILDS if (tool := ROOT / "build" / build / "ipex-opt").exists()), None)
 SOFTMAX = """graph main(%x: f32[s0,8]{8,1}) symbols(s0=5) {
   %a = pointwise.exp(%x) : f32[s0,8]
   %s = reduce.sum(%a) axes=[1] keepdim=true : f32[s0,1]

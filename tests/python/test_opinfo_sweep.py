@@ -59,7 +59,8 @@ def test_native_share(share, step, record_property):
             here = native_share.of_case(case)
             native += here[0]
             extern += here[1]
-    native_share.check("opinfo", share, native, extern)
+    series = ".".join(torch.__version__.split(".")[:2])  # each PyTorch has a list of its own
+    native_share.check("opinfo", f"{share}, torch {series}", native, extern)
     record_property("summary", native_share.text(native, extern))
 
 

@@ -53,7 +53,10 @@ def enabled() -> bool:
     the cache directory."""
     if not _C.cache_directory() or _C.knob("IPEX_DUMP"):  # a dump needs a compilation
         return False
-    for directory in torch_private.autograd_cache_directories():
+    directories = torch_private.autograd_cache_directories()
+    if directories is None:
+        return False
+    for directory in directories:
         reason = _C.distrust_reason(directory)
         if reason:
             if directory not in _warned:

@@ -14,9 +14,11 @@ import torch
 
 
 def output_code() -> type:
-    """The base class of compiled graphs that AOTAutograd can cache."""
-    from torch._inductor.output_code import OutputCode
-
+    """The base class of compiled graphs that AOTAutograd can cache, or `object` if this PyTorch does not have it."""
+    try:
+        from torch._inductor.output_code import OutputCode
+    except ImportError:
+        return object
     return OutputCode
 
 
@@ -50,12 +52,17 @@ def specialized_float() -> str | None:
     return None
 
 
-def autograd_cache_directories() -> tuple[str, str]:
-    """The directories that entries are read from: PyTorch's, and AOTAutograd's in it."""
-    from torch._functorch._aot_autograd.autograd_cache import AOTAutogradCache
-    from torch._inductor.runtime.runtime_utils import cache_dir
+def autograd_cache_directories() -> tuple[str, str] | None:
+    """The directories that entries are read from: PyTorch's, and AOTAutograd's in it. None if this PyTorch has no cache
+    that takes our graphs."""
+    try:
+        from torch._functorch._aot_autograd.autograd_cache import AOTAutogradCache, BypassAOTAutogradCache  # noqa: F401
+        from torch._functorch.aot_autograd import SerializableAOTDispatchCompiler  # noqa: F401
+        from torch._inductor.runtime.runtime_utils import cache_dir
 
-    return cache_dir(), AOTAutogradCache._get_tmp_dir()
+        return (cache_dir(), AOTAutogradCache._get_tmp_dir()) if output_code() is not object else None
+    except (ImportError, AttributeError):
+        return None
 
 
 @contextlib.contextmanager

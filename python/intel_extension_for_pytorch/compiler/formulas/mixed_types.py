@@ -18,7 +18,10 @@ Tensor = torch.Tensor
 
 
 def _pytorch_decomposition(op: Any) -> Callable:
-    return torch_private.registered_decompositions([op])[op]
+    def decomposed(*arguments: Any, **by_name: Any) -> Any:
+        return torch_private.registered_decompositions([op])[op](*arguments, **by_name)
+
+    return decomposed
 
 
 for _op in (aten.linalg_cross.default, aten.mv.default):

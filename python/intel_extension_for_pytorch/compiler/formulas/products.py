@@ -11,7 +11,8 @@ from .registry import Tensor, aten, formula
 @formula(aten.addbmm.default)
 def _addbmm(x: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """One product, whose inner dimension includes the batch."""
-    wide, high = a.permute(1, 0, 2).reshape(a.shape[1], -1), b.reshape(-1, b.shape[2])
+    inner = a.shape[0] * a.shape[2]  # not -1, which would be ambiguous where another size is 0
+    wide, high = a.permute(1, 0, 2).reshape(a.shape[1], inner), b.reshape(inner, b.shape[2])
     return torch.addmm(x, wide, high, beta=beta, alpha=alpha)
 
 
