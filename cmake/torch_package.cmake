@@ -6,6 +6,7 @@ list(GET package 0 IPEX_VERSION)
 string(REGEX MATCH "^[0-9]+\\.[0-9]+" IPEX_TORCH_SERIES ${IPEX_VERSION})
 list(GET package 1 torch)
 list(GET package 2 abi)
+list(GET package 3 torch_version)
 set(IPEX_TORCH_LIBRARY_DIR ${torch}/lib)
 add_library(ipex_torch INTERFACE)
 target_include_directories(ipex_torch SYSTEM INTERFACE ${torch}/include ${torch}/include/torch/csrc/api/include)
@@ -17,6 +18,10 @@ set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${torch}/version.
 
 # The number of tensors that share a version counter is a private member. Without it, more contents are compared.
 include(CheckCXXSourceCompiles)
+if(NOT IPEX_CHECKED_TORCH STREQUAL "${torch} ${torch_version}")
+  unset(IPEX_READS_VERSION_COUNTER CACHE)
+  set(IPEX_CHECKED_TORCH "${torch} ${torch_version}" CACHE INTERNAL "The PyTorch of the check below")
+endif()
 set(CMAKE_REQUIRED_INCLUDES ${torch}/include)
 set(CMAKE_TRY_COMPILE_TARGET_TYPE STATIC_LIBRARY)
 check_cxx_source_compiles("
@@ -24,6 +29,8 @@ check_cxx_source_compiles("
   template <auto kCounter> struct Access {
     friend size_t sharers(const c10::VariableVersion& version) { return (version.*kCounter).use_count(); }
   };
-  template struct Access<&c10::VariableVersion::version_counter_>;" IPEX_READS_VERSION_COUNTER)
+  size_t sharers(const c10::VariableVersion& version);
+  template struct Access<&c10::VariableVersion::version_counter_>;
+  size_t used(const c10::VariableVersion& version) { return sharers(version); }" IPEX_READS_VERSION_COUNTER)
 unset(CMAKE_TRY_COMPILE_TARGET_TYPE)
 unset(CMAKE_REQUIRED_INCLUDES)

@@ -1,8 +1,8 @@
 """The PyTorch that a build is made for, and the version of the package that follows from it.
 
-CMake runs this file and reads one line: version;folder of the torch package;value of _GLIBCXX_USE_CXX11_ABI. The build
-backend of pyproject.toml calls `dynamic_metadata`. Both need PyTorch in the environment of the build, as a CPU build or
-a CUDA build; neither needs a CUDA toolkit.
+CMake runs this file and reads one line: version;folder of the torch package;value of _GLIBCXX_USE_CXX11_ABI;version of
+PyTorch. The build backend of pyproject.toml calls `dynamic_metadata`. Both need PyTorch in the environment of the
+build, as a CPU build or a CUDA build; neither needs a CUDA toolkit.
 """
 
 from __future__ import annotations
@@ -40,4 +40,6 @@ if __name__ == "__main__":
 
     import torch
 
-    print(package_version(), Path(torch.__file__).parent, int(torch.compiled_with_cxx11_abi()), sep=";")
+    print(
+        package_version(), Path(torch.__file__).parent, int(torch.compiled_with_cxx11_abi()), torch.__version__, sep=";"
+    )

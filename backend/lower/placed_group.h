@@ -23,7 +23,7 @@ struct BufferView {
   std::string buffer;
   OperandLayout layout;
 
-  // Of one element, counted in elements from the start of the buffer.
+  // The offset of an element from the start of the buffer, in elements.
   loop::Expr position(const Index& index) const {
     loop::Expr at = layout.offset ? layout.offset : loop::index_const(0);
     for (size_t d = 0; d < index.size(); ++d) at = at + index[d] * layout.strides[d];

@@ -25,7 +25,8 @@ struct ReductionAnalysis {
 
 ReductionAnalysis analyse_reductions(const PlacedGroup& group);
 
-// By axis of v: how far its elements lie apart where the dims of v have these strides. No entry: they do not.
+// By axis of v: how far its elements lie apart where the dims of v have these strides. An axis without an
+// entry has no constant distance.
 std::map<Axis, int64_t> axis_strides(const PlacedGroup& group, Value v, const Strides& strides);
 std::vector<int> reduced_dims(const Node& reduce);  // ascending
 

@@ -90,46 +90,48 @@ std::string canonical_text(const Function& f) {
   return result;
 }
 
+std::string binary_identity(const void* address) {
+  struct Search {
+    uintptr_t address;
+    std::string id;
+  } search{reinterpret_cast<uintptr_t>(address), {}};
+  dl_iterate_phdr(
+      [](dl_phdr_info* object, size_t, void* out) {
+        auto& search = *static_cast<Search*>(out);
+        bool ours = false;
+        for (int i = 0; i < object->dlpi_phnum; ++i) {
+          const auto& segment = object->dlpi_phdr[i];
+          const uintptr_t begin = object->dlpi_addr + segment.p_vaddr;
+          ours |= segment.p_type == PT_LOAD && search.address >= begin &&
+                  search.address < begin + segment.p_memsz;
+        }
+        if (!ours) return 0;
+        for (int i = 0; i < object->dlpi_phnum; ++i) {
+          const auto& segment = object->dlpi_phdr[i];
+          if (segment.p_type != PT_NOTE) continue;
+          const char* at = reinterpret_cast<const char*>(object->dlpi_addr + segment.p_vaddr);
+          const char* end = at + segment.p_memsz;
+          while (at + sizeof(ElfW(Nhdr)) <= end) {
+            const auto* note = reinterpret_cast<const ElfW(Nhdr)*>(at);
+            const char* payload = at + sizeof(*note) + (note->n_namesz + 3) / 4 * 4;
+            if (note->n_type == NT_GNU_BUILD_ID) search.id.assign(payload, note->n_descsz);
+            at = payload + (note->n_descsz + 3) / 4 * 4;
+          }
+        }
+        return 1;
+      },
+      &search);
+  if (!search.id.empty()) return search.id;
+  Dl_info info{};
+  struct stat file{};
+  if (dladdr(reinterpret_cast<void*>(search.address), &info) && stat(info.dli_fname, &file) == 0)
+    return std::to_string(file.st_size) + "/" + std::to_string(file.st_mtim.tv_sec) + "." +
+           std::to_string(file.st_mtim.tv_nsec);
+  return std::string("unknown");
+}
+
 const std::string& build_identity() {
-  static const std::string identity = [] {
-    struct Search {
-      uintptr_t address;
-      std::string id;
-    } search{reinterpret_cast<uintptr_t>(&build_identity), {}};
-    dl_iterate_phdr(
-        [](dl_phdr_info* object, size_t, void* out) {
-          auto& search = *static_cast<Search*>(out);
-          bool ours = false;
-          for (int i = 0; i < object->dlpi_phnum; ++i) {
-            const auto& segment = object->dlpi_phdr[i];
-            const uintptr_t begin = object->dlpi_addr + segment.p_vaddr;
-            ours |= segment.p_type == PT_LOAD && search.address >= begin &&
-                    search.address < begin + segment.p_memsz;
-          }
-          if (!ours) return 0;
-          for (int i = 0; i < object->dlpi_phnum; ++i) {
-            const auto& segment = object->dlpi_phdr[i];
-            if (segment.p_type != PT_NOTE) continue;
-            const char* at = reinterpret_cast<const char*>(object->dlpi_addr + segment.p_vaddr);
-            const char* end = at + segment.p_memsz;
-            while (at + sizeof(ElfW(Nhdr)) <= end) {
-              const auto* note = reinterpret_cast<const ElfW(Nhdr)*>(at);
-              const char* payload = at + sizeof(*note) + (note->n_namesz + 3) / 4 * 4;
-              if (note->n_type == NT_GNU_BUILD_ID) search.id.assign(payload, note->n_descsz);
-              at = payload + (note->n_descsz + 3) / 4 * 4;
-            }
-          }
-          return 1;
-        },
-        &search);
-    if (!search.id.empty()) return search.id;
-    Dl_info info{};
-    struct stat file{};
-    if (dladdr(reinterpret_cast<void*>(search.address), &info) && stat(info.dli_fname, &file) == 0)
-      return std::to_string(file.st_size) + "/" + std::to_string(file.st_mtim.tv_sec) + "." +
-             std::to_string(file.st_mtim.tv_nsec);
-    return std::string("unknown");
-  }();
+  static const std::string identity = binary_identity(reinterpret_cast<const void*>(&build_identity));
   return identity;
 }
 

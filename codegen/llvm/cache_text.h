@@ -13,8 +13,11 @@ namespace ipex::loop {
 // share one kernel.
 std::string canonical_text(const Function& f);
 
-// Identifies the binary that contains this compiler: its GNU build id, or the size and time of its file. Any
-// change of the compiler invalidates old cache entries.
+// Identifies the binary that contains an address: its GNU build id, or the size and time of its file.
+std::string binary_identity(const void* address);
+
+// Identifies the binary that contains this compiler. Any change of the compiler invalidates old cache
+// entries.
 const std::string& build_identity();
 
 // Identifies the compiler and the machine that it generates code for.

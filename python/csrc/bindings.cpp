@@ -183,7 +183,10 @@ void bind_cache(py::module_& m) {
   m.def("cache_directory", &env::cache_directory);
   m.def("distrust_reason", &loop::distrust_reason,
         "Why a directory's contents cannot be trusted; '' when they can be.");
-  m.def("build_identity", [] { return py::bytes(loop::build_identity()); });
+  m.def("build_identity", [] {
+    return py::bytes(loop::build_identity() +
+                     loop::binary_identity(reinterpret_cast<const void*>(&bind_cache)));
+  });
   m.def("cached_kernel", [](const std::string& key) -> py::object {
     const auto entry = loop::ObjectCache(env::cache_directory()).load_entry(key);
     return entry ? py::object(py::bytes(*entry)) : py::none();

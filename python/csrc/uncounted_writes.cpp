@@ -1,9 +1,9 @@
 #include "python/csrc/uncounted_writes.h"
 
+#include <ATen/EmptyTensor.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/VariableHooksInterface.h>
 #include <ATen/core/stack.h>
-#include <ATen/ops/empty.h>
 #include <torch/library.h>
 
 #include <algorithm>
@@ -187,11 +187,11 @@ void watch_ops() {
 
 // Whether the hooks work: this PyTorch may take `.data` without them.
 bool notes_data_aliases() {
-  const at::Tensor tensor = at::empty({1});
+  const at::TensorBase tensor = at::detail::empty_cpu({1}, at::kFloat);  // without the dispatcher
   const void* storage = tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
   WatchedStorages& watched = WatchedStorages::instance();
   watched.add(storage);
-  const at::Tensor alias = tensor.variable_data();
+  const at::TensorBase alias = tensor.variable_data();
   const bool noted = watched.written(storage) != 0;
   watched.remove(storage);
   return noted;
@@ -199,9 +199,14 @@ bool notes_data_aliases() {
 
 bool install() {
   if (!env::flag("IPEX_WATCH_WRITES")) return false;
-  at::impl::SetVariableHooks(new DataAliasHooks(*at::impl::GetVariableHooks()));  // the process keeps it
+  at::impl::VariableHooksInterface* const before = at::impl::GetVariableHooks();
+  at::impl::SetVariableHooks(new DataAliasHooks(*before));  // never deleted
+  if (!notes_data_aliases()) {
+    at::impl::SetVariableHooks(before);
+    return false;
+  }
   watch_ops();
-  return notes_data_aliases();
+  return true;
 }
 
 }  // namespace

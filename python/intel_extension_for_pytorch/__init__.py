@@ -22,11 +22,9 @@ def _require_torch() -> None:
     except importlib.metadata.PackageNotFoundError:
         torch = "not installed"
     if not torch.startswith(f"{torch_series}."):
-        series = ".".join(torch.split(".")[:2])
-        install = f"intel_extension_for_pytorch=={series}.*, or " if "." in torch else ""
         raise ImportError(
             f"intel_extension_for_pytorch {__version__} needs torch {torch_series}, but torch is {torch}: "
-            f"install {install}torch=={torch_series}.*",
+            f"install torch=={torch_series}.*, or the intel_extension_for_pytorch that is built for your torch",
             name=__name__,
         )
 

@@ -29,8 +29,8 @@ from .warm_start import CompiledCode, EagerCode
 
 log = logging.getLogger("ipex")
 
-# What a private name raises that a version of PyTorch lacks or has changed.
-_CHANGES_OF_PYTORCH = (AttributeError, ImportError, NameError, TypeError)
+# Raised if a version of PyTorch lacks a private name or has changed it.
+_CHANGES_OF_PYTORCH = (AssertionError, AttributeError, ImportError, KeyError, NameError, TypeError, ValueError)
 
 
 def ipex(
@@ -89,6 +89,7 @@ def _run_as_captured(module: fx.GraphModule, why: str, options: Options, cause: 
     if _C.flag("IPEX_STRICT") or not options.fallback:
         raise cause or GraphFallback(why)
     log.warning("a graph runs eagerly: %s", why, extra={"cause": cause})
+    log.debug("the error:", exc_info=cause)
     records.add_eager("inference", module, why)
     return module.forward
 

@@ -24,7 +24,7 @@ log = logging.getLogger("ipex")
 # Knobs that change how a graph is compiled: they are part of the cache key.
 _KNOBS = (
     "IPEX_TARGET", "IPEX_DISABLE_PASS", "IPEX_DISABLE_IMPLEMENTATIONS", "IPEX_STOP_AFTER", "IPEX_STRICT",
-    "IPEX_PROFILE_JIT", "IPEX_INJECT_FAULT",
+    "IPEX_PROFILE_JIT", "IPEX_INJECT_FAULT", "IPEX_PATCH_TRACING",
 )  # fmt: skip
 
 _warned: set[str] = set()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from types import FunctionType
+from types import CodeType, FunctionType
 from typing import Any
 
 import torch
@@ -90,10 +90,10 @@ def default_partition(joint: torch.fx.GraphModule, *args: Any, **kwargs: Any) ->
 
 def with_globals(function: FunctionType, **names: Any) -> FunctionType:
     """A copy of a function of PyTorch that sees other values under these global names. PyTorch's own function and its
-    module stay as they are. AttributeError if the function's module does not have the names."""
-    missing = names.keys() - function.__globals__.keys()
+    module stay as they are. AttributeError if the function does not use one of the names."""
+    missing = names.keys() - (function.__globals__.keys() & _names_in(function.__code__))
     if missing:
-        raise AttributeError(f"{function.__module__} has no {', '.join(sorted(missing))}")
+        raise AttributeError(f"{function.__module__}.{function.__name__} does not use {', '.join(sorted(missing))}")
     copied = FunctionType(
         function.__code__,
         {**function.__globals__, **names},
@@ -103,6 +103,11 @@ def with_globals(function: FunctionType, **names: Any) -> FunctionType:
     )
     copied.__kwdefaults__ = function.__kwdefaults__
     return copied
+
+
+def _names_in(code: CodeType) -> set[str]:
+    """The global names and attributes that a function and the functions inside it use."""
+    return set(code.co_names).union(*(_names_in(c) for c in code.co_consts if isinstance(c, CodeType)))
 
 
 def draws(node: torch.fx.Node) -> bool:

@@ -56,8 +56,12 @@ def autograd_cache_directories() -> tuple[str, str] | None:
     """The directories that entries are read from: PyTorch's, and AOTAutograd's in it. None if this PyTorch has no cache
     that takes our graphs."""
     try:
+        from torch._functorch import config  # noqa: F401
+        from torch._functorch._aot_autograd import graph_compile  # noqa: F401
         from torch._functorch._aot_autograd.autograd_cache import AOTAutogradCache, BypassAOTAutogradCache  # noqa: F401
         from torch._functorch.aot_autograd import SerializableAOTDispatchCompiler  # noqa: F401
+        from torch._guards import CompileContext  # noqa: F401
+        from torch._inductor import codecache  # noqa: F401
         from torch._inductor.runtime.runtime_utils import cache_dir
 
         return (cache_dir(), AOTAutogradCache._get_tmp_dir()) if output_code() is not object else None
@@ -89,7 +93,7 @@ def autograd_cache(tag: str) -> Iterator[None]:
     with (
         compiler_config.patch(cache_key_tag=f"{compiler_config.cache_key_tag} {tag}"),
         config.patch(bundled_autograd_cache=True, donated_buffer=False),
-        mock.patch.multiple(codecache, **generators),
+        mock.patch.multiple(codecache, **generators) if generators else contextlib.nullcontext(),
     ):
         yield
 
