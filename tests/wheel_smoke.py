@@ -12,7 +12,17 @@ from pathlib import Path
 
 import torch
 
-SYSTEM = ("linux-vdso", "/lib64/ld-linux", "libc.so", "libm.so", "libdl.so", "libpthread.so", "librt.so", "libgcc_s.so")
+SYSTEM = (
+    "linux-vdso",
+    "/lib64/ld-linux",
+    "libc.so",
+    "libm.so",
+    "libdl.so",
+    "libpthread.so",
+    "librt.so",
+    "libutil.so",
+    "libgcc_s.so",
+)
 
 
 def check_libraries(package):
