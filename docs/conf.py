@@ -1,6 +1,6 @@
 """Configuration of Sphinx. `make docs` builds the site into build/docs."""
 
-import re
+import importlib.metadata
 import sys
 from pathlib import Path
 
@@ -13,7 +13,7 @@ generate.write_all(DOCS / "generated")
 
 project = "Intel Extension for PyTorch"
 author = "The contributors"
-release = re.search(r'^version = "(.*)"', (DOCS.parent / "pyproject.toml").read_text(), re.MULTILINE)[1]
+release = importlib.metadata.version("intel_extension_for_pytorch")
 
 extensions = ["myst_parser", "sphinx.ext.autodoc"]
 exclude_patterns = ["generated", "requirements.txt"]
