@@ -30,7 +30,7 @@ from .warm_start import CompiledCode, EagerCode
 log = logging.getLogger("ipex")
 
 # Raised if a version of PyTorch lacks a private name or has changed it.
-_CHANGES_OF_PYTORCH = (AssertionError, AttributeError, ImportError, KeyError, NameError, TypeError, ValueError)
+_CHANGES_OF_PYTORCH = (AttributeError, ImportError, KeyError, NameError, TypeError, ValueError)
 
 
 def ipex(
