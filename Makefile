@@ -6,8 +6,9 @@ SHELL := /bin/bash
 
 PYTHON ?= python3
 # The PyTorch to build for and to test with. Each has its environment and its build: `make test TORCH=2.14.1`.
-TORCH ?= 2.13.0
-OTHER := $(if $(filter-out 2.13.0,$(TORCH)),-$(TORCH))
+DEFAULT_TORCH := 2.13.0
+TORCH ?= $(DEFAULT_TORCH)
+OTHER := $(if $(filter-out $(DEFAULT_TORCH),$(TORCH)),-$(TORCH))
 VENV := .venv$(OTHER)
 BIN := $(VENV)/bin
 BUILD := build/release$(OTHER)
@@ -117,7 +118,7 @@ peers: build $(PEERS:%=build/peers/%/.ready)
 	$(BIN)/python benchmarks/bench_peers.py
 build/peers/%/.ready: benchmarks/peers/%.txt | $(VENV)/.ready
 	$(PYTHON) -m venv build/peers/$*
-	build/peers/$*/bin/pip install -q --disable-pip-version-check torch==$(TORCH) numpy \
+	build/peers/$*/bin/pip install -q --disable-pip-version-check torch==$(DEFAULT_TORCH) numpy \
 	  transformers==$$($(BIN)/python -c 'import transformers; print(transformers.__version__)') -r $<
 	@touch $@
 

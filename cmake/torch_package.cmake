@@ -1,5 +1,5 @@
-# Sets IPEX_VERSION and IPEX_TORCH_SERIES ("2.14"), and makes the target ipex_torch: headers and libraries of the installed torch package. PyTorch's own
-# find_package(Torch) is not used, because for a CUDA build of PyTorch it asks for a CUDA toolkit.
+# Sets IPEX_VERSION and IPEX_TORCH_SERIES ("2.14"), and makes the target ipex_torch: headers and libraries of the installed
+# torch package. PyTorch's own find_package(Torch) is not used, because for a CUDA build of PyTorch it asks for a CUDA toolkit.
 execute_process(COMMAND ${Python_EXECUTABLE} ${CMAKE_CURRENT_LIST_DIR}/torch_package.py
                 OUTPUT_VARIABLE package OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
 list(GET package 0 IPEX_VERSION)

@@ -10,6 +10,7 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/version.h>
 
+#include <algorithm>
 #include <cstring>
 #include <nlohmann/json.hpp>
 
@@ -290,10 +291,7 @@ class ExternCall final : public Step {
   }
 
   static c10::OperatorHandle find(const std::string& overload) {
-    const size_t dot = overload.rfind('.');
-    std::string suffix = overload.substr(dot + 1);
-    if (suffix == "default") suffix.clear();
-    const auto op = c10::Dispatcher::singleton().findSchema({overload.substr(0, dot), suffix});
+    const auto op = find_operator(overload);
     if (!op) throw UserError("no operator " + overload + " is registered; import the module that defines it");
     return *op;
   }
@@ -406,6 +404,13 @@ MadeSteps read_extern_call(FieldReader& io, const StepReader& others) {
   ExternCallDesc desc;
   fields(io, desc);
   return {make_extern_call(std::move(desc))};
+}
+
+std::optional<c10::OperatorHandle> find_operator(const std::string& overload) {
+  const size_t dot = std::min(overload.rfind('.'), overload.size());
+  std::string suffix = dot < overload.size() ? overload.substr(dot + 1) : "";
+  if (suffix == "default") suffix.clear();
+  return c10::Dispatcher::singleton().findSchema({overload.substr(0, dot), suffix});
 }
 
 std::string torch_version() { return TORCH_VERSION; }

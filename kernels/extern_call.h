@@ -9,10 +9,15 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "runtime/program.h"
+
+namespace c10 {
+class OperatorHandle;
+}
 
 namespace ipex::kernels {
 
@@ -36,6 +41,10 @@ std::unique_ptr<Step> make_extern_call(ExternCallDesc desc);
 
 // Reads a step from a line of a saved program: an ATen call, or a step that `others` reads.
 MadeSteps read_extern_call(FieldReader& io, const StepReader& others);
+
+// The operator "aten::topk.default"; the overload may be left out, which means the default one. None if it is
+// not registered.
+std::optional<c10::OperatorHandle> find_operator(const std::string& overload);
 
 std::string torch_version();
 

@@ -6,11 +6,11 @@
 #include <ATen/core/stack.h>
 #include <torch/library.h>
 
-#include <algorithm>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "kernels/extern_call.h"
 #include "runtime/env.h"
 
 namespace ipex::python {
@@ -174,13 +174,10 @@ void watch_ops() {
     // The process keeps it: destroying it would remove the kernels.
     auto* library = new torch::Library(torch::Library::IMPL, written.library,
                                        c10::DispatchKey::ADInplaceOrView, __FILE__, __LINE__);
-    for (const std::string op : written.ops) {
-      const size_t dot = std::min(op.find('.'), op.size());
-      const std::string overload = dot < op.size() ? op.substr(dot + 1) : "";
-      const auto found = c10::Dispatcher::singleton().findSchema(
-          {std::string(written.library) + "::" + op.substr(0, dot), overload});
+    for (const char* op : written.ops) {
+      const auto found = kernels::find_operator(std::string(written.library) + "::" + op);
       if (found && !found->hasKernelForDispatchKey(c10::DispatchKey::ADInplaceOrView))
-        library->impl(op.c_str(), written.kernel());
+        library->impl(op, written.kernel());
     }
   }
 }

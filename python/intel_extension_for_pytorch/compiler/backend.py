@@ -86,12 +86,16 @@ def _compile_captured(module: fx.GraphModule, example_inputs: Sequence[Any], set
 def _run_as_captured(module: fx.GraphModule, why: str, options: Options, cause: Exception | None = None) -> Callable:
     """Runs the graph that Dynamo captured eagerly. If inputs may carry tangents, the operators are needed one by one;
     Dynamo guards on the active level of forward-mode differentiation."""
-    if _C.flag("IPEX_STRICT") or not options.fallback:
-        raise cause or GraphFallback(why)
-    log.warning("a graph runs eagerly: %s", why, extra={"cause": cause})
-    log.debug("the error:", exc_info=cause)
-    records.add_eager("inference", module, why)
+    _allow_eager("a graph", "inference", module, why, cause or GraphFallback(why), options)
     return module.forward
+
+
+def _allow_eager(name: str, kind: str, module: fx.GraphModule, why: str, cause: Exception, options: Options) -> None:
+    """Warns about a graph that runs eagerly, and records it. Raises `cause` if eager graphs are not allowed."""
+    if _C.flag("IPEX_STRICT") or not options.fallback:
+        raise cause
+    log.warning("%s runs eagerly: %s", name, why, extra={"cause": cause})
+    records.add_eager(kind, module, why)
 
 
 def _all_float64(inputs: Sequence[Any], numbers: set[int]) -> bool:
@@ -254,10 +258,7 @@ def _import_and_compile(
 
 def _run_eagerly(module: fx.GraphModule, kind: str, why: str, cause: Exception, options: Options) -> EagerCode:
     """A callable that interprets the graph as AOTAutograd traced it, op by op."""
-    if _C.flag("IPEX_STRICT") or not options.fallback:
-        raise cause
-    log.warning("the %s graph runs eagerly: %s", kind, why, extra={"cause": cause})
-    records.add_eager(kind, module, why)
+    _allow_eager(f"the {kind} graph", kind, module, why, cause, options)
     positions = segments.mutated_positions(module)
     interpreter = fx.Interpreter(module)
     interpreter.garbage_collect_values = True
