@@ -10,10 +10,10 @@
 #include "codegen/loop/text.h"
 #include "kernels/extern_call.h"
 #include "kernels/step_table.h"
+#include "kernels/torch_ops/output_memory.h"
+#include "kernels/torch_ops/tensor_kinds.h"
 #include "python/csrc/graph_builder.h"
-#include "python/csrc/output_memory.h"
 #include "python/csrc/signature.h"
-#include "python/csrc/tensor_kinds.h"
 #include "python/csrc/tensor_objects.h"
 #include "runtime/error.h"
 #include "runtime/loaded_model.h"
@@ -25,6 +25,8 @@ namespace {
 namespace py = pybind11;
 using namespace py::literals;
 using Result = Interface::Result;
+using torch_ops::has_lazy_values, torch_ops::make_alias, torch_ops::make_tensor, torch_ops::materialized;
+using torch_ops::require_dense, torch_ops::require_memory, torch_ops::require_writable;
 
 // Names, weights and ranges, which aot/compilation.py adds to the imported graph.
 struct Names {

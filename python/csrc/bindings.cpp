@@ -17,12 +17,13 @@
 #include "codegen/llvm/cache_text.h"
 #include "codegen/llvm/object_cache.h"
 #include "kernels/library.h"
+#include "kernels/torch_ops/input_version.h"
+#include "kernels/torch_ops/tensor_kinds.h"
 #include "python/csrc/ahead_of_time.h"
 #include "python/csrc/compiled_graph.h"
 #include "python/csrc/graph_builder.h"
 #include "python/csrc/saved_graph.h"
 #include "python/csrc/signature.h"
-#include "python/csrc/tensor_kinds.h"
 #include "python/csrc/tensor_objects.h"
 #include "runtime/arena.h"
 #include "runtime/code_pages.h"
@@ -233,6 +234,7 @@ void register_errors(py::module_& m) {
 PYBIND11_MODULE(_C, m) {
   register_errors(m);
   set_log_sink(&log_to_python);
+  torch_ops::set_python_references([](const PyObject* object) -> int64_t { return Py_REFCNT(object); });
 
   m.attr("__version__") = IPEX_VERSION;
   m.def("pointwise_rows", &pointwise_rows, "Rows of the pointwise op table, as dicts.");
@@ -301,7 +303,9 @@ PYBIND11_MODULE(_C, m) {
 
   m.def(
       "require_dense",
-      [](const py::object& tensor, const std::string& what) { require_dense(tensor_of(tensor), what); },
+      [](const py::object& tensor, const std::string& what) {
+        torch_ops::require_dense(tensor_of(tensor), what);
+      },
       "Raises UserError unless the tensor is dense and on the CPU.");
   m.def("flag", [](const std::string& knob) { return env::flag(knob); });
   m.def("knob", [](const std::string& knob) { return env::get(knob); });

@@ -1,7 +1,6 @@
 // A compiled graph that Python calls with a list of arguments and that returns a list of results.
 #pragma once
 
-#include <ATen/core/Tensor.h>
 #include <pybind11/pybind11.h>
 
 #include <atomic>
@@ -11,6 +10,7 @@
 #include <vector>
 
 #include "backend/compile.h"
+#include "kernels/torch_ops/tensor_program.h"
 #include "python/csrc/signature.h"
 #include "runtime/step_times.h"
 
@@ -36,17 +36,13 @@ class CompiledGraph {
   std::vector<StepTimes::Event> take_profile();
 
  private:
-  struct Call;
-  void execute(Call& call) const;
-  // The argument, or a copy if its layout or kind does not match.
-  at::Tensor take_argument(const at::Tensor& tensor, int input, Call& call) const;
+  void execute(torch_ops::TensorProgram::Call& call) const;
   // Runs a call with tensors that only the dispatcher can read.
-  pybind11::list run_wrapped(const Call& call) const;
+  pybind11::list run_wrapped(pybind11::list arguments) const;
   ipex::CompiledGraph compiled_;
   Signature signature_;
+  torch_ops::TensorProgram program_;
   std::vector<int> input_argument_;  // by graph input: position among the arguments
-  std::vector<bool> is_static_;      // by graph input
-  std::vector<bool> may_go_;  // by graph input: only steps use its memory, so it may be freed during the call
   std::atomic<bool> profiling_ = false;
   mutable std::mutex profile_mutex_;  // guards profile_
   mutable std::vector<StepTimes::Event> profile_;

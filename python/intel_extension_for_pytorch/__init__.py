@@ -1,6 +1,8 @@
-"""Intel Extension for PyTorch: a CPU compiler backend for `torch.compile(model, backend="ipex")`.
+"""Intel Extension for PyTorch: a CPU compiler backend for `torch.compile(model, backend="ipex")`, and faster modules,
+optimizers and operators for eager mode.
 
-Importing this package is cheap: every attribute is loaded on first use. Example:
+Importing this package registers the operators `torch.ops.torch_ipex` and changes nothing else of PyTorch. It is cheap:
+every attribute is loaded on first use. Example:
 
     import intel_extension_for_pytorch as ipex
     print(ipex.explain(model, torch.randn(8, 64)))
@@ -30,6 +32,10 @@ def _require_torch() -> None:
 
 
 _require_torch()
+
+import torch as _torch  # noqa: E402, F401 - the library of the operators needs it to be loaded
+
+from . import _C as _C  # noqa: E402 - loads libintel-ext-pt-cpu.so, which registers the operators
 
 # Attribute -> the module that holds it. A module must not have the name of an attribute: importing the module would
 # bind it under that name in this package.

@@ -1,5 +1,5 @@
 """Values that inference derives from weights (packed, cast, folded) follow writes to the weights, even those that
-PyTorch does not count. python/csrc/input_version.h lists writes that are not noticed."""
+PyTorch does not count. kernels/torch_ops/input_version.h lists writes that are not noticed."""
 
 import io
 import multiprocessing

@@ -1,5 +1,5 @@
 // Builds tensors without the dispatcher: an output costs one allocation from a free list and one TensorImpl.
-#include "python/csrc/output_memory.h"
+#include "kernels/torch_ops/output_memory.h"
 
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
@@ -10,7 +10,7 @@
 
 #include "runtime/arena.h"
 
-namespace ipex::python {
+namespace ipex::torch_ops {
 namespace {
 
 void release(void* pointer) { CachingAllocator::instance().deallocate(pointer); }
@@ -63,4 +63,4 @@ at::Tensor make_alias(const at::Tensor& base, c10::ScalarType dtype, c10::IntArr
   return alias;
 }
 
-}  // namespace ipex::python
+}  // namespace ipex::torch_ops

@@ -3,7 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
-namespace ipex::python {
+namespace ipex::torch_ops {
 
 // PyTorch's allocator interface over runtime/arena, so that results can be resized and their memory returns
 // to the caching allocator.
@@ -17,4 +17,4 @@ at::Tensor make_tensor(c10::ScalarType dtype, c10::IntArrayRef sizes, c10::IntAr
 at::Tensor make_alias(const at::Tensor& base, c10::ScalarType dtype, c10::IntArrayRef sizes,
                       c10::IntArrayRef strides, int64_t offset);
 
-}  // namespace ipex::python
+}  // namespace ipex::torch_ops

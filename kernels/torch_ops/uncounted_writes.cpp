@@ -1,4 +1,4 @@
-#include "python/csrc/uncounted_writes.h"
+#include "kernels/torch_ops/uncounted_writes.h"
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -13,7 +13,7 @@
 #include "kernels/extern_call.h"
 #include "runtime/env.h"
 
-namespace ipex::python {
+namespace ipex::torch_ops {
 
 WatchedStorages& WatchedStorages::instance() {
   static WatchedStorages* watched = new WatchedStorages;  // never destroyed: values may be freed at exit
@@ -213,4 +213,4 @@ bool watches_writes() {
   return watches;
 }
 
-}  // namespace ipex::python
+}  // namespace ipex::torch_ops

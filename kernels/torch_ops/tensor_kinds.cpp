@@ -1,11 +1,11 @@
-#include "python/csrc/tensor_kinds.h"
+#include "kernels/torch_ops/tensor_kinds.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/zeros.h>
 
 #include "runtime/error.h"
 
-namespace ipex::python {
+namespace ipex::torch_ops {
 namespace {
 
 std::string kind_of(const at::Tensor& tensor) {
@@ -49,4 +49,4 @@ at::Tensor materialized(const at::Tensor& tensor) {
   return tensor.resolve_conj().resolve_neg();
 }
 
-}  // namespace ipex::python
+}  // namespace ipex::torch_ops

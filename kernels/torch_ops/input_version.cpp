@@ -1,20 +1,22 @@
-#include "python/csrc/input_version.h"
+#include "kernels/torch_ops/input_version.h"
 
 #include <ATen/MapAllocator.h>
 #include <ATen/record_function.h>
-#include <Python.h>
 #include <c10/core/Allocator.h>
 
 #include <algorithm>
+#include <atomic>
 #include <string_view>
 #include <vector>
 
 #include "codegen/llvm/object_cache.h"
 #include "kernels/rows.h"
-#include "python/csrc/uncounted_writes.h"
+#include "kernels/torch_ops/uncounted_writes.h"
 
-namespace ipex::python {
+namespace ipex::torch_ops {
 namespace {
+
+std::atomic<PythonReferences> python_references = nullptr;
 
 // The deleter of memory that PyTorch did not allocate (of a numpy array, of an importer's buffer).
 c10::DeleterFnPtr foreign_deleter() {
@@ -74,7 +76,8 @@ bool is_exposed(const at::Tensor& tensor) {
   size_t holders = tensor.storage().use_count();
   // The Python object of a storage, once created, lives as long as the storage and holds a reference to it.
   const PyObject* object = memory.pyobj_slot()->load_pyobj();
-  if (object && Py_REFCNT(object) == 1) --holders;
+  const PythonReferences references = python_references.load(std::memory_order_relaxed);
+  if (object && references && references(object) == 1) --holders;
   if (holders > sharers(tensor.unsafeGetTensorImpl()->version_counter())) return true;
   return is_foreign(memory) || (memory.allocator() && !memory.resizable());
 }
@@ -106,6 +109,8 @@ const TensorMemory kTensorMemory;
 
 }  // namespace
 
+void set_python_references(PythonReferences references) { python_references = references; }
+
 InputVersion version_of(const at::Tensor& tensor) {
   InputVersion version;
   version.storage = tensor.storage().unsafeGetStorageImpl();
@@ -119,4 +124,4 @@ InputVersion version_of(const at::Tensor& tensor) {
   return version;
 }
 
-}  // namespace ipex::python
+}  // namespace ipex::torch_ops

@@ -6,7 +6,7 @@
 
 #include <string>
 
-namespace ipex::python {
+namespace ipex::torch_ops {
 
 // Tensors whose values differ from their memory: zero tensors without memory, negated and conjugated views.
 inline constexpr c10::DispatchKeySet kLazyValues{c10::DispatchKey::ZeroTensor, c10::DispatchKey::Negative,
@@ -35,4 +35,4 @@ void require_writable(const at::Tensor& tensor);
 // The tensor, or a copy whose memory holds its values.
 at::Tensor materialized(const at::Tensor& tensor);
 
-}  // namespace ipex::python
+}  // namespace ipex::torch_ops

@@ -25,9 +25,14 @@
 
 #include "runtime/executable.h"
 
-namespace ipex::python {
+namespace ipex::torch_ops {
+
+// Counts the references to a Python object. The extension module sets it; a program without Python has no
+// such objects.
+using PythonReferences = int64_t (*)(const PyObject* object);
+void set_python_references(PythonReferences references);
 
 // `tensor` must be dense and on the CPU.
 InputVersion version_of(const at::Tensor& tensor);
 
-}  // namespace ipex::python
+}  // namespace ipex::torch_ops

@@ -8,7 +8,7 @@
 #include <mutex>
 #include <unordered_map>
 
-namespace ipex::python {
+namespace ipex::torch_ops {
 
 // The storages from which kept values were computed, and their last possible uncounted writes.
 class WatchedStorages {
@@ -36,4 +36,4 @@ class WatchedStorages {
 // contents must be compared in each call.
 bool watches_writes();
 
-}  // namespace ipex::python
+}  // namespace ipex::torch_ops

@@ -1,0 +1,54 @@
+// What the files that register operators share.
+//
+// Each operator has a kernel for dense CPU tensors, and a definition by ATen ops. The definition serves every
+// other tensor: tracing (torch.compile, torch.export, make_fx), vmap, meta tensors, and gradients of
+// gradients. So another compiler sees ATen ops, and an optimized model compiles as the plain one.
+#pragma once
+
+#include <ATen/autocast_mode.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/core/impl/TorchDispatchModeTLS.h>
+
+#include <optional>
+
+#include "kernels/torch_ops/tensor_kinds.h"
+
+namespace ipex::torch_ops {
+
+using OptionalTensor = std::optional<at::Tensor>;
+
+inline bool is_given(const OptionalTensor& tensor) { return tensor && tensor->defined(); }
+inline const at::Tensor& tensor_of(const at::Tensor& tensor) { return tensor; }
+inline at::Tensor tensor_of(const OptionalTensor& tensor) { return tensor.value_or(at::Tensor()); }
+
+// Whether the kernel can read all of these, and nothing records the ATen ops. Undefined tensors are ignored.
+template <class... Tensors>
+bool all_dense(const Tensors&... tensors) {
+  const auto dense = [](const at::Tensor& t) {
+    return !t.defined() || (t.device().is_cpu() && t.layout() == c10::kStrided && !is_wrapper(t));
+  };
+  return !c10::impl::TorchDispatchModeTLS::any_modes_set() && (... && dense(tensor_of(tensors)));
+}
+
+template <class... Tensors>
+bool needs_gradient(const Tensors&... tensors) {
+  const auto needs = [](const at::Tensor& t) { return t.defined() && t.requires_grad(); };
+  return at::GradMode::is_enabled() && (... || needs(tensor_of(tensors)));
+}
+
+// The operator torch_ipex::`name`. A static variable holds the result: looking it up takes a lock.
+template <class Signature>
+c10::TypedOperatorHandle<Signature> typed_operator(const char* name) {
+  return c10::Dispatcher::singleton().findSchemaOrThrow(name, "").typed<Signature>();
+}
+
+// As autocast casts the operands of a matrix product: floating-point tensors but not f64.
+inline at::Tensor autocast_operand(const at::Tensor& tensor) {
+  return at::autocast::cached_cast(at::autocast::get_autocast_dtype(at::kCPU), tensor, c10::DeviceType::CPU);
+}
+inline OptionalTensor autocast_operand(const OptionalTensor& tensor) {
+  return is_given(tensor) ? OptionalTensor(autocast_operand(*tensor)) : tensor;
+}
+
+}  // namespace ipex::torch_ops
