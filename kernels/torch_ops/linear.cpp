@@ -49,7 +49,7 @@ void check(const Tensor& input, const Tensor& weight, const OptionalTensor& bias
 
 Tensor linear_kernel(const Tensor& input, const Tensor& weight, const OptionalTensor& bias) {
   check(input, weight, bias);
-  if (!at::isFloatingType(weight.scalar_type()) || input.numel() == 0 || weight.numel() == 0)
+  if (!has_products(weight.scalar_type()) || input.numel() == 0 || weight.numel() == 0)
     return at::linear(input, weight, bias);
   const Tensor rows = as_rows(input);
   const std::string dtype = dtype_text(weight.scalar_type()), in = std::to_string(weight.size(1)),
@@ -69,9 +69,20 @@ Tensor linear_kernel(const Tensor& input, const Tensor& weight, const OptionalTe
   return result.view(sizes);
 }
 
+// By ATen ops, which can be differentiated again.
+Gradients linear_backward_definition(const Tensor& grad, const Tensor& input, const Tensor& weight,
+                                     std::array<bool, 3> mask) {
+  const Tensor g = grad.reshape_symint({-1, grad.sym_size(-1)}),
+               x = input.reshape_symint({-1, input.sym_size(-1)});
+  return {mask[0] ? grad.matmul(weight) : Tensor(), mask[1] ? g.t().mm(x) : Tensor(),
+          mask[2] ? g.sum(0) : Tensor()};
+}
+
 // The gradients of input, weight and bias; those that the mask leaves out are undefined.
 Gradients linear_backward_kernel(const Tensor& grad, const Tensor& input, const Tensor& weight,
                                  std::array<bool, 3> mask) {
+  if (!has_products(weight.scalar_type()) || input.numel() == 0 || weight.numel() == 0)
+    return linear_backward_definition(grad, input, weight, mask);
   const Tensor g = as_rows(grad), x = as_rows(input);
   const std::string dtype = dtype_text(weight.scalar_type()), in = std::to_string(weight.size(1)),
                     out = std::to_string(weight.size(0));
@@ -109,15 +120,6 @@ Gradients linear_backward_kernel(const Tensor& grad, const Tensor& input, const 
     }
   }
   return {grads[0], grads[1], grads[2]};
-}
-
-// By ATen ops, which can be differentiated again.
-Gradients linear_backward_definition(const Tensor& grad, const Tensor& input, const Tensor& weight,
-                                     std::array<bool, 3> mask) {
-  const Tensor g = grad.reshape_symint({-1, grad.sym_size(-1)}),
-               x = input.reshape_symint({-1, input.sym_size(-1)});
-  return {mask[0] ? grad.matmul(weight) : Tensor(), mask[1] ? g.t().mm(x) : Tensor(),
-          mask[2] ? g.sum(0) : Tensor()};
 }
 
 struct LinearFunction : torch::autograd::Function<LinearFunction> {

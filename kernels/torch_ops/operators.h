@@ -37,6 +37,11 @@ bool needs_gradient(const Tensors&... tensors) {
   return at::GradMode::is_enabled() && (... || needs(tensor_of(tensors)));
 }
 
+// The types of products that the compiler has kernels for. ATen computes the others.
+inline bool has_products(c10::ScalarType dtype) {
+  return dtype == at::kFloat || dtype == at::kBFloat16;
+}
+
 // The operator torch_ipex::`name`. A static variable holds the result: looking it up takes a lock.
 template <class Signature>
 c10::TypedOperatorHandle<Signature> typed_operator(const char* name) {

@@ -1,5 +1,6 @@
 // The extension module _C: all bindings of C++ for Python, such as the op tables, the Graph builder,
 // compile() and knobs.
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 #include <torch/csrc/Exceptions.h>
@@ -16,6 +17,7 @@
 #include "codegen/llvm/cache_directory.h"
 #include "codegen/llvm/cache_text.h"
 #include "codegen/llvm/object_cache.h"
+#include "kernels/extern_call.h"
 #include "kernels/library.h"
 #include "kernels/torch_ops/input_version.h"
 #include "kernels/torch_ops/tensor_kinds.h"
@@ -329,6 +331,16 @@ PYBIND11_MODULE(_C, m) {
     for (Isa isa : supported_isas()) names.emplace_back(name(isa));
     return names;
   });
+  m.def(
+      "onednn_has_bf16_support", [] { return cpu_supports(Isa::kAvx512); },
+      "Whether this CPU computes products of bf16 in its vector units: AVX-512 with BW, VL and DQ.");
+  m.def(
+      "onednn_has_fp16_support",
+      [] {
+        const auto op = kernels::find_operator("mkldnn::_is_mkldnn_fp16_supported");
+        return op && op->typed<bool()>().call();
+      },
+      "Whether PyTorch's library computes products of f16 on this CPU.");
   m.def("num_threads", &num_threads);
   m.def(
       "machine_limits",

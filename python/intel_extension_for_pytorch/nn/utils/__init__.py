@@ -1,0 +1,1 @@
+"""What `ipex.optimize` consists of: replaced modules, casts of parameters, folding."""
