@@ -122,7 +122,7 @@ bool channels_last_result(const Tensor& input, const Tensor& weight) {
 constexpr uint32_t free_dims(int64_t rank) { return 1 | (((1u << rank) - 1) << 2); }
 
 bool is_compiled(const Tensor& input, const Tensor& weight) {
-  return has_products(weight.scalar_type()) && input.numel() != 0 && weight.numel() != 0;
+  return has_products(weight.scalar_type(), at::Float32Op::CONV) && input.numel() != 0 && weight.numel() != 0;
 }
 
 Tensor forward(const Tensor& input, const Tensor& weight, const OptionalTensor& bias, const Window& window) {

@@ -49,7 +49,7 @@ void check(const Tensor& input, const Tensor& weight, const OptionalTensor& bias
 
 Tensor linear_kernel(const Tensor& input, const Tensor& weight, const OptionalTensor& bias) {
   check(input, weight, bias);
-  if (!has_products(weight.scalar_type()) || input.numel() == 0 || weight.numel() == 0)
+  if (!has_products(weight.scalar_type(), at::Float32Op::MATMUL) || input.numel() == 0 || weight.numel() == 0)
     return at::linear(input, weight, bias);
   const Tensor rows = as_rows(input);
   const std::string dtype = dtype_text(weight.scalar_type()), in = std::to_string(weight.size(1)),
@@ -81,7 +81,7 @@ Gradients linear_backward_definition(const Tensor& grad, const Tensor& input, co
 // The gradients of input, weight and bias; those that the mask leaves out are undefined.
 Gradients linear_backward_kernel(const Tensor& grad, const Tensor& input, const Tensor& weight,
                                  std::array<bool, 3> mask) {
-  if (!has_products(weight.scalar_type()) || input.numel() == 0 || weight.numel() == 0)
+  if (!has_products(weight.scalar_type(), at::Float32Op::MATMUL) || input.numel() == 0 || weight.numel() == 0)
     return linear_backward_definition(grad, input, weight, mask);
   const Tensor g = as_rows(grad), x = as_rows(input);
   const std::string dtype = dtype_text(weight.scalar_type()), in = std::to_string(weight.size(1)),

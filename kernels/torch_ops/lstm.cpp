@@ -123,7 +123,7 @@ Results kernel(const Tensor& input, TensorList hx, TensorList params, bool has_b
   for (const Tensor& tensor : params) same_dtype &= tensor.scalar_type() == dtype;
   for (const Tensor& tensor : hx) same_dtype &= tensor.scalar_type() == dtype;
   const bool in_library =
-      dtype == at::kFloat || (dtype == at::kBFloat16 && current_isa() == Isa::kAvx512Bf16);
+      has_products(dtype, at::Float32Op::RNN) && (dtype == at::kFloat || current_isa() == Isa::kAvx512Bf16);
   if (projected || !same_dtype || !in_library || (train && dropout != 0) || input.numel() == 0 ||
       hx[0].numel() == 0)
     return at::lstm(input, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first);

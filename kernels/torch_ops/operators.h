@@ -5,6 +5,7 @@
 // gradients. So another compiler sees ATen ops, and an optimized model compiles as the plain one.
 #pragma once
 
+#include <ATen/Context.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -37,9 +38,13 @@ bool needs_gradient(const Tensors&... tensors) {
   return at::GradMode::is_enabled() && (... || needs(tensor_of(tensors)));
 }
 
-// The types of products that the compiler has kernels for. ATen computes the others.
-inline bool has_products(c10::ScalarType dtype) {
-  return dtype == at::kFloat || dtype == at::kBFloat16;
+// Whether the compiler has kernels for the products of an operator. ATen computes the others: those of f64
+// and f16, and those of f32 for which torch.backends.mkldnn allows bf16.
+inline bool has_products(c10::ScalarType dtype, at::Float32Op op) {
+  if (dtype == at::kBFloat16) return true;
+  const auto precision = at::globalContext().float32Precision(at::Float32Backend::MKLDNN, op);
+  return dtype == at::kFloat && precision != at::Float32Precision::BF16 &&
+         precision != at::Float32Precision::TF32;
 }
 
 // The operator torch_ipex::`name`. A static variable holds the result: looking it up takes a lock.

@@ -47,23 +47,31 @@ _LAZY = {
     "UserError": "errors",
     "Unsupported": "errors",
     "InternalError": "errors",
+    "optimize": "frontend",
+    "enable_auto_channels_last": "frontend",
+    "disable_auto_channels_last": "frontend",
+    "set_fp32_math_mode": "fpmath_mode",
+    "get_fp32_math_mode": "fpmath_mode",
+    "FP32MathMode": "fpmath_mode",
+    "compile": "utils.compile",
+    "_set_compiler_backend": "utils.compile",
+    "_get_compiler_backend": "utils.compile",
+    "OnDevice": "utils.on_device",
+    "set_logging_level": "utils._logger",
 }
+_PACKAGES = ("aot", "cpu", "nn", "optim", "utils")
 
-__all__ = [
-    "InternalError",
-    "Unsupported",
-    "UserError",
-    "__version__",
-    "aot",
-    "environment",
-    "explain",
-    "record_reports",
-]
+__all__ = ["__version__", *_PACKAGES, *(name for name in _LAZY if not name.startswith("_")), "version"]  # noqa: PLE0604
+
+
+def version() -> str:
+    """The version of this package."""
+    return __version__
 
 
 def __getattr__(name: str) -> object:
-    if name == "aot":
-        return importlib.import_module(f"{__name__}.aot")
+    if name in _PACKAGES:
+        return importlib.import_module(f"{__name__}.{name}")
     module = _LAZY.get(name)
     if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -73,4 +81,4 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LAZY, "aot"})
+    return sorted({*globals(), *_LAZY, *_PACKAGES})
