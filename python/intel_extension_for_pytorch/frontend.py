@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -10,7 +9,7 @@ import torch
 from torch import nn
 
 from . import _C
-from .nn.utils import _folding, _weight_cast, _weight_prepack
+from .nn.utils import _folding, _lstm_convert, _tracing, _weight_cast, _weight_prepack
 from .optim import _optimizer_utils
 from .utils import _logger
 from .utils.channels_last_1d import to_channels_last_1d
@@ -145,7 +144,7 @@ def optimize(
     Raises AssertionError when the CPU cannot multiply numbers of `dtype`, or when the optimizer does not fit the mode;
     RuntimeError for an unknown level.
     """
-    given_optimizer = optimizer
+    arguments, given_optimizer = locals(), optimizer
 
     def result(model: nn.Module, optimizer: Any) -> Any:
         return model if given_optimizer is None else (model, optimizer)
@@ -158,7 +157,7 @@ def optimize(
         assert optimizer is None, "The optimizer should not be given for inference mode"
     if level not in _LEVELS:
         raise RuntimeError(f"Unexpected optimization level {level}. Options are 'O0', 'O1'.")
-    explicit = {f.name: value for f in fields(_Knobs) if (value := locals()[f.name]) is not None}
+    explicit = {f.name: value for f in fields(_Knobs) if (value := arguments[f.name]) is not None}
     knobs = replace(_LEVELS[level], **explicit)
     _check_dtype(dtype, knobs.weights_prepack)
 
@@ -180,19 +179,31 @@ def optimize(
         split = dtype is torch.bfloat16 and knobs.split_master_weight_for_bf16 and knobs.fuse_update_step
         split = split and _optimizer_utils.can_split(optimizer, explicit=bool(split_master_weight_for_bf16))
         _weight_cast.cast_weights(model, params_attr, training=training, dtype=dtype, split=split)
+    if knobs.optimize_lstm:
+        _lstm_convert.replace_lstm_with_ipex_lstm(model)
     if knobs.weights_prepack:
         fp32_linear = not training or knobs.auto_kernel_selection
         _weight_prepack.weight_prepack_with_ipex(model, training=training, fp32_linear=fp32_linear)
     if training:
         model.params_attr = params_attr
         _optimizer_utils.prepare(optimizer, params_attr, fuse=knobs.fuse_update_step)
+    _tracing.make_traceable_under_autocast(model)
     if knobs.graph_mode:
         model = _graph_mode(model, dtype)
     return result(model, optimizer)
 
 
 def _graph_mode(model: nn.Module, dtype: torch.dtype | None) -> nn.Module:
+    """Compiles `forward` of the model in place, and calls it under autocast of `dtype`."""
     if model.training:
         _logger.logger.warning("graph capture does not support training yet.")
         return model
-    return copy.copy(model)
+    low = dtype if dtype in (torch.bfloat16, torch.float16) else None
+    forward = model.forward
+
+    def in_autocast(*args: Any, **kwargs: Any) -> Any:
+        with torch.autocast("cpu", low or torch.bfloat16, enabled=low is not None):
+            return forward(*args, **kwargs)
+
+    model.forward = torch.compile(in_autocast, backend="ipex")
+    return model
