@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := build
-.PHONY: build test test-cpp test-python wheel replay nightly models sanitize fuzz-loader run bench peers figures docs lint format clean
+.PHONY: build test test-cpp test-python test-onednn wheel replay nightly models sanitize fuzz-loader run bench bench-onednn peers figures docs lint format clean
 
 PYTHON ?= python3
 # The PyTorch to build for and to test with. Each has its environment and its build: `make test TORCH=2.14.1`.
@@ -61,6 +61,38 @@ test-cpp: build
 test-python: build
 	$(BIN)/python -m pytest -q --timeout=600 -n 2 --dist worksteal
 
+# Other versions of oneDNN (docs/onednn.md): the newest on PyPI, which is built for SYCL and comes with 2 GB of libraries that it
+# needs; and a version between, built for OpenMP, which is one file of PaddlePaddle's wheel.
+NEWEST_ONEDNN := $(CURDIR)/build/onednn/newest
+OPENMP_ONEDNN := $(CURDIR)/build/onednn/openmp
+WITH_NEWEST_ONEDNN := LD_LIBRARY_PATH=$(NEWEST_ONEDNN)/lib OCL_ICD_FILENAMES=$(NEWEST_ONEDNN)/lib/libintelocl.so
+WITH_OPENMP_ONEDNN := LD_LIBRARY_PATH=$(OPENMP_ONEDNN)/lib
+UPGRADE_ONEDNN := $(NEWEST_ONEDNN)/bin/pip install -q --disable-pip-version-check --upgrade onednn onednn-devel tbb-devel
+$(NEWEST_ONEDNN)/.ready:
+	$(PYTHON) -m venv $(NEWEST_ONEDNN)
+	$(UPGRADE_ONEDNN)
+	@touch $@
+$(OPENMP_ONEDNN)/lib/libdnnl.so.3: | $(VENV)/.ready
+	rm -rf $(OPENMP_ONEDNN) && mkdir -p $(OPENMP_ONEDNN)/lib
+	$(BIN)/pip download -q --disable-pip-version-check --no-deps --only-binary=:all: --python-version 3.11 --platform manylinux1_x86_64 \
+	  -d $(OPENMP_ONEDNN) paddlepaddle==3.3.1
+	$(BIN)/python -c 'import sys, zipfile; sys.stdout.buffer.write(zipfile.ZipFile(sys.argv[1]).read("paddle/libs/libdnnl.so.3"))' \
+	  $(OPENMP_ONEDNN)/*.whl >$(OPENMP_ONEDNN)/libdnnl.so.3
+	rm $(OPENMP_ONEDNN)/*.whl && mv $(OPENMP_ONEDNN)/libdnnl.so.3 $@
+
+# Tests of what calls oneDNN, with these versions: built against the newest, and as built, with the other one's library.
+test-onednn: build $(NEWEST_ONEDNN)/.ready $(OPENMP_ONEDNN)/lib/libdnnl.so.3
+	$(UPGRADE_ONEDNN)
+	cmake --preset release -B build/release-onednn -D IPEX_BUILD_PYTHON=OFF -D IPEX_BUILD_BENCHMARKS=OFF \
+	  -D CMAKE_PREFIX_PATH=$(NEWEST_ONEDNN) >build/release-onednn.log || { cat build/release-onednn.log; exit 1; }
+	cmake --build build/release-onednn --target kernels_tests compile_tests
+	version=$$(awk '/define DNNL_VERSION_(MAJOR|MINOR) / {v = v dot $$3; dot = "."} END {print v}' \
+	  $(NEWEST_ONEDNN)/include/oneapi/dnnl/dnnl_version.h); \
+	for tests in kernels_tests compile_tests; do \
+	  IPEX_POISON=1 IPEX_TEST_ONEDNN=$$version $(WITH_NEWEST_ONEDNN) build/release-onednn/$$tests --gtest_brief=1; \
+	  IPEX_POISON=1 IPEX_TEST_ONEDNN=3.6 $(WITH_OPENMP_ONEDNN) $(BUILD)/$$tests --gtest_brief=1; \
+	done
+
 # A wheel in dist/ for the PyTorch of TORCH, tried in a fresh environment. PyTorch, oneDNN and oneTBB come from wheels of their own.
 WHEEL_EXCLUDES := libtorch*.so libc10.so libdnnl.so.3 libtbb.so.12 libgomp.so.1
 wheel: build
@@ -80,6 +112,7 @@ replay: build
 
 nightly: build build/.apt-nightly sanitize fuzz-loader
 	$(BIN)/python -m pytest -q -m "nightly or not nightly" --shuffle=random --timeout=3600
+	$(MAKE) test-onednn
 	$(MAKE) test TORCH=2.14.1
 
 # Every family of the model list in every mode; the closing table counts them.
@@ -111,6 +144,10 @@ fuzz-loader: build/.apt $(VENV)/.ready
 bench: build
 	$(BIN)/python benchmarks/bench_overhead.py
 	$(BIN)/python benchmarks/bench_models.py
+
+# What another oneDNN would give; nothing else should run beside it.
+bench-onednn: build $(NEWEST_ONEDNN)/.ready $(OPENMP_ONEDNN)/lib/libdnnl.so.3
+	$(BIN)/python benchmarks/bench_onednn.py --program $(BUILD)/onednn_worker --tables build/figures
 
 # What bench_peers.py compares with, each in an environment of its own, with the models of .venv.
 PEERS := openvino onnxruntime xla zentorch

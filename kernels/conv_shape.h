@@ -3,13 +3,13 @@
 // Contiguous (NCHW) ones use its im2col implementation or are copied, whichever is better.
 #pragma once
 
-#include <dnnl.hpp>
 #include <initializer_list>
 #include <string>
 #include <vector>
 
 #include "kernels/descriptors.h"
 #include "kernels/engine.h"
+#include "kernels/onednn.h"
 #include "kernels/plan.h"
 
 namespace ipex::kernels {

@@ -3,12 +3,12 @@
 // extent 1.
 #pragma once
 
-#include <dnnl.hpp>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "kernels/onednn.h"
 #include "runtime/tensor.h"
 
 namespace ipex::kernels {

@@ -2,8 +2,9 @@
 // and the translation of oneDNN's errors.
 #pragma once
 
-#include <dnnl.hpp>
 #include <string>
+
+#include "kernels/onednn.h"
 
 namespace ipex::kernels {
 

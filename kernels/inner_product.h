@@ -12,10 +12,10 @@
 // times.
 #pragma once
 
-#include <dnnl.hpp>
 #include <optional>
 
 #include "kernels/descriptors.h"
+#include "kernels/onednn.h"
 
 namespace ipex::kernels {
 

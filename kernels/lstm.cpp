@@ -1,11 +1,11 @@
 // One layer of an LSTM in one direction. oneDNN needs sequences and states in row-major order, and prefers
 // weights in its own blocked formats.
-#include <dnnl.hpp>
 #include <optional>
 
 #include "kernels/descriptors.h"
 #include "kernels/engine.h"
 #include "kernels/library.h"
+#include "kernels/onednn.h"
 #include "kernels/planned_step.h"
 #include "kernels/prepack.h"
 #include "kernels/step_fields.h"

@@ -64,6 +64,10 @@ Product make_product(const MatMulDesc& desc, const TensorView& b, const Resolved
   const TensorView& a = resolved.operands[kA];
   if (rank < 2 || a.sizes.size() < 2 || b.sizes.size() < 2)
     throw InternalError("onednn.matmul: operands need rows and columns: " + text(a) + " x " + text(b));
+  // oneDNN 3.13 has products of two types, 3.2 none.
+  if (a.dtype != b.dtype)
+    throw Unsupported(std::string(kName) + " " + text(a) + " x " + text(b) +
+                      ": both operands must have one type; convert one of them");
   const int64_t k = a.sizes.back();
   const auto in_batch = [&](int64_t rows, int64_t cols) {
     Dims sizes = p.dst.sizes;

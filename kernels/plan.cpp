@@ -117,6 +117,8 @@ void Plan::run(std::span<void* const> operands) const {
                                  static_cast<int>(list.size()), list.data()),
           "execution of a oneDNN step");
   }
+  // A oneDNN that was built for SYCL returns from `execute` before the results are there.
+  check(dnnl_stream_wait(context->stream.get()), "the end of a oneDNN step");
   std::lock_guard lock(pool_->mutex);
   pool_->idle.push_back(std::move(context));
 }

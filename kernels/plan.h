@@ -6,7 +6,6 @@
 // pool, so that the steady state allocates nothing.
 #pragma once
 
-#include <dnnl.hpp>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -14,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/onednn.h"
 #include "runtime/tensor.h"
 
 namespace ipex::kernels {

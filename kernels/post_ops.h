@@ -1,12 +1,12 @@
 // The table of fused epilogues (post-ops), and their translation to oneDNN for a given result layout.
 #pragma once
 
-#include <dnnl.hpp>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "kernels/library.h"
+#include "kernels/onednn.h"
 #include "kernels/plan.h"
 
 namespace ipex::kernels {

@@ -1,11 +1,11 @@
 // The step that converts weights to the library's format, once per version of the weights.
 #pragma once
 
-#include <dnnl.hpp>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "kernels/onednn.h"
 #include "runtime/executable.h"
 
 namespace ipex::kernels {

@@ -456,7 +456,7 @@ TEST(MatMulPacking, KeepsNarrowWeightsPlain) {
 }
 
 TEST(MatMulPacking, SteadyStateAllocatesNothing) {
-  Case c = plain(Dtype::kF32, 1, 3072, 768);
+  Case c = plain(Dtype::kF32, 2, 3072, 768);  // for one row, oneDNN 3.13 reads weights as they are
   c.b = Tensor::random(Dtype::kF32, {768, 3072}, 2, {1, 768});
   c.bias = {Tensor::random(Dtype::kF32, {3072}, 3)};
   c.post = {"gelu"};
