@@ -1,0 +1,1 @@
+"""Running models on the CPU."""
