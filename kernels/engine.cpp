@@ -72,6 +72,8 @@ std::string onednn_version() {
          std::to_string(version->patch);
 }
 
+void set_onednn_verbose(int level) { check(dnnl_set_verbose(level), "set the verbose level"); }
+
 const void* onednn_code() { return reinterpret_cast<const void*>(&dnnl_primitive_create); }
 
 }  // namespace ipex::kernels

@@ -103,5 +103,7 @@ LibrarySteps make_lstm(const LstmDesc& desc, int packed_buffer);
 
 std::string onednn_version();
 const void* onednn_code();  // an address in oneDNN's code
+// Prints each primitive that runs (1), and each that is created too (2), to standard output; 0: nothing.
+void set_onednn_verbose(int level);
 
 }  // namespace ipex::kernels

@@ -331,6 +331,8 @@ PYBIND11_MODULE(_C, m) {
     for (Isa isa : supported_isas()) names.emplace_back(name(isa));
     return names;
   });
+  m.def("set_onednn_verbose", &kernels::set_onednn_verbose, "level"_a,
+        "0: off, 1: primitives that run, 2: primitives that are created too.");
   m.def(
       "onednn_has_bf16_support", [] { return cpu_supports(Isa::kAvx512); },
       "Whether this CPU computes products of bf16 in its vector units: AVX-512 with BW, VL and DQ.");

@@ -58,6 +58,10 @@ _LAZY = {
     "_get_compiler_backend": "utils.compile",
     "OnDevice": "utils.on_device",
     "set_logging_level": "utils._logger",
+    "verbose": "utils.verbosity",
+    "VERBOSE_OFF": "utils.verbosity",
+    "VERBOSE_ON": "utils.verbosity",
+    "VERBOSE_ON_CREATION": "utils.verbosity",
 }
 _PACKAGES = ("aot", "cpu", "nn", "optim", "utils")
 
