@@ -123,6 +123,19 @@ bool nests(const TensorView& view, std::span<const int> order) {
   return true;
 }
 
+bool is_describable(const TensorView& view) {
+  std::vector<std::pair<int64_t, int64_t>> dims;  // stride and size
+  for (size_t d = 0; d < view.sizes.size(); ++d)
+    if (view.sizes[d] > 1 && view.strides[d] != 0) dims.emplace_back(view.strides[d], view.sizes[d]);
+  std::ranges::sort(dims);
+  int64_t span = 1;
+  for (const auto& [stride, size] : dims) {
+    if (stride < span) return false;
+    span = stride * size;
+  }
+  return true;
+}
+
 bool can_merge(const TensorView& view, int dim) {
   return view.sizes[dim] == 1 || view.sizes[dim + 1] == 1 ||
          view.strides[dim] == view.strides[dim + 1] * view.sizes[dim + 1];

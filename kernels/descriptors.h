@@ -45,6 +45,10 @@ TensorView with_plain_strides(TensorView view, std::span<const int> order);
 // Whether the dims nest in this order, with innermost stride 1 and no overlap. Gaps between rows are allowed.
 bool nests(const TensorView& view, std::span<const int> order);
 
+// Whether oneDNN takes the strides: in some order each dim reaches over all elements of those inside it,
+// whether they are there or not. It refuses rows of 3 elements with a stride of 3 that are 8 elements apart.
+bool is_describable(const TensorView& view);
+
 // Merges dims d and d + 1, if the strides allow it.
 bool can_merge(const TensorView& view, int dim);
 void merge(TensorView& view, int dim);

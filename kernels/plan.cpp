@@ -21,6 +21,17 @@ void zero_elements(char* data, const TensorView& layout, size_t dim, int64_t byt
     zero_elements(data + i * layout.strides[dim] * bytes, layout, dim + 1, bytes);
 }
 
+// Copies the elements of a strided view to `to` in row-major order, recursively by dim.
+void copy_elements(const char* data, const TensorView& layout, size_t dim, int64_t bytes, char*& to) {
+  if (dim == layout.sizes.size()) {
+    std::memcpy(to, data, bytes);
+    to += bytes;
+    return;
+  }
+  for (int64_t i = 0; i < layout.sizes[dim]; ++i)
+    copy_elements(data + i * layout.strides[dim] * bytes, layout, dim + 1, bytes, to);
+}
+
 }  // namespace
 
 struct Plan::Context {
@@ -77,6 +88,11 @@ void Plan::fill_with_zeros(int operand_index, const TensorView& layout) {
   fills_.emplace_back(operand_index, layout);
 }
 
+void Plan::gather(int operand_index, const TensorView& layout) {
+  gathers_.push_back({operand_index, layout, scratch_bytes_});
+  scratch_bytes_ += aligned(layout.numel() * itemsize(layout.dtype));
+}
+
 std::unique_ptr<Plan::Context> Plan::borrow() const {
   {
     std::lock_guard lock(pool_->mutex);
@@ -105,9 +121,17 @@ void Plan::run(std::span<void* const> operands) const {
   std::unique_ptr<Context> context = borrow();
   CachedBlock block;
   if (scratch_bytes_ > 0) block = allocate_block(static_cast<size_t>(scratch_bytes_));
+  for (const Gather& gather : gathers_) {
+    char* to = static_cast<char*>(block.get()) + gather.offset;
+    copy_elements(static_cast<const char*>(operands[gather.operand]), gather.layout, 0,
+                  itemsize(gather.layout.dtype), to);
+  }
   for (size_t i = 0; i < slots_.size(); ++i) {
     const Slot& slot = slots_[i];
-    void* data = slot.operand >= 0 ? operands[slot.operand] : static_cast<char*>(block.get()) + slot.offset;
+    char* const scratch = static_cast<char*>(block.get());
+    void* data = slot.operand >= 0 ? operands[slot.operand] : scratch + slot.offset;
+    for (const Gather& gather : gathers_)
+      if (gather.operand == slot.operand) data = scratch + gather.offset;
     if (slot.zero) std::memset(data, 0, slot.desc.get_size());
     check(dnnl_memory_set_data_handle(context->memories[i].get(), data), "memory of a oneDNN step");
   }

@@ -38,6 +38,9 @@ class Plan {
   // Stages run in the order in which they are added.
   void add(const dnnl::primitive_desc_base& desc, Arguments arguments);
   void fill_with_zeros(int operand_index, const TensorView& layout);
+  // Before the stages, copies an operand to dense row-major memory, which the plan uses in its place. For
+  // strides that oneDNN cannot describe.
+  void gather(int operand_index, const TensorView& layout);
 
   // `operands`: pointers to the first element of each operand of the step.
   void run(std::span<void* const> operands) const;
@@ -61,7 +64,14 @@ class Plan {
 
   std::vector<Slot> slots_;
   std::vector<Stage> stages_;
+  struct Gather {
+    int operand;
+    TensorView layout;
+    int64_t offset;  // in the scratch block
+  };
+
   std::vector<std::pair<int, TensorView>> fills_;
+  std::vector<Gather> gathers_;
   int64_t scratch_bytes_ = 0;
 
   struct Pool {

@@ -45,7 +45,7 @@ Resolved resolve_likely(std::span<const TensorSpec> operands) {
 
 PlannedStep::PlannedStep(std::string name, std::vector<TensorSpec> operands, BuildPlan build,
                          Planning planning, int results)
-    : operands_(std::move(operands)), build_plan_(std::move(build)) {
+    : operands_(std::move(operands)), results_(results), build_plan_(std::move(build)) {
   info.kind = StepKind::kLibrary;
   info.name = std::move(name);
   for (size_t i = 0; i < operands_.size(); ++i) {
@@ -77,7 +77,11 @@ PlannedStep::PlannedStep(std::string name, std::vector<TensorSpec> operands, Bui
 }
 
 PlannedStep::PlannedStep(const PlannedStep& other, const std::map<int, int>& buffers)
-    : Step(other), operands_(other.operands_), build_plan_(other.build_plan_), is_static_(other.is_static_) {
+    : Step(other),
+      operands_(other.operands_),
+      results_(other.results_),
+      build_plan_(other.build_plan_),
+      is_static_(other.is_static_) {
   for (TensorSpec& operand : operands_) operand.buffer = buffers.at(operand.buffer);
   for (std::vector<int>* list : {&reads, &writes})
     for (int& buffer : *list) buffer = buffers.at(buffer);
@@ -141,7 +145,17 @@ void PlannedStep::run(RunContext& context) const {
     Resolved resolved = resolve_all(operands_, context.symbols());
     for (size_t i = 1; i < pointers.size(); ++i) resolved.shares_result[i] = pointers[i] == pointers[0];
     resolved.must_succeed = true;
-    plan = insert(key, build(resolved));
+    std::vector<std::pair<int, TensorView>> gathered;
+    for (size_t i = results_; i < operands_.size(); ++i) {
+      TensorView& operand = resolved.operands[i];
+      if (is_describable(operand)) continue;
+      gathered.emplace_back(static_cast<int>(i), operand);
+      operand.strides = dense_strides(operand.sizes, row_major_order(static_cast<int>(operand.sizes.size())));
+      resolved.shares_result[i] = false;
+    }
+    Plan built = build(resolved);
+    for (const auto& [operand, layout] : gathered) built.gather(operand, layout);
+    plan = insert(key, std::move(built));
   }
   plan->run(pointers);
 }

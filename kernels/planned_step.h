@@ -57,6 +57,7 @@ class PlannedStep final : public Step {
   std::shared_ptr<const Plan> insert(const Key& key, Plan plan) const;
 
   std::vector<TensorSpec> operands_;
+  int results_;  // the first operands, which are written
   BuildPlan build_plan_;
   bool is_static_ = true;
   mutable std::mutex mutex_;

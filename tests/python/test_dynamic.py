@@ -9,6 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 import transformers
+from comparison import assert_close_to_eager
 from conftest import BACKEND
 from torch import nn
 
@@ -400,3 +401,25 @@ def test_padding_row_known_at_run_time(compiled, strict):
         counts = torch.bincount(torch.tensor(indices), minlength=10)
         counts[padding] = 0
         assert torch.equal(weight.grad, counts[:, None].expand(10, 4).float())
+
+
+@pytest.mark.parametrize("kind", ["mm", "bmm", "addmm", "conv2d", "conv2d backward"])
+def test_strides_that_the_library_cannot_describe(kind, strict):
+    """Every third column of rows of 8: the library takes rows of 3 with a stride of 3 only if they are 9 apart."""
+    weight = torch.randn(4, 2, 1, 1)
+
+    def product(x, y):
+        if kind.startswith("conv"):
+            return torch.nn.functional.conv2d(x[:, :, :, 1::3], weight)
+        a, b = x[..., 1::3], y[..., 1::3].transpose(-1, -2)
+        return torch.addmm(y[0, : b.shape[-1]], a, b) if kind == "addmm" else a @ b
+
+    run = torch.compile(product, backend="ipex", dynamic=True)
+    for rows, columns in [(16, 8), (128, 64), (130, 65), (62, 31), (9, 8)]:
+        leading = {"bmm": (3,), "conv2d": (2, 2), "conv2d backward": (2, 2)}.get(kind, ())
+        x, y = torch.randn(*leading, rows, columns), torch.randn(*leading, 5, columns)
+        x.requires_grad_(kind.endswith("backward"))
+        ours, eager = run(x, y), product(x, y)
+        assert_close_to_eager(ours, eager, scale=20)
+        if x.requires_grad:
+            assert_close_to_eager(*(torch.autograd.grad(r.sum(), x) for r in (ours, eager)), scale=20)
