@@ -12,6 +12,8 @@ import native_share
 import pytest
 import torch
 from comparison import (
+    apart_by_rounding,
+    assert_as_near_as_eager,
     assert_close_to_eager,
     assert_error_within,
     assert_near_in_norm,
@@ -37,6 +39,11 @@ MORE_TRAINING_DRAWS = {"audio_spectrogram": 24, "levit": 40}
 ILL_CONDITIONED = {"levit"}
 # Eager's fp32 gradients are 3.5e-3 from fp64 (batch norms of few values), ours 9e-6.
 EAGER_IS_FAR = {"mobilenet_v2"}
+# Eager's fp32 gradients are up to 3e-2 from fp64, and change by as much when the input changes by a rounding.
+ROUNDING_DECIDES = {
+    "torchvision_resnet50", "torchvision_densenet121", "torchvision_shufflenet_v2_x0_5", "torchvision_fcn_resnet50",
+    "timm_resnet50", "timm_efficientnet_b0", "timm_resnetv2_50x1_bit", "timm_hgnetv2_b0",
+}  # fmt: skip
 
 # Models for the nightly run: variations of architectures that another model covers, and others by mode.
 VARIATIONS = {"roberta", "electra", "deit", "mistral", "qwen2", "phi", "beit", "mpnet"}
@@ -260,8 +267,15 @@ def test_training_fp32(name, compiled):
     eager_loss, eager = train_step(model, model, inputs)
     loss, ours = train_step(compiled(twin), twin, inputs)
     ours = reached_by_eager(ours, eager)
-    torch.testing.assert_close(loss, eager_loss, rtol=1e-4, atol=1e-4)
-    if name in EAGER_IS_FAR:
+    if name not in ROUNDING_DECIDES:
+        torch.testing.assert_close(loss, eager_loss, rtol=1e-4, atol=1e-4)
+    if name in ROUNDING_DECIDES:
+        exact = copy.deepcopy(model).double()
+        reference = train_step(exact, exact, in_dtype(inputs, torch.float64))
+        runs = [(eager_loss, eager), *(train_step(model, model, moved) for moved in apart_by_rounding(inputs))]
+        for part in range(2):  # loss, gradients
+            assert_as_near_as_eager((loss, ours)[part], [run[part] for run in runs], reference[part])
+    elif name in EAGER_IS_FAR:
         exact = copy.deepcopy(model).double()
         reference = train_step(exact, exact, in_dtype(inputs, torch.float64))[1]
         assert_error_within(list(ours.values()), list(eager.values()), list(reference.values()), factor=1.0)
