@@ -10,6 +10,7 @@ import native_share
 import pytest
 import torch
 from comparison import (
+    TOLERANCES,
     apart_by_rounding,
     assert_as_near_as_eager,
     assert_close_to_eager,
@@ -158,7 +159,7 @@ def test_training_fp64(name, compiled):
     losses, ours = train_step(compiled(twin), twin, *batch)
     assert_close_to_eager(losses, eager_losses)
     assert ours.keys() == eager.keys()
-    assert_near_in_norm(list(ours.values()), list(eager.values()), bound=1e-8)
+    assert_near_in_norm(list(ours.values()), list(eager.values()), bound=TOLERANCES[torch.float64][0])
 
 
 @pytest.mark.nightly
