@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := build
-.PHONY: build test test-cpp test-python test-onednn wheel replay nightly models sanitize fuzz-loader run bench bench-onednn peers figures docs lint format clean
+.PHONY: build test test-cpp test-python test-onednn wheel replay nightly models vision sanitize fuzz-loader run bench bench-onednn peers figures docs lint format clean
 
 PYTHON ?= python3
 # The PyTorch to build for and to test with. Each has its environment and its build: `make test TORCH=2.14.1`.
@@ -12,8 +12,8 @@ OTHER := $(if $(filter-out $(DEFAULT_TORCH),$(TORCH)),-$(TORCH))
 VENV := .venv$(OTHER)
 BIN := $(VENV)/bin
 BUILD := build/release$(OTHER)
-# The torchvision that was built for this PyTorch.
-TORCHVISION_2.14.1 := torchvision==0.29.1
+# The torchvision that was built for this PyTorch, and timm, which needs it.
+VISION_2.14.1 := torchvision==0.29.1 timm==1.0.31
 # CMake, CTest, Ninja and Ruff are the environment's own, whatever else is installed.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 SOURCES := $(shell find cmake runtime kernels codegen backend python tests/cpp -regex '.*\.\(cpp\|h\|def\|map\|in\|cmake\|py\)') \
@@ -36,7 +36,7 @@ build/.apt build/.apt-nightly build/.apt-lint: Makefile
 
 $(VENV)/.ready: requirements-dev.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install -q --disable-pip-version-check torch==$(TORCH) $(TORCHVISION_$(TORCH)) -r requirements-dev.txt
+	$(BIN)/pip install -q --disable-pip-version-check torch==$(TORCH) $(VISION_$(TORCH)) -r requirements-dev.txt
 	@touch $@
 
 # One CMake build serves the C++ tests, ipex-opt and the wheel; pip only packs what is already compiled.
@@ -113,11 +113,17 @@ replay: build
 nightly: build build/.apt-nightly sanitize fuzz-loader
 	$(BIN)/python -m pytest -q -m "nightly or not nightly" --shuffle=random --timeout=3600
 	$(MAKE) test-onednn
-	$(MAKE) test TORCH=2.14.1
+	$(MAKE) test vision TORCH=2.14.1
 
 # Every family of the model list in every mode; the closing table counts them.
 models: build
 	$(BIN)/python -m pytest -q tests/python/test_models.py -m "nightly or not nightly" -n 2 --dist worksteal --timeout=3600
+
+# The models of torchvision and timm in every mode, and torchvision's operators. Only a TORCH with VISION_... above has them.
+vision: build
+	$(if $(VISION_$(TORCH)),,$(error torchvision and timm are not named for PyTorch $(TORCH); try: make vision TORCH=2.14.1))
+	$(BIN)/python -m pytest -q tests/python/test_models.py tests/python/test_detection.py -m "nightly or not nightly" \
+	  -k "torchvision or timm or detection" -n 2 --dist worksteal --timeout=3600
 
 # Under AddressSanitizer with UndefinedBehaviorSanitizer: the C++ tests, Python suites on an instrumented extension module and
 # random programs. Then the C++ tests under ThreadSanitizer. oneDNN, oneTBB, LLVM, libgomp and libtorch are not instrumented:

@@ -8,6 +8,7 @@ import fcntl
 import json
 import os
 from collections import Counter
+from contextlib import contextmanager
 from pathlib import Path
 
 TABLE = Path(__file__).parent / "native_share.json"
@@ -22,6 +23,26 @@ def check(part, name, native, extern):
     assert recorded is not None, f"{TABLE.name} has no {name}: run this test with IPEX_UPDATE_GOLDEN=1"
     more = Counter(extern) - Counter(recorded["extern"])
     assert not more, f"{name} runs more in ATen than {TABLE.name} says: {dict(more)}"
+
+
+@contextmanager
+def nothing_runs_eagerly(record_property, model=None):
+    """Fails if a graph runs eagerly, which no comparison would show. Adds the op counts of a test to the summary.
+
+    `model` is the entry of the table that the counts are checked against.
+    """
+    from intel_extension_for_pytorch.compiler.records import record_reports
+
+    with record_reports() as reports:
+        yield
+    assert not [report["eager"] for report in reports if report["eager"]]
+    extern = Counter(step["name"] for report in reports for step in report["steps"] if step["kind"] == "extern")
+    native, kernels, library = (
+        sum(report[key] for report in reports) for key in ("native_ops", "kernel_steps", "library_steps")
+    )
+    record_property("summary", f"{native} native ({kernels} + {library}), extern {dict(extern) or 0}")
+    if model is not None:
+        check("models", model, native, extern)
 
 
 def text(native, extern):
