@@ -9,6 +9,9 @@ using at::Tensor;
 
 void step_rows(const char* op, StepParameter parameter, OptimizerStep::Kernel kernel) {
   at::AutoDispatchBelowADInplaceOrView below_autograd;
+  // Sums of duplicates must have the precision of the arithmetic.
+  if (!parameter.grad.is_coalesced() && c10::isReducedFloatingType(parameter.grad.scalar_type()))
+    parameter.grad = parameter.grad.to(at::kFloat);
   parameter.grad = parameter.grad.coalesce();
   const Tensor indices = parameter.grad._indices();  // [sparse dims, rows]
   const auto sizes = parameter.param.sizes();

@@ -177,6 +177,7 @@ class _Masters:
         self.wrappers: list[ParameterWrapper] = []
         self.pairs: list[tuple[Tensor, nn.Parameter]] = []
         self.others: list[Tensor] = []
+        self.with_gradient: set[int] = set()  # positions in `pairs`; the other parameters stay as they are
         listed = only if only is not None else [p for group in optimizer.param_groups for p in group["params"]]
         for parameter in listed:
             wrapper = _functional.wrapper_of(optimizer, parameter)
@@ -191,18 +192,20 @@ class _Masters:
     @torch.no_grad()
     def take_gradients(self) -> None:
         """Casts gradients to the type of the masters, and removes GradScaler's scale from all."""
-        for parameter, master in self.pairs:
-            grad = parameter.grad
-            master.grad = None if grad is None else grad.to(master.dtype)
-            if grad is not None and self.scale != 1:
-                master.grad = master.grad / self.scale
+        for i, (parameter, master) in enumerate(self.pairs):
+            master.grad = None
+            if parameter.grad is not None:
+                grad = parameter.grad.to(master.dtype)
+                master.grad = grad if self.scale == 1 else grad / self.scale
+                self.with_gradient.add(i)
         for parameter in self.others if self.scale != 1 else ():
             if parameter.grad is not None:
                 parameter.grad = parameter.grad / self.scale
 
     @torch.no_grad()
     def write_parameters(self) -> None:
-        for wrapper, (parameter, master) in zip(self.wrappers, self.pairs, strict=True):
+        for i in self.with_gradient:
+            wrapper, (parameter, master) = self.wrappers[i], self.pairs[i]
             if wrapper.split:
                 wrapper.load_public(master.detach())
             else:
