@@ -49,6 +49,8 @@ _LAZY = {
     "InternalError": "errors",
 }
 
+_PACKAGES = ("aot", "llm", "nn")
+
 __all__ = [
     "InternalError",
     "Unsupported",
@@ -57,13 +59,15 @@ __all__ = [
     "aot",
     "environment",
     "explain",
+    "llm",
+    "nn",
     "record_reports",
 ]
 
 
 def __getattr__(name: str) -> object:
-    if name == "aot":
-        return importlib.import_module(f"{__name__}.aot")
+    if name in _PACKAGES:
+        return importlib.import_module(f"{__name__}.{name}")
     module = _LAZY.get(name)
     if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -73,4 +77,4 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LAZY, "aot"})
+    return sorted({*globals(), *_LAZY, *_PACKAGES})

@@ -1,0 +1,1 @@
+"""Modules and functions of large language models."""
