@@ -70,7 +70,9 @@ inline void store_sums(const Floats (&acc)[kRows][4], float* sums, int64_t strid
 template <class T>
 inline void multiply(const T* const* rows, const T* const* columns, int64_t width, float* sums,
                      int64_t stride) {
-  Floats acc[kRows][4] = {};
+  Floats acc[kRows][4];
+  for (int r = 0; r < kRows; ++r)
+    for (int c = 0; c < 4; ++c) acc[r][c] = Floats{};
   for (int64_t k = 0; k < width; k += Dot<T>::kStep) {
     typename Dot<T>::Block column[4];
     for (int c = 0; c < 4; ++c) column[c] = Dot<T>::read(columns[c] + k);
@@ -148,7 +150,9 @@ template <class T, int kVectors>
 inline void combine(const typename Term<T>::Factor* const* factors, const typename Term<T>::Row* const* terms,
                     int64_t count, const T* initial, T* const* grads, int64_t column) {
   constexpr int64_t kWidth = kLanes<float>;
-  Floats acc[4][kVectors] = {};
+  Floats acc[4][kVectors];
+  for (int r = 0; r < 4; ++r)
+    for (int v = 0; v < kVectors; ++v) acc[r][v] = Floats{};
   if (initial)
     for (int v = 0; v < kVectors; ++v) acc[0][v] = load(initial + column + v * kWidth);
   for (int64_t t = 0; t < count; ++t) {

@@ -1,1 +1,19 @@
-"""Modules for eager mode."""
+"""Modules for eager mode. Under `torch.compile` those that only compute are the ATen ops of their definition."""
+
+from .merged_embedding_bags import (
+    EmbeddingSpec,
+    MergedEmbeddingBag,
+    MergedEmbeddingBagWithAdaGrad,
+    MergedEmbeddingBagWithCat,
+    MergedEmbeddingBagWithSGD,
+    PoolingMode,
+)
+
+__all__ = [
+    "EmbeddingSpec",
+    "MergedEmbeddingBag",
+    "MergedEmbeddingBagWithAdaGrad",
+    "MergedEmbeddingBagWithCat",
+    "MergedEmbeddingBagWithSGD",
+    "PoolingMode",
+]
