@@ -1,5 +1,6 @@
 """Modules for eager mode. Under `torch.compile` those that only compute are the ATen ops of their definition."""
 
+from ._roi_align import RoIAlign
 from .merged_embedding_bags import (
     EmbeddingSpec,
     MergedEmbeddingBag,
@@ -16,4 +17,5 @@ __all__ = [
     "MergedEmbeddingBagWithCat",
     "MergedEmbeddingBagWithSGD",
     "PoolingMode",
+    "RoIAlign",
 ]
