@@ -1,13 +1,15 @@
-"""Modules and functions for eager mode: `ipex.nn.functional` and `ipex.nn.modules`."""
+"""Modules and functions for eager mode: `ipex.nn.functional`, `ipex.nn.modules` and `ipex.nn.FrozenBatchNorm2d`."""
 
 from __future__ import annotations
 
 import importlib
 
-__all__ = ["functional", "modules"]
+__all__ = ["FrozenBatchNorm2d", "functional", "modules"]
 
 
 def __getattr__(name: str) -> object:
-    if name in __all__:
+    if name in ("functional", "modules"):
         return importlib.import_module(f"{__name__}.{name}")
+    if name == "FrozenBatchNorm2d":
+        return importlib.import_module(f"{__name__}.modules").FrozenBatchNorm2d
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
