@@ -63,7 +63,7 @@ _LAZY = {
     "VERBOSE_ON": "utils.verbosity",
     "VERBOSE_ON_CREATION": "utils.verbosity",
 }
-_PACKAGES = ("aot", "cpu", "nn", "optim", "utils")
+_PACKAGES = ("aot", "cpu", "llm", "nn", "optim", "utils")
 
 __all__ = ["__version__", *_PACKAGES, *(name for name in _LAZY if not name.startswith("_")), "version"]  # noqa: PLE0604
 
