@@ -74,6 +74,8 @@ def version() -> str:
 
 
 def __getattr__(name: str) -> object:
+    if name == "optimize_transformers":  # the older name
+        return __getattr__("llm").optimize
     if name in _PACKAGES:
         return importlib.import_module(f"{__name__}.{name}")
     module = _LAZY.get(name)

@@ -12,8 +12,8 @@ VERBOSE_OFF, VERBOSE_ON, VERBOSE_ON_CREATION = 0, 1, 2
 
 
 class verbose:  # noqa: N801 - the name of IPEX
-    """Within this context oneDNN prints a line "onednn_verbose,..." to standard output for each primitive that runs, and
-    with VERBOSE_ON_CREATION for each that is created: that of this package, and that of PyTorch.
+    """Within this context oneDNN prints a line "onednn_verbose,..." to standard output for each primitive that runs,
+    and with VERBOSE_ON_CREATION for each that is created: that of this package, and that of PyTorch.
 
     Raises ValueError for an unknown level.
     """
