@@ -1,0 +1,207 @@
+// Ops that rearrange elements, and ops that read at indices.
+#include <algorithm>
+#include <numeric>
+
+#include "kernels/torch_ops/script/rules.h"
+
+namespace ipex::torch_ops::script {
+namespace {
+
+using Refs = std::vector<Ref>;
+
+// view, flatten, squeeze and the like: the sizes are eager's.
+Refs reshape(Call& c) { return {c.text.reshape(c.tensor(0), c.shape())}; }
+Refs expand(Call& c) { return {c.text.expand(c.tensor(0), c.shape())}; }
+
+Refs permute(Call& c) {
+  const Ref& x = c.tensor(0);
+  Shape dims = c.ints(1);
+  for (int64_t& d : dims) d = d < 0 ? d + x.rank() : d;
+  return {c.text.permute(x, dims)};
+}
+
+Refs transpose(Call& c) {
+  const Ref& x = c.tensor(0);
+  if (x.shape.empty()) return {x};
+  Shape dims(x.shape.size());
+  std::iota(dims.begin(), dims.end(), 0);
+  std::swap(dims[c.dim(1, x.rank())], dims[c.dim(2, x.rank())]);
+  return {c.text.permute(x, dims)};
+}
+
+Refs transpose_matrix(Call& c) {
+  const Ref& x = c.tensor(0);
+  return {x.rank() == 2 ? c.text.permute(x, {1, 0}) : x};
+}
+
+int64_t bound(int64_t at, int64_t size) { return std::clamp<int64_t>(at < 0 ? at + size : at, 0, size); }
+
+// (self, dim, start, end, step)
+Refs slice(Call& c) {
+  const Ref& x = c.tensor(0);
+  const int64_t dim = c.dim(1, x.rank());
+  const int64_t start = c.is_given(2) ? bound(c.integer(2), x.shape[dim]) : 0;
+  return {c.text.slice(x, dim, start, c.shape()[dim], c.integer(4))};
+}
+
+Refs narrow(Call& c) {
+  const Ref& x = c.tensor(0);
+  const int64_t dim = c.dim(1, x.rank());
+  return {c.text.slice(x, dim, bound(c.integer(2), x.shape[dim]), c.shape()[dim])};
+}
+
+Refs select(Call& c) {
+  const Ref& x = c.tensor(0);
+  const int64_t dim = c.dim(1, x.rank());
+  return {c.text.reshape(c.text.slice(x, dim, bound(c.integer(2), x.shape[dim]), 1), c.shape())};
+}
+
+// (self, sizes or number of parts, dim)
+Refs split(Call& c) {
+  const Ref& x = c.tensor(0);
+  const int64_t dim = c.dim(2, x.rank());
+  Refs parts;
+  for (int64_t i = 0, start = 0; i < static_cast<int64_t>(c.results()); ++i) {
+    parts.push_back(c.text.slice(x, dim, start, c.shape(i)[dim]));
+    start += c.shape(i)[dim];
+  }
+  return parts;
+}
+
+Refs unbind(Call& c) {
+  const Ref& x = c.tensor(0);
+  const int64_t dim = c.dim(1, x.rank());
+  Refs parts;
+  for (int64_t i = 0; i < static_cast<int64_t>(c.results()); ++i)
+    parts.push_back(c.text.reshape(c.text.slice(x, dim, i, 1), c.shape(i)));
+  return parts;
+}
+
+Refs unpack(Call& c) { return c.tensors(0); }
+
+// Tensors without dimensions or elements are left out, as in eager.
+Refs joined(Call& c, const Refs& parts, int64_t dim) {
+  Refs operands;
+  for (const Ref& part : parts)
+    if (numel(part.shape) != 0) operands.push_back(c.text.cast(part, c.dtype()));
+  if (operands.empty()) throw Unsupported("a concatenation of no elements");
+  if (operands.size() == 1) return operands;
+  return {c.text.emit("cat", operands, "axis=" + std::to_string(dim), c.dtype(), c.shape())};
+}
+Refs cat(Call& c) { return joined(c, c.tensors(0), c.dim(1, static_cast<int64_t>(c.shape().size()))); }
+Refs stack(Call& c) {
+  const int64_t dim = c.dim(1, static_cast<int64_t>(c.shape().size()));
+  Refs parts;
+  for (const Ref& part : c.tensors(0)) {
+    Shape shape = part.shape;
+    shape.insert(shape.begin() + dim, 1);
+    parts.push_back(c.text.reshape(part, shape));
+  }
+  return joined(c, parts, dim);
+}
+
+// (self, [before and after the last dim, ...][, mode], value)
+Refs pad(Call& c) {
+  const Ref& x = c.tensor(0);
+  const bool has_mode = c.value(2).isString();
+  if (has_mode && c.value(2).toStringRef() != "constant") throw Unsupported("padding other than constant");
+  const size_t at = has_mode ? 3 : 2;
+  const Shape given = c.ints(1);
+  Shape low(x.shape.size(), 0), high = low;
+  for (size_t i = 0; i < given.size() / 2; ++i) {
+    low[x.shape.size() - 1 - i] = given[2 * i];
+    high[x.shape.size() - 1 - i] = given[2 * i + 1];
+  }
+  const Ref value = c.text.scalar(c.is_given(at) ? c.value(at).toScalar() : c10::Scalar(0), x.dtype);
+  return {c.text.emit("pad", {x, value}, "low=" + ints(low) + " high=" + ints(high), x.dtype, c.shape())};
+}
+
+// ---- at indices ----
+
+Ref as_index(Call& c, const Ref& x) {
+  if (x.dtype != at::kLong && x.dtype != at::kInt) throw Unsupported("an index of this type");
+  return c.text.cast(x, at::kLong);
+}
+
+// (weight, indices, ...)
+Refs embedding(Call& c) {
+  const Ref &weight = c.tensor(0), index = as_index(c, c.tensor(1));
+  Shape dims(index.shape.size());
+  std::iota(dims.begin(), dims.end(), 0);
+  const Ref rows = c.text.expand(index, c.shape(), dims);
+  return {c.text.emit("gather", {weight, rows},
+                      "map=[-1," + std::to_string(index.rank()) + "] wrap=false error=\"select\"",
+                      weight.dtype, c.shape())};
+}
+
+// (self, dim, index)
+Refs gather(Call& c) {
+  const Ref& x = c.tensor(0);
+  if (x.shape.empty()) throw Unsupported("gather from a tensor without dimensions");
+  Shape map(x.shape.size());
+  std::iota(map.begin(), map.end(), 0);
+  map[c.dim(1, x.rank())] = -1;
+  return {c.text.emit("gather", {x, as_index(c, c.tensor(2))},
+                      "map=" + ints(map) + " wrap=false error=\"element\"", x.dtype, c.shape())};
+}
+
+Refs index_select(Call& c) {
+  const Ref &x = c.tensor(0), index = as_index(c, c.tensor(2));
+  if (x.shape.empty() || index.rank() != 1) throw Unsupported("index_select of this rank");
+  const int64_t dim = c.dim(1, x.rank());
+  Shape map(x.shape.size());
+  std::iota(map.begin(), map.end(), 0);
+  map[dim] = -1;
+  return {c.text.emit(
+      "gather", {x, c.text.expand(index, c.shape(), Shape{dim})},
+      "map=" + ints(map) + " wrap=false error=\"" + (dim == 1 ? "select_column" : "select") + "\"", x.dtype,
+      c.shape())};
+}
+
+// (self, indices): an index for each of the first dims.
+Refs index(Call& c) {
+  const Ref& x = c.tensor(0);
+  const Refs& given = c.tensors(1);
+  Shape shared;
+  for (const Ref& one : given) shared = broadcast(shared, one.shape);
+  Shape dims(shared.size()), map;
+  std::iota(dims.begin(), dims.end(), 0);
+  Refs operands{x};
+  for (size_t i = 0; i < given.size(); ++i) {
+    const Ref whole = c.text.expand(as_index(c, given[i]), shared);
+    operands.push_back(c.text.expand(whole, c.shape(), dims));
+    map.push_back(-1 - static_cast<int64_t>(i));
+  }
+  for (size_t d = given.size(); d < x.shape.size(); ++d)
+    map.push_back(static_cast<int64_t>(shared.size() + d - given.size()));
+  return {c.text.emit("gather", operands, "map=" + ints(map), x.dtype, c.shape())};
+}
+
+constexpr NamedRule kRules[] = {
+    {"aten::view aten::reshape aten::_unsafe_view aten::flatten aten::unflatten aten::squeeze "
+     "aten::unsqueeze aten::view_as aten::reshape_as",
+     reshape, false},
+    {"aten::expand aten::expand_as aten::broadcast_to", expand, false},
+    {"aten::permute", permute, false},
+    {"aten::transpose aten::swapaxes aten::swapdims", transpose, false},
+    {"aten::t", transpose_matrix, false},
+    {"aten::slice", slice, false},
+    {"aten::narrow", narrow, false},
+    {"aten::select", select, false},
+    {"aten::split aten::split_with_sizes aten::chunk", split, false},
+    {"aten::unbind", unbind, false},
+    {"prim::ListUnpack", unpack, false},
+    {"aten::cat aten::concat", cat},
+    {"aten::stack", stack},
+    {"aten::constant_pad_nd aten::pad", pad},
+    {"aten::embedding", embedding},
+    {"aten::gather", gather},
+    {"aten::index_select", index_select},
+    {"aten::index", index},
+};
+
+}  // namespace
+
+std::span<const NamedRule> view_rules() { return kRules; }
+
+}  // namespace ipex::torch_ops::script
