@@ -72,8 +72,9 @@ class Importer {
       Entry& entry = entries_[node->output()] = {results[0]};
       for (const Value* element : node->inputs()) {
         const std::vector<Ref> refs = refs_of(element);
-        if (refs.size() != 1) throw Unsupported("a list of tensors and other values");
-        entry.refs.push_back(refs[0]);
+        const bool is_absent = entries_.at(element).value.isNone() && refs.empty();
+        if (refs.size() != 1 && !is_absent) throw Unsupported("a list of tensors and other values");
+        entry.refs.push_back(is_absent ? Ref() : refs[0]);
       }
       return;
     }
@@ -128,8 +129,10 @@ class Importer {
       entry.refs = {text_.input(tensor, false)};
       inputs_.push_back({entry.argument, {}});
     } else {
-      for (const at::Tensor& tensor : tensors_in(entry.value)) entry.refs.push_back(constant(tensor));
-      if (entry.value.isList() && entry.refs.size() != entry.value.toListRef().size()) entry.refs.clear();
+      if (entry.value.isTensor()) entry.refs = {constant(entry.value.toTensor())};
+      if (!tensors_in(entry.value).empty() && entry.value.isList())
+        for (const c10::IValue& element : entry.value.toListRef())
+          entry.refs.push_back(element.isTensor() ? constant(element.toTensor()) : Ref());
     }
     return entry.refs;
   }

@@ -23,7 +23,7 @@ namespace ipex::torch_ops::script {
 
 struct Argument {
   c10::IValue value;      // of a tensor of the graph: undefined
-  std::vector<Ref> refs;  // a tensor, or the tensors of a list
+  std::vector<Ref> refs;  // a tensor, or the tensors of a list, where one without a name is None
 };
 
 // One call of an operator. Positions are those of the operator's schema.

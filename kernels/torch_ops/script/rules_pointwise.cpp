@@ -124,7 +124,9 @@ constexpr NamedRule kRules[] = {
     {"aten::clamp", clamp},
     {"aten::where", where},
     {"aten::masked_fill", masked_fill},
-    {"aten::to aten::type_as aten::_to_copy", convert},
+    {"aten::to aten::type_as aten::_to_copy aten::_autocast_to_reduced_precision "
+     "aten::_autocast_to_full_precision",
+     convert},
     {"aten::contiguous aten::clone aten::alias aten::detach aten::lift_fresh", convert, false},
     {"aten::dropout aten::feature_dropout", dropout, false},
     {"aten::softmax aten::_softmax", softmax},

@@ -56,16 +56,27 @@ Refs select(Call& c) {
   return {c.text.reshape(c.text.slice(x, dim, bound(c.integer(2), x.shape[dim]), 1), c.shape())};
 }
 
-// (self, sizes or number of parts, dim)
-Refs split(Call& c) {
+// Consecutive parts along a dimension, with the sizes of eager's results.
+Refs parts_along(Call& c, int64_t dim) {
   const Ref& x = c.tensor(0);
-  const int64_t dim = c.dim(2, x.rank());
   Refs parts;
   for (int64_t i = 0, start = 0; i < static_cast<int64_t>(c.results()); ++i) {
     parts.push_back(c.text.slice(x, dim, start, c.shape(i)[dim]));
     start += c.shape(i)[dim];
   }
   return parts;
+}
+
+// (self, sizes or number of parts, dim)
+Refs split(Call& c) { return parts_along(c, c.dim(2, c.tensor(0).rank())); }
+
+// prim::ConstantChunk, which has its numbers as attributes of the node: eager's sizes say where it cuts.
+Refs chunk(Call& c) {
+  const Ref& x = c.tensor(0);
+  if (c.results() == 1) return {x};
+  int64_t dim = 0;
+  while (c.shape(0)[dim] == x.shape[dim]) ++dim;
+  return parts_along(c, dim);
 }
 
 Refs unbind(Call& c) {
@@ -158,23 +169,41 @@ Refs index_select(Call& c) {
       c.shape())};
 }
 
-// (self, indices): an index for each of the first dims.
+// (self, indices): NumPy's advanced indexing. The indices are broadcast. Their dimensions stay in place if
+// the indices are adjacent, else they come first.
 Refs index(Call& c) {
   const Ref& x = c.tensor(0);
-  const Refs& given = c.tensors(1);
-  Shape shared;
-  for (const Ref& one : given) shared = broadcast(shared, one.shape);
-  Shape dims(shared.size()), map;
-  std::iota(dims.begin(), dims.end(), 0);
-  Refs operands{x};
-  for (size_t i = 0; i < given.size(); ++i) {
-    const Ref whole = c.text.expand(as_index(c, given[i]), shared);
-    operands.push_back(c.text.expand(whole, c.shape(), dims));
-    map.push_back(-1 - static_cast<int64_t>(i));
+  Refs given = c.tensors(1);
+  given.resize(x.shape.size());  // an index without a name is absent
+  Shape shared, positions;
+  for (size_t d = 0; d < given.size(); ++d) {
+    if (given[d].name.empty()) continue;
+    given[d] = as_index(c, given[d]);
+    shared = broadcast(shared, given[d].shape);
+    positions.push_back(static_cast<int64_t>(d));
   }
-  for (size_t d = given.size(); d < x.shape.size(); ++d)
-    map.push_back(static_cast<int64_t>(shared.size() + d - given.size()));
-  return {c.text.emit("gather", operands, "map=" + ints(map), x.dtype, c.shape())};
+  if (positions.empty()) throw Unsupported("no index");
+  const bool adjacent = positions.back() - positions.front() + 1 == static_cast<int64_t>(positions.size());
+  const int64_t lead = adjacent ? positions.front() : 0, rank = static_cast<int64_t>(shared.size());
+  Shape dims(shared.size()), map;
+  std::iota(dims.begin(), dims.end(), lead);
+  Refs operands{x};
+  int64_t kept = 0;  // dims of x before d without an index
+  for (size_t d = 0; d < given.size(); ++d) {
+    if (given[d].name.empty()) {
+      map.push_back(kept < lead ? kept : kept + rank);
+      ++kept;
+    } else {
+      map.push_back(-static_cast<int64_t>(operands.size()));
+      operands.push_back(c.text.expand(c.text.expand(given[d], shared), c.shape(), dims));
+    }
+  }
+  // Eager's error messages number only the dimensions that have an index.
+  Shape numbers(given.size());
+  std::iota(numbers.begin(), numbers.end(), 0);
+  for (size_t i = 0; i < positions.size(); ++i) numbers[positions[i]] = static_cast<int64_t>(i);
+  return {c.text.emit("gather", operands, "map=" + ints(map) + " error_dims=" + ints(numbers), x.dtype,
+                      c.shape())};
 }
 
 constexpr NamedRule kRules[] = {
@@ -189,6 +218,7 @@ constexpr NamedRule kRules[] = {
     {"aten::narrow", narrow, false},
     {"aten::select", select, false},
     {"aten::split aten::split_with_sizes aten::chunk", split, false},
+    {"prim::ConstantChunk", chunk, false},
     {"aten::unbind", unbind, false},
     {"prim::ListUnpack", unpack, false},
     {"aten::cat aten::concat", cat},
