@@ -1,6 +1,8 @@
-// run_script MODEL INPUT RESULT [CALLS [THREADS]]: loads a frozen TorchScript model, calls it several times in
-// each of several threads on the tensor saved in INPUT, and saves the last result. Every call must give the same
-// result from the second on: the first runs in PyTorch's interpreter. It includes no header of IPEX.
+// run_script MODEL INPUT RESULT [CALLS [THREADS]]: loads a frozen TorchScript model, calls it several times
+// in each of several threads on the tensor saved in INPUT, and saves the last result. It prints how many
+// results of the other threads differ from it, and how often compiled parts of the model ran and were
+// interpreted. The first call of a model always runs in PyTorch's interpreter. The program includes no header
+// of IPEX.
 #include <torch/script.h>
 
 #include <atomic>
@@ -20,6 +22,15 @@ at::Tensor read_tensor(const char* path) {
 void write_tensor(const char* path, const at::Tensor& tensor) {
   const std::vector<char> bytes = torch::jit::pickle_save(tensor);
   std::ofstream(path, std::ios::binary).write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+}
+
+// IPEX's counts: programs compiled, their runs, runs by the interpreter. The operator exists if the library
+// is loaded.
+std::tuple<int64_t, int64_t, int64_t> counts() {
+  return c10::Dispatcher::singleton()
+      .findSchemaOrThrow("torch_ipex::compiled_graph_counts", "")
+      .typed<std::tuple<int64_t, int64_t, int64_t>()>()
+      .call();
 }
 
 }  // namespace
@@ -45,7 +56,9 @@ int main(int argc, char** argv) {
       });
     for (std::thread& worker : workers) worker.join();
     write_tensor(argv[3], result);
-    std::cout << differing << " results differ\n";
+    const auto [compiled, native, interpreted] = counts();
+    std::cout << differing << " results differ; compiled " << compiled << ", native " << native
+              << ", interpreted " << interpreted << '\n';
     return differing != 0;
   } catch (const std::exception& error) {
     std::cerr << error.what() << '\n';
