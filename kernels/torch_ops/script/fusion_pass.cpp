@@ -144,6 +144,13 @@ class BlockFuser {
 
   bool is_supported(const Node* node) const {
     if (!has_rule(node) || trains(node)) return false;
+    if (node->kind() == c10::aten::embedding_bag || node->kind() == c10::aten::_embedding_bag) {
+      const auto outputs = node->outputs();
+      const bool one_result =
+          std::none_of(outputs.begin() + 1, outputs.end(), [](const Value* v) { return v->hasUses(); });
+      if (!one_result || !is_known(node->inputs()[2]))
+        return false;  // offsets that are data are checked in ATen
+    }
     if (node->kind() != c10::prim::ListUnpack) {
       const c10::FunctionSchema* schema = node->maybeSchema();
       if (!schema || schema->is_mutable() || (node->isNondeterministic() && !drops_nothing(node)))

@@ -83,7 +83,8 @@ class Importer {
     const bool is_list = results.size() == 1 && results[0].isList();
     for (size_t i = 0; i < results.size(); ++i) {
       Entry entry{std::move(results[i]), known};
-      if (!known) entry.refs = is_list ? refs : std::vector<Ref>{refs[i]};
+      if (!known && is_list) entry.refs = refs;
+      if (!known && !is_list && i < refs.size()) entry.refs = {refs[i]};
       entries_[node->outputs()[i]] = std::move(entry);
     }
   }
@@ -108,7 +109,8 @@ class Importer {
     std::vector<Argument> arguments;
     for (const Value* input : node->inputs()) {
       Argument argument{{}, refs_of(input)};
-      if (argument.refs.empty()) argument.value = entries_.at(input).value;
+      const Entry& entry = entries_.at(input);
+      if (argument.refs.empty() || entry.is_known) argument.value = entry.value;
       arguments.push_back(std::move(argument));
     }
     std::vector<at::Tensor> eager;

@@ -22,7 +22,7 @@ struct Node;
 namespace ipex::torch_ops::script {
 
 struct Argument {
-  c10::IValue value;      // of a tensor of the graph: undefined
+  c10::IValue value;      // undefined for a tensor that differs between calls
   std::vector<Ref> refs;  // a tensor, or the tensors of a list, where one without a name is None
 };
 
@@ -71,7 +71,8 @@ class Call {
   std::vector<at::Tensor> eager_;
 };
 
-// The results in order; those of an operator that returns a list are the elements of the list.
+// The results in order; those of an operator that returns a list are the elements of the list. Results at the
+// end may be left out if nothing reads them.
 using Rule = std::vector<Ref> (*)(Call& call);
 
 struct NamedRule {

@@ -1,4 +1,7 @@
 // Ops that rearrange elements, and ops that read at indices.
+#include <ATen/ops/arange.h>
+#include <ATen/ops/equal.h>
+
 #include <algorithm>
 #include <numeric>
 
@@ -145,6 +148,27 @@ Refs embedding(Call& c) {
                       weight.dtype, c.shape())};
 }
 
+// (weight, indices, offsets, scale_grad_by_freq, mode, sparse, per_sample_weights, include_last_offset,
+// padding_idx), for constant offsets that cut the indices into bags of one length. Only the first result is
+// written.
+Refs embedding_bag(Call& c) {
+  constexpr int64_t kSum = 0, kMean = 1;
+  const int64_t mode = c.integer(4);
+  const bool pads = c.size() > 8 && c.is_given(8) && c.integer(8) >= 0;
+  if ((mode != kSum && mode != kMean) || c.is_given(6) || c.flag(7) || pads)
+    throw Unsupported("an embedding bag with this mode, weights or padding");
+  const Ref &weight = c.tensor(0), index = as_index(c, c.tensor(1));
+  const at::Tensor offsets = c.value(2).toTensor();
+  const int64_t bags = offsets.numel(), count = numel(index.shape), width = weight.shape[1];
+  if (index.rank() != 1 || bags == 0 || count % bags != 0 || count == 0 ||
+      !at::equal(offsets, at::arange(0, count, count / bags, offsets.options())))
+    throw Unsupported("embedding bags of several lengths");
+  const Ref rows = c.text.emit("gather", {weight, c.text.expand(index, {count, width}, Shape{0})},
+                               "map=[-1,1] wrap=false error=\"bag\"", weight.dtype, {count, width});
+  const Ref bagged = c.text.cast(c.text.reshape(rows, {bags, count / bags, width}), opmath(weight.dtype));
+  return {c.text.cast(c.text.reduce(mode == kSum ? "sum" : "mean", bagged, {1}, false), c.dtype())};
+}
+
 // (self, dim, index)
 Refs gather(Call& c) {
   const Ref& x = c.tensor(0);
@@ -225,6 +249,7 @@ constexpr NamedRule kRules[] = {
     {"aten::stack", stack},
     {"aten::constant_pad_nd aten::pad", pad},
     {"aten::embedding", embedding},
+    {"aten::embedding_bag aten::_embedding_bag", embedding_bag},
     {"aten::gather", gather},
     {"aten::index_select", index_select},
     {"aten::index", index},
