@@ -44,6 +44,8 @@ _LAZY = {
     "Explanation": "explanation",
     "environment": "machine",
     "record_reports": "compiler.records",
+    "enable_onednn_fusion": "torchscript",
+    "cmake_prefix_path": "torchscript",
     "UserError": "errors",
     "Unsupported": "errors",
     "InternalError": "errors",
