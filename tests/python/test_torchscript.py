@@ -324,17 +324,59 @@ def test_threads():
 
 
 def test_programs_are_bounded():
-    """A node keeps 64 programs; the one that was used least recently is compiled again."""
+    """After 8 programs, a size is compiled at its second call. A node keeps 64 programs; the one that was used least
+    recently is compiled again."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4)).eval()
     script = frozen(model, (torch.randn(2, 4),), torch.float32)
-    for _ in range(2):
-        called(script, torch.randn(2, 4))
-    before = counts()[0]
-    for rows in [*range(3, 67), 2, 66]:
-        x = torch.randn(rows, 4)
-        torch.testing.assert_close(called(script, x)[0], model(x).detach())
-    assert counts()[0] - before == 65
+    called(script, torch.randn(1, 4))
+
+    def compiled(*all_rows):
+        before = counts()
+        for rows in all_rows:
+            x = torch.randn(rows, 4)
+            torch.testing.assert_close(called(script, x)[0], model(x).detach())
+        return tuple(b - a for a, b in zip(before, counts(), strict=True))
+
+    assert compiled(*range(2, 10)) == (8, 8, 0)
+    assert compiled(*range(10, 67)) == (0, 0, 57)
+    assert compiled(*range(10, 66)) == (56, 56, 0)
+    assert compiled(2, 65) == (0, 2, 0)
+    assert compiled(66) == (1, 1, 0)  # 3 goes
+    assert compiled(2, 4, 66) == (0, 3, 0)
+    assert compiled(3, 3) == (1, 1, 1)
+
+
+class Branches(nn.Module):
+    """Control flow that scripting keeps, with compiled parts inside and outside of it."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second, self.last = nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor, steps: int) -> torch.Tensor:
+        x = self.first(x).relu()
+        for _ in range(steps):
+            x = self.second(x)
+            if bool(x.sum() > 0):
+                x = self.first(x.tanh())
+                x = x * 0.5
+            else:
+                x = x.sigmoid() - 1
+        x.add_(1)
+        return self.last(x).relu()
+
+
+def test_scripted_control_flow():
+    torch.manual_seed(0)
+    model = Branches().eval()
+    script = saved_and_loaded(torch.jit.freeze(torch.jit.script(model)))
+    before = counts()
+    for steps in (3, 3, 3, 0, 5):
+        x = torch.randn(4, 8)
+        with torch.no_grad():
+            torch.testing.assert_close(script(x, steps), model(x.clone(), steps))
+    assert counts()[1] > before[1] and counts()[2] == before[2]
 
 
 # ---- what the pass leaves alone ----

@@ -15,6 +15,7 @@
 #include <mutex>
 #include <optional>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "backend/compile.h"
 #include "kernels/torch_ops/script/importer.h"
@@ -31,6 +32,10 @@ using torch::jit::Stack;
 
 // Programs that one node keeps. The one that was not used for the longest time goes first.
 constexpr size_t kPrograms = 64;
+// A node that has so many programs compiles for further sizes at their second call: sizes that grow with each
+// call would never pay for their compilation.
+constexpr size_t kImmediatePrograms = 8;
+constexpr size_t kRemembered = 4096;  // sizes that came once
 
 struct Counts {
   std::atomic<int64_t> compiled = 0, native_calls = 0, interpreted_calls = 0;
@@ -58,7 +63,7 @@ std::optional<Key> key_of(c10::ArrayRef<c10::IValue> arguments) {
     if (argument.isTensor()) {
       const at::Tensor& tensor = argument.toTensor();
       if (!tensor.defined() || !tensor.device().is_cpu() || tensor.layout() != c10::kStrided ||
-          is_wrapper(tensor))
+          is_wrapper(tensor) || has_lazy_values(tensor))
         return std::nullopt;
       key.append({static_cast<int64_t>(tensor.scalar_type()), tensor.dim()});
       key.append(tensor.sizes().begin(), tensor.sizes().end());
@@ -127,6 +132,7 @@ class FusedGraph {
     if (auto found = find(*key)) return *found;
     std::lock_guard compiling(compiling_);
     if (auto found = find(*key)) return *found;  // another thread compiled it
+    if (programs_.size() >= kImmediatePrograms && is_first_call(*key)) return nullptr;
     auto program = compile_for(arguments);
     std::lock_guard lock(mutex_);
     recent_.emplace_front(*key, program);
@@ -136,6 +142,11 @@ class FusedGraph {
       recent_.pop_back();
     }
     return program;
+  }
+
+  bool is_first_call(const Key& key) {
+    if (once_.size() >= kRemembered) once_.clear();
+    return once_.insert(key).second;
   }
 
   std::optional<std::shared_ptr<const Program>> find(const Key& key) {
@@ -195,6 +206,7 @@ class FusedGraph {
   std::mutex mutex_, compiling_;
   Recent recent_;
   std::unordered_map<Key, Recent::iterator, KeyHash> programs_;
+  std::unordered_set<Key, KeyHash> once_;
   std::once_flag code_once_;
   std::optional<torch::jit::Code> code_;
   bool warned_ = false;

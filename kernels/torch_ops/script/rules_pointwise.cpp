@@ -115,6 +115,13 @@ Refs mean(Call& c) { return reduce(c, "mean"); }
 Refs amax(Call& c) { return reduce(c, "amax"); }
 Refs amin(Call& c) { return reduce(c, "amin"); }
 
+// (self, dim[, dtype])
+Refs cumsum(Call& c) {
+  const Ref x = c.text.cast(c.tensor(0), c.dtype());
+  if (x.shape.empty()) throw Unsupported("a running sum without dimensions");
+  return {c.text.emit("scan.cumsum", {x}, "axis=" + std::to_string(c.dim(1, x.rank())), x.dtype, x.shape)};
+}
+
 constexpr NamedRule kRules[] = {
     {"aten::add", add},
     {"aten::sub", sub},
@@ -135,6 +142,7 @@ constexpr NamedRule kRules[] = {
     {"aten::mean", mean},
     {"aten::amax", amax},
     {"aten::amin", amin},
+    {"aten::cumsum", cumsum},
 };
 
 }  // namespace
