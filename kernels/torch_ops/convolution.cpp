@@ -215,10 +215,16 @@ const c10::TypedOperatorHandle<BackwardOp>& backward_op() {
   return handle;
 }
 
-Tensor kernel(const Tensor& input, const Tensor& weight, const OptionalTensor& bias, IntArrayRef stride,
+Tensor kernel(const Tensor& given, const Tensor& weight, const OptionalTensor& bias, IntArrayRef stride,
               IntArrayRef padding, IntArrayRef dilation, bool transposed, IntArrayRef output_padding,
               int64_t groups) {
-  return forward(input, weight, bias,
+  // In inference mode nothing above has cast the input or added the batch dimension.
+  const Tensor cast = in_dtype_of(weight, given);
+  if (cast.dim() + 1 == weight.dim())
+    return kernel(cast.unsqueeze(0), weight, bias, stride, padding, dilation, transposed, output_padding,
+                  groups)
+        .squeeze(0);
+  return forward(cast, weight, bias,
                  make_window(weight, stride, padding, dilation, transposed, output_padding, groups));
 }
 
@@ -282,7 +288,7 @@ Tensor autograd(const Tensor& given, const Tensor& weight, const OptionalTensor&
                 IntArrayRef padding, IntArrayRef dilation, bool transposed, IntArrayRef output_padding,
                 int64_t groups) {
   // Weights that optimize() cast take any input, as they do under autocast.
-  const Tensor cast = given.to(weight.scalar_type());
+  const Tensor cast = in_dtype_of(weight, given);
   const bool batched = cast.dim() >= weight.dim();
   const Tensor input = batched ? cast : cast.unsqueeze(0);
   Tensor result;

@@ -47,7 +47,8 @@ void check(const Tensor& input, const Tensor& weight, const OptionalTensor& bias
               weight.scalar_type());
 }
 
-Tensor linear_kernel(const Tensor& input, const Tensor& weight, const OptionalTensor& bias) {
+Tensor linear_kernel(const Tensor& given, const Tensor& weight, const OptionalTensor& bias) {
+  const Tensor input = in_dtype_of(weight, given);  // in inference mode nothing above has cast it
   check(input, weight, bias);
   if (!has_products(weight.scalar_type(), at::Float32Op::MATMUL) || input.numel() == 0 || weight.numel() == 0)
     return at::linear(input, weight, bias);
@@ -148,7 +149,7 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
 
 Tensor linear_autograd(const Tensor& given, const Tensor& weight, const OptionalTensor& bias) {
   // Weights that optimize() cast take any input, as they do under autocast.
-  const Tensor input = given.to(weight.scalar_type());
+  const Tensor input = in_dtype_of(weight, given);
   if (!all_dense(input, weight, bias)) return at::linear(input, weight, bias);
   if (needs_gradient(input, weight, bias)) return LinearFunction::apply(input, weight, bias);
   at::AutoDispatchBelowADInplaceOrView below;

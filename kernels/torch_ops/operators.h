@@ -23,6 +23,15 @@ inline bool is_given(const OptionalTensor& tensor) { return tensor && tensor->de
 inline const at::Tensor& tensor_of(const at::Tensor& tensor) { return tensor; }
 inline at::Tensor tensor_of(const OptionalTensor& tensor) { return tensor.value_or(at::Tensor()); }
 
+// An input of a layer in the dtype of its weight: weights that optimize() cast take any floating-point input,
+// as they do under autocast.
+inline at::Tensor in_dtype_of(const at::Tensor& weight, const at::Tensor& input) {
+  TORCH_CHECK(input.is_floating_point() || input.scalar_type() == weight.scalar_type(),
+              "expected an input of ", weight.scalar_type(), " or another floating-point type, got ",
+              input.scalar_type());
+  return input.to(weight.scalar_type());
+}
+
 // Whether the kernel can read all of these, and nothing records the ATen ops. Undefined tensors are ignored.
 template <class... Tensors>
 bool all_dense(const Tensors&... tensors) {

@@ -54,7 +54,7 @@ def _to_channels_last(model: nn.Module) -> None:
     """Weights of convolutions in channels-last layout; then the activations follow."""
     for module in model.modules():
         weight = module._parameters.get("weight")
-        if weight is None:
+        if weight is None or isinstance(weight, nn.parameter.UninitializedParameter):
             continue
         if isinstance(module, nn.Conv2d | nn.ConvTranspose2d) and weight.dim() == 4:
             weight.data = weight.data.contiguous(memory_format=torch.channels_last)
@@ -149,8 +149,13 @@ def optimize(
     def result(model: nn.Module, optimizer: Any) -> Any:
         return model if given_optimizer is None else (model, optimizer)
 
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"optimize: model must be a torch.nn.Module, got {type(model).__name__}")
     if isinstance(model, torch.jit.ScriptModule):
         return result(model, optimizer)
+    for each in _optimizer_utils.as_list(optimizer):
+        if not isinstance(each, torch.optim.Optimizer):
+            raise TypeError(f"optimize: optimizer must be torch.optim.Optimizer objects, got {type(each).__name__}")
     if model.training:
         assert optimizer is not None, "The optimizer should be given for training mode"
     else:
@@ -161,6 +166,7 @@ def optimize(
     knobs = replace(_LEVELS[level], **explicit)
     _check_dtype(dtype, knobs.weights_prepack)
 
+    given = model
     if not inplace:
         model, optimizer = _optimizer_utils.copy_model_and_optimizer(model, optimizer)
     if _Switches.auto_channels_last:
@@ -184,6 +190,8 @@ def optimize(
     if knobs.weights_prepack:
         fp32_linear = not training or knobs.auto_kernel_selection
         _weight_prepack.weight_prepack_with_ipex(model, training=training, fp32_linear=fp32_linear)
+        if inplace and model is not given:  # the given model shares the cast parameters
+            _weight_prepack.weight_prepack_with_ipex(given, training=training, fp32_linear=fp32_linear)
     if training:
         model.params_attr = params_attr
         _optimizer_utils.prepare(optimizer, params_attr, fuse=knobs.fuse_update_step)
@@ -193,17 +201,29 @@ def optimize(
     return result(model, optimizer)
 
 
+class _CompiledForward:
+    """The forward pass of a model, compiled and called under autocast of `dtype`. It belongs to the model: a copy of
+    the model, or one from a file, has its own."""
+
+    def __init__(self, model: nn.Module, dtype: torch.dtype | None) -> None:
+        self.model, self.dtype = model, dtype
+        self._compiled: Any = None
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self._compiled is None:
+            forward = type(self.model).forward.__get__(self.model)
+            self._compiled = torch.compile(forward, backend="ipex")
+        with torch.autocast("cpu", self.dtype or torch.bfloat16, enabled=self.dtype is not None):
+            return self._compiled(*args, **kwargs)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"model": self.model, "dtype": self.dtype, "_compiled": None}
+
+
 def _graph_mode(model: nn.Module, dtype: torch.dtype | None) -> nn.Module:
-    """Compiles `forward` of the model in place, and calls it under autocast of `dtype`."""
+    """Compiles `forward` of the model in place."""
     if model.training:
         _logger.logger.warning("graph capture does not support training yet.")
         return model
-    low = dtype if dtype in (torch.bfloat16, torch.float16) else None
-    forward = model.forward
-
-    def in_autocast(*args: Any, **kwargs: Any) -> Any:
-        with torch.autocast("cpu", low or torch.bfloat16, enabled=low is not None):
-            return forward(*args, **kwargs)
-
-    model.forward = torch.compile(in_autocast, backend="ipex")
+    model.forward = _CompiledForward(model, dtype if dtype in (torch.bfloat16, torch.float16) else None)
     return model

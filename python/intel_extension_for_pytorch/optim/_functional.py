@@ -46,7 +46,10 @@ class _Operands:
 def wrapper_of(optimizer: Optimizer, parameter: Tensor) -> ParameterWrapper | None:
     """The wrapper of a parameter that is stored in low precision for training."""
     wrapper = getattr(optimizer, "params_attr", {}).get(parameter)
-    return wrapper if wrapper is not None and wrapper.split is not None and wrapper.is_current else None
+    if wrapper is None or wrapper.split is None or not wrapper.is_current:
+        return None
+    wrapper.take_writes()
+    return wrapper
 
 
 def _is_supported(parameter: Tensor, grad: Tensor, wrapper: ParameterWrapper | None) -> bool:

@@ -62,6 +62,9 @@ def copy_model_and_optimizer(model: nn.Module, optimizers: AnyOptimizers) -> tup
     """Copies of both. The optimizers have the parameters of the new model, and copies of their states and options."""
     memo: dict[int, Any] = {}
     new_model = copy.deepcopy(model, memo)
+    for optimizer in as_list(optimizers):  # parameters outside the model are trained by the copy too
+        for parameter in (p for group in optimizer.param_groups for p in group["params"]):
+            memo.setdefault(id(parameter), parameter)
     copies = [_copied(optimizer, memo) for optimizer in as_list(optimizers)]
     if not isinstance(optimizers, list | tuple):
         return new_model, copies[0] if copies else None
@@ -99,6 +102,8 @@ def prepare(optimizers: Optimizers, params_attr: dict[nn.Parameter, ParameterWra
                         f"optimizer {number}: each parameter may have one optimizer"
                     )
     for optimizer in as_list(optimizers):
+        # An optimizer may train several models, which are optimized one after the other.
+        params_attr = {**getattr(optimizer, "params_attr", {}), **params_attr}
         if params_attr or (fuse and own_class(optimizer) in FUSED):
             _fused.fuse(optimizer, params_attr, fused=fuse)
         else:

@@ -8,6 +8,7 @@ with torch.fx; a model that cannot be traced stays as it is.
 from __future__ import annotations
 
 import copy
+import inspect
 from collections.abc import Iterator
 
 import torch
@@ -39,6 +40,9 @@ class NotTraceable(Exception):
 
 def _pairs(model: nn.Module) -> Iterator[tuple[str, str]]:
     """Names of a layer and the batch norm that is the only user of its result."""
+    defaults = [p.name for p in inspect.signature(model.forward).parameters.values() if p.default is not p.empty]
+    if defaults:  # a trace knows only one path of a forward pass that asks which arguments are given
+        raise NotTraceable(f"forward has optional arguments ({', '.join(defaults)}), which may select a path")
     try:
         graph = _Tracer().trace(model)
     except Exception as error:  # a model may raise anything when it is called with proxies
@@ -49,11 +53,15 @@ def _pairs(model: nn.Module) -> Iterator[tuple[str, str]]:
     for node in calls:
         key = id(modules[node.target])
         counts[key] = counts.get(key, 0) + 1
+    # Layers whose parameters are used elsewhere too.
+    read = {node.target.rpartition(".")[0] for node in graph.nodes if node.op == "get_attr"}
     for node in calls:
         before = node.args[0] if len(node.args) == 1 and not node.kwargs else None
         if not (isinstance(before, fx.Node) and before.op == "call_module" and len(before.users) == 1):
             continue
         layers = modules[before.target], modules[node.target]
+        if read & {before.target, node.target}:
+            continue
         if type(layers[1]) in _NORMS and all(counts[id(layer)] == 1 for layer in layers):
             yield before.target, node.target
 

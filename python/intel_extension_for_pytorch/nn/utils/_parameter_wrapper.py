@@ -73,8 +73,19 @@ class ParameterWrapper:
         """Whether the parameter is still stored this way. Casting the whole model, by `model.float()`, ends it."""
         return self.original_dtype is not None and self.parameter.dtype is self.casted_dtype
 
+    @torch.no_grad()
+    def take_writes(self) -> None:
+        """Gives the master the values that somebody wrote to the parameter: clamped, pruned or averaged weights."""
+        if self.master_parameter is None or not self.is_current:
+            return
+        unchanged = self.parameter == self.master_parameter.to(self.casted_dtype)
+        if not unchanged.all():
+            written = self.parameter.to(self.master_parameter.dtype)
+            self.master_parameter.copy_(torch.where(unchanged, self.master_parameter, written))
+
     def public_value(self) -> Tensor:
         """The values in the original dtype, with all their precision."""
+        self.take_writes()
         if self.is_current and self.split:
             return torch.ops.torch_ipex.cat_bfloat16_float(self.parameter.detach(), self.parameter_trail)
         if self.is_current and self.master_parameter is not None:

@@ -47,9 +47,9 @@ def _show(module: nn.Module, state_dict: dict[str, Any], prefix: str, local_meta
     for name, wrapper in wrappers_of(module).items():
         # With keep_vars=True the caller asks for the parameters themselves.
         value = state_dict.get(prefix + name)
-        if value is None or value is module._parameters[name]:
+        if value is None or value is module._parameters.get(name):
             continue
-        replaced = module._parameters[name] is not wrapper.parameter  # by a shard of it, for example
+        replaced = module._parameters.get(name) is not wrapper.parameter  # by a shard of it, for example
         state_dict[prefix + name] = value.to(wrapper.original_dtype) if replaced else _shown.value(wrapper)
 
 
@@ -59,7 +59,7 @@ def _load(
 ) -> None:  # fmt: skip
     for name, wrapper in wrappers_of(module).items():
         value = state_dict.get(prefix + name)
-        is_owned = module._parameters[name] is wrapper.parameter
+        is_owned = module._parameters.get(name) is wrapper.parameter
         if is_owned and isinstance(value, Tensor) and value.shape == wrapper.parameter.shape:
             with torch.no_grad():
                 wrapper.load_public(value)

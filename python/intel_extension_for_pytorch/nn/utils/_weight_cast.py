@@ -72,3 +72,12 @@ def cast_weights(
         params_attr[parameter] = wrapper
         for module, name in found:
             _state.attach(module, name, wrapper)
+    if params_attr:
+        _avoid_fused_encoder_layers(model)
+
+
+def _avoid_fused_encoder_layers(model: nn.Module) -> None:
+    """PyTorch's fused kernel for a whole encoder layer needs all weights and the input in one dtype."""
+    for module in model.modules():
+        if isinstance(module, nn.TransformerEncoderLayer):
+            module.activation_relu_or_gelu = 0
