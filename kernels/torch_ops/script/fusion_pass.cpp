@@ -111,10 +111,10 @@ class BlockFuser {
   };
 
   bool is_known(const Value* value) const {
+    if (value->node()->kind() == c10::prim::Constant) return true;  // maybe of an outer block
     const auto found = info_.find(value->node());
     if (found == info_.end()) return !is_tensor(value) && value->type()->kind() != c10::TypeKind::ListType;
-    return found->second.kind == Kind::kConstant ||
-           (found->second.kind == Kind::kHelper && known_.count(value->node()));
+    return found->second.kind == Kind::kHelper && known_.count(value->node());
   }
 
   // A helper is a number, a list, or a tensor that depends on sizes and constants only. Each part has its own
@@ -234,7 +234,8 @@ class BlockFuser {
       if (const auto found = copies.find(value); found != copies.end()) return found->second;
       Node* producer = value->node();
       const auto info = info_.find(producer);
-      if (info != info_.end() && info->second.kind <= Kind::kHelper) {
+      const bool helps = info != info_.end() && info->second.kind == Kind::kHelper;
+      if (helps || producer->kind() == c10::prim::Constant) {
         for (Value* input : producer->inputs()) copy_of(input);
         append(*part, producer, copies);
         return copies.at(value);
