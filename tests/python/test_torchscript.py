@@ -246,6 +246,31 @@ def test_an_op_between_compiled_parts():
         called(script, x, indices, offsets)
 
 
+class Views(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x):
+        y = self.layer(x).relu() * 2
+        first, second = y.chunk(2, 1)
+        return y, y.t(), second.unsqueeze(0), x, x.view(-1), x.clone()
+
+
+def test_results_share_memory_as_in_eager():
+    torch.manual_seed(0)
+    model, x = Views().eval(), torch.randn(3, 4)
+    script = frozen(model, (x,), torch.float32)
+    for _ in range(3):
+        y, transposed, second, same, flat, copied = called(script, x)
+    assert "ipex::CompiledGraph" in kinds(script, x)
+    assert all(t.untyped_storage().data_ptr() == y.untyped_storage().data_ptr() for t in (transposed, second))
+    assert same is x and flat.data_ptr() == x.data_ptr() != copied.data_ptr()
+    for ours, eager in zip(called(script, x), model(x), strict=True):
+        torch.testing.assert_close(ours, eager.detach())
+        assert ours.stride() == eager.stride()
+
+
 # ---- where models run ----
 
 

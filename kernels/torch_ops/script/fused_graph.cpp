@@ -191,8 +191,9 @@ class FusedGraph {
     if (env::flag("IPEX_STRICT"))
       throw UserError("a part of a TorchScript graph has no native code (" + why +
                       "), and IPEX_STRICT=1 is set");
-    if (!std::exchange(warned_, true))
+    if (!std::exchange(warned_, true)) {
       TORCH_WARN("The interpreter runs a part of a TorchScript graph: ", why);
+    }
   }
 
   void interpret(Stack& stack) {

@@ -78,6 +78,19 @@ bool drops_nothing(const Node* node) {
   return probability && probability->toScalar().to<double>() == 0;
 }
 
+// Whether the results always share memory with the operand.
+bool is_view(const Node* node) {
+  static const auto* kinds = [] {
+    auto* all = new std::unordered_set<c10::Symbol>{c10::prim::ListUnpack, c10::prim::ConstantChunk};
+    for (const char* name :
+         {"view", "view_as", "t", "transpose", "permute", "slice", "select", "narrow", "expand", "expand_as",
+          "unsqueeze", "squeeze", "split", "chunk", "unbind", "detach", "alias"})
+      all->insert(c10::Symbol::fromQualString(std::string("aten::") + name));
+    return all;
+  }();
+  return kinds->count(node->kind()) != 0;
+}
+
 // Fuses the nodes of one block.
 //
 // Each node has a level. A supported node has the level of its operands; behind a node that is not supported,
@@ -111,10 +124,10 @@ class BlockFuser {
   };
 
   bool is_known(const Value* value) const {
+    if (value->node()->kind() == c10::prim::Constant) return true;  // maybe of an outer block
     const auto found = info_.find(value->node());
     if (found == info_.end()) return !is_tensor(value) && value->type()->kind() != c10::TypeKind::ListType;
-    return found->second.kind == Kind::kConstant ||
-           (found->second.kind == Kind::kHelper && known_.count(value->node()));
+    return found->second.kind == Kind::kHelper && known_.count(value->node());
   }
 
   // A helper is a number, a list, or a tensor that depends on sizes and constants only. Each part has its own
@@ -212,7 +225,23 @@ class BlockFuser {
     std::map<int, std::vector<Node*>> result;
     for (Node* node : block_->nodes())
       if (kind(node) == Kind::kTaken) result[info_.at(node).level].push_back(node);
+    for (auto& [level, nodes] : result) leave_views_at_end(nodes);
     return result;
+  }
+
+  // Views that nothing in the part reads stay outside, so that they share memory as in eager.
+  void leave_views_at_end(std::vector<Node*>& nodes) const {
+    std::unordered_set<const Node*> inside(nodes.begin(), nodes.end());
+    const auto read_inside = [&](const Value* output) {
+      return std::any_of(output->uses().begin(), output->uses().end(), [&](const auto& use) {
+        const auto user = info_.find(use.user);
+        return inside.count(use.user) || (user != info_.end() && user->second.kind == Kind::kHelper);
+      });
+    };
+    for (auto node = nodes.rbegin(); node != nodes.rend(); ++node)
+      if (is_view(*node) && std::none_of((*node)->outputs().begin(), (*node)->outputs().end(), read_inside))
+        inside.erase(*node);
+    std::erase_if(nodes, [&](const Node* node) { return !inside.count(node); });
   }
 
   static bool is_worth_it(const std::vector<Node*>& nodes) {
@@ -234,7 +263,8 @@ class BlockFuser {
       if (const auto found = copies.find(value); found != copies.end()) return found->second;
       Node* producer = value->node();
       const auto info = info_.find(producer);
-      if (info != info_.end() && info->second.kind <= Kind::kHelper) {
+      const bool helps = info != info_.end() && info->second.kind == Kind::kHelper;
+      if (helps || producer->kind() == c10::prim::Constant) {
         for (Value* input : producer->inputs()) copy_of(input);
         append(*part, producer, copies);
         return copies.at(value);
