@@ -103,7 +103,8 @@ def prepare(optimizers: Optimizers, params_attr: dict[nn.Parameter, ParameterWra
                     )
     for optimizer in as_list(optimizers):
         # An optimizer may train several models, which are optimized one after the other.
-        params_attr = {**getattr(optimizer, "params_attr", {}), **params_attr}
+        for parameter, wrapper in getattr(optimizer, "params_attr", {}).items():
+            params_attr.setdefault(parameter, wrapper)
         if params_attr or (fuse and own_class(optimizer) in FUSED):
             _fused.fuse(optimizer, params_attr, fused=fuse)
         else:
