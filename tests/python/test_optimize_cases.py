@@ -160,3 +160,39 @@ def test_wrong_arguments():
         ipex.optimize(model, optimizer="sgd")
     with pytest.raises(TypeError, match=r"model must be a torch.nn.Module, got function"):
         ipex.optimize(lambda x: x)
+
+
+class Blocks(nn.Module):
+    """Batch norms beside their convolution and in another module, with and without a bias."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.outer = nn.Conv2d(3, 4, 1, bias=False), nn.Module()
+        self.outer.norm = nn.BatchNorm2d(4)
+        self.rest = nn.Sequential(nn.ConvTranspose2d(4, 6, 3, groups=2), nn.BatchNorm2d(6))
+        with torch.no_grad():
+            for norm in (self.outer.norm, self.rest[1]):
+                for tensor in (norm.weight, norm.bias, norm.running_mean):
+                    tensor.normal_()
+                norm.running_var.uniform_(0.5, 2)
+
+    def forward(self, x):
+        return self.rest(self.outer.norm(self.conv(x)))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, pytest.param(torch.bfloat16, marks=needs_bf16)])
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_folded_models_load_plain_states(wrapped, dtype):
+    other, x = Blocks().eval(), torch.randn(1, 3, 4, 4)
+    ours = ipex.optimize(Blocks().eval(), dtype=dtype)
+    wanted = ipex.optimize(other, dtype=dtype)
+    assert type(ours.outer.norm) is type(ours.rest[1]) is nn.Identity
+    for model in (ours, copy.deepcopy(ours)):
+        run, plain = (nn.Sequential(model), nn.Sequential(other)) if wrapped else (model, other)
+        assert run.load_state_dict(plain.state_dict()) == ([], [])
+        with torch.no_grad():
+            assert torch.equal(run(x), wanted(x))
+        assert model.load_state_dict(wanted.state_dict()) == ([], [])  # of a folded model
+        model.rest.load_state_dict(other.rest.state_dict())  # of a part
+        with torch.no_grad():
+            assert torch.equal(run(x), wanted(x))

@@ -10,9 +10,10 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import torch
-from torch import fx, nn
+from torch import Tensor, fx, nn
 
 _CONVS = {
     nn.Conv1d: nn.BatchNorm1d,
@@ -108,28 +109,73 @@ def structural_copy(model: nn.Module) -> nn.Module:
     return copied(model)
 
 
-def _fold(layer: nn.Module, norm: nn.Module) -> None:
-    """Gives `layer` new parameters, so that it computes norm(layer(x)). In fp64: the result is rounded once."""
-    weight, bias = layer.weight, layer.bias
-    variance, mean = norm.running_var.double(), norm.running_mean.double()
-    factor = torch.rsqrt(variance + norm.eps)
-    if norm.weight is not None:
-        factor = factor * norm.weight.double()
+def _folded(layer: nn.Module, weight: Tensor, bias: Tensor | None, norm: dict[str, Any], eps: float) -> list[Tensor]:
+    """The weight and bias with which `layer` computes norm(layer(x)). `norm`: the parameters and statistics of the
+    batch norm by name. Computed in fp64, so that the results are rounded once."""
+    factor = torch.rsqrt(norm["running_var"].double() + eps)
+    if norm.get("weight") is not None:
+        factor = factor * norm["weight"].double()
+    mean = norm["running_mean"].double()
     shift = -mean * factor if bias is None else (bias.double() - mean) * factor
-    if norm.bias is not None:
-        shift = shift + norm.bias.double()
-    if type(layer) in _TRANSPOSED:  # [in, out / groups, ...]
+    if norm.get("bias") is not None:
+        shift = shift + norm["bias"].double()
+    if isinstance(layer, tuple(_TRANSPOSED)):  # [in, out / groups, ...]
         groups = layer.groups
         shape = (groups, weight.shape[0] // groups, *weight.shape[1:])
         per_channel = factor.reshape(groups, 1, -1, *[1] * (weight.dim() - 2))
         folded = (weight.double().reshape(shape) * per_channel).reshape(weight.shape)
     else:
         folded = weight.double() * factor.reshape(-1, *[1] * (weight.dim() - 1))
-    values = torch.empty_like(weight, dtype=weight.dtype).copy_(folded)
-    layer.weight = nn.Parameter(values, weight.requires_grad)
-    out = layer.out_features if type(layer) is nn.Linear else layer.out_channels
-    shift = shift.expand(out).to(weight.dtype).clone()
-    layer.bias = nn.Parameter(shift, weight.requires_grad if bias is None else bias.requires_grad)
+    out = layer.out_features if isinstance(layer, nn.Linear) else layer.out_channels
+    return [torch.empty_like(weight).copy_(folded), shift.expand(out).to(weight.dtype).clone()]
+
+
+def _fold(layer: nn.Module, norm: nn.Module) -> None:
+    """Gives `layer` new parameters, so that it computes norm(layer(x))."""
+    values = {**norm._parameters, **norm._buffers}
+    weight, bias = _folded(layer, layer.weight, layer.bias, values, norm.eps)
+    bias_trains = layer.weight.requires_grad if layer.bias is None else layer.bias.requires_grad
+    layer.weight = nn.Parameter(weight, layer.weight.requires_grad)
+    layer.bias = nn.Parameter(bias, bias_trains)
+
+
+class _Fold(NamedTuple):
+    """Names of a layer and of the batch norm that was folded into it, below the module that holds both."""
+
+    layer: str
+    norm: str
+    eps: float
+
+
+_FOLDS = "_ipex_folds"
+
+
+def _load(
+    module: nn.Module, state_dict: dict[str, Any], prefix: str, local_metadata: dict[str, Any], strict: bool,
+    missing_keys: list[str], unexpected_keys: list[str], error_msgs: list[str],
+) -> None:  # fmt: skip
+    """Folds the batch norms of a plain model's state. The state of a folded model has none."""
+    for fold in module.__dict__[_FOLDS]:
+        layer, norm = f"{prefix}{fold.layer}.", f"{prefix}{fold.norm}."
+        if f"{norm}running_mean" not in state_dict or f"{layer}weight" not in state_dict:
+            continue
+        values = {key.removeprefix(norm): state_dict.pop(key) for key in list(state_dict) if key.startswith(norm)}
+        given = state_dict[f"{layer}weight"], state_dict.get(f"{layer}bias")
+        target = module.get_submodule(fold.layer)
+        state_dict[f"{layer}weight"], state_dict[f"{layer}bias"] = _folded(target, *given, values, fold.eps)
+
+
+def _remember(model: nn.Module, first: str, second: str, eps: float) -> None:
+    """Lets the closest module that holds both layers load states of the plain model."""
+    names = [first.split("."), second.split(".")]
+    common = 0
+    while common < min(map(len, names)) - 1 and names[0][common] == names[1][common]:
+        common += 1
+    holder = model.get_submodule(".".join(names[0][:common]))
+    if _FOLDS not in holder.__dict__:
+        holder.__dict__[_FOLDS] = []
+        holder.register_load_state_dict_pre_hook(_load)
+    holder.__dict__[_FOLDS].append(_Fold(".".join(names[0][common:]), ".".join(names[1][common:]), eps))
 
 
 def fold_batch_norms(model: nn.Module, *, convolutions: bool, linears: bool, inplace: bool) -> nn.Module:
@@ -152,7 +198,9 @@ def fold_batch_norms(model: nn.Module, *, convolutions: bool, linears: bool, inp
         model = structural_copy(model)
     with torch.no_grad():
         for first, second in names:
-            _fold(model.get_submodule(first), model.get_submodule(second))
+            norm = model.get_submodule(second)
+            _fold(model.get_submodule(first), norm)
+            _remember(model, first, second, norm.eps)
             parent, _, name = second.rpartition(".")
             model.get_submodule(parent)._modules[name] = nn.Identity().train(model.training)
     return model
