@@ -1,7 +1,8 @@
 """Tries an installed wheel: python tests/wheel_smoke.py, with the Python of a fresh environment.
 
-It compiles, trains, compiles ahead of time, runs the artifact, calls `ipexc env`, and checks that each library that
-the package needs comes from the environment or from the C and C++ run-time libraries.
+It compiles, trains, compiles ahead of time, runs the artifact, optimizes for eager mode and TorchScript, calls
+`ipexc env`, and checks that each library that the package needs comes from the environment or from the C and C++
+run-time libraries.
 """
 
 import subprocess
@@ -64,6 +65,18 @@ def check_artifact(model, x):
         torch.testing.assert_close(ipex.aot.load(path)(x), model(x))
 
 
+def check_optimized(model, x):
+    """Eager mode, and a frozen TorchScript model."""
+    import intel_extension_for_pytorch as ipex
+
+    fast = ipex.optimize(model)
+    assert (Path(ipex.cmake_prefix_path) / "IPEX" / "IPEXConfig.cmake").exists()
+    with torch.no_grad():
+        frozen = torch.jit.freeze(torch.jit.trace(fast, x))
+        for run in (fast, frozen, frozen):
+            torch.testing.assert_close(run(x), model(x))
+
+
 def main():
     start = time.perf_counter()
     import intel_extension_for_pytorch as ipex
@@ -73,6 +86,7 @@ def main():
     model, x = check_compiled()
     with torch.no_grad():
         check_artifact(model, x)
+        check_optimized(model, x)
     environment = subprocess.check_output([Path(sys.executable).parent / "ipexc", "env"], text=True)
     assert torch.__version__ in environment
     print(
