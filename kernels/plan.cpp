@@ -11,25 +11,12 @@
 namespace ipex::kernels {
 namespace {
 
-// Sets the elements of a strided view to zero, recursively by dim.
-void zero_elements(char* data, const TensorView& layout, size_t dim, int64_t bytes) {
-  if (dim == layout.sizes.size()) {
-    std::memset(data, 0, bytes);
-    return;
-  }
-  for (int64_t i = 0; i < layout.sizes[dim]; ++i)
-    zero_elements(data + i * layout.strides[dim] * bytes, layout, dim + 1, bytes);
-}
-
-// Copies the elements of a strided view to `to` in row-major order, recursively by dim.
-void copy_elements(const char* data, const TensorView& layout, size_t dim, int64_t bytes, char*& to) {
-  if (dim == layout.sizes.size()) {
-    std::memcpy(to, data, bytes);
-    to += bytes;
-    return;
-  }
-  for (int64_t i = 0; i < layout.sizes[dim]; ++i)
-    copy_elements(data + i * layout.strides[dim] * bytes, layout, dim + 1, bytes, to);
+// Calls visit(address) for the elements of a strided view, in row-major order.
+template <class Visit>
+void each_element(char* data, const TensorView& layout, const Visit& visit, size_t dim = 0) {
+  if (dim == layout.sizes.size()) return visit(data);
+  const int64_t step = layout.strides[dim] * itemsize(layout.dtype);
+  for (int64_t i = 0; i < layout.sizes[dim]; ++i) each_element(data + i * step, layout, visit, dim + 1);
 }
 
 }  // namespace
@@ -116,19 +103,23 @@ std::unique_ptr<Plan::Context> Plan::borrow() const {
 
 void Plan::run(std::span<void* const> operands) const {
   for (const auto& [index, layout] : fills_)
-    zero_elements(static_cast<char*>(operands[index]), layout, 0, itemsize(layout.dtype));
+    each_element(static_cast<char*>(operands[index]), layout,
+                 [bytes = itemsize(layout.dtype)](char* element) { std::memset(element, 0, bytes); });
   if (stages_.empty()) return;
   std::unique_ptr<Context> context = borrow();
   CachedBlock block;
   if (scratch_bytes_ > 0) block = allocate_block(static_cast<size_t>(scratch_bytes_));
+  char* const scratch = static_cast<char*>(block.get());
   for (const Gather& gather : gathers_) {
-    char* to = static_cast<char*>(block.get()) + gather.offset;
-    copy_elements(static_cast<const char*>(operands[gather.operand]), gather.layout, 0,
-                  itemsize(gather.layout.dtype), to);
+    char* to = scratch + gather.offset;
+    each_element(static_cast<char*>(operands[gather.operand]), gather.layout,
+                 [&to, bytes = itemsize(gather.layout.dtype)](const char* element) {
+                   std::memcpy(to, element, bytes);
+                   to += bytes;
+                 });
   }
   for (size_t i = 0; i < slots_.size(); ++i) {
     const Slot& slot = slots_[i];
-    char* const scratch = static_cast<char*>(block.get());
     void* data = slot.operand >= 0 ? operands[slot.operand] : scratch + slot.offset;
     for (const Gather& gather : gathers_)
       if (gather.operand == slot.operand) data = scratch + gather.offset;

@@ -1,34 +1,20 @@
 #include "kernels/torch_ops/compiled_ops.h"
 
-#include <c10/util/hash.h>
-
 #include <algorithm>
 #include <cctype>
+#include <charconv>
+#include <cmath>
 #include <memory>
 #include <mutex>
 #include <set>
 #include <shared_mutex>
 #include <unordered_map>
 
-#include "backend/compile.h"
 #include "kernels/extern_call.h"
-#include "kernels/library.h"
-#include "kernels/torch_ops/tensor_program.h"
-#include "runtime/code_pages.h"
+#include "kernels/torch_ops/graph_program.h"
 
 namespace ipex::torch_ops {
 namespace {
-
-// Everything that a program depends on, as numbers.
-using Key = c10::SmallVector<int64_t, 48>;
-
-struct KeyHash {
-  size_t operator()(const Key& key) const {
-    size_t hash = key.size();
-    for (const int64_t value : key) hash = c10::hash_combine(hash, static_cast<size_t>(value));
-    return hash;
-  }
-};
 
 // How a symbolic size is found in a call.
 struct Symbol {
@@ -48,16 +34,16 @@ struct Family {
 
 class Programs {
  public:
-  std::shared_ptr<const Program> find(const Key& key) {
+  std::shared_ptr<const Program> find(const ProgramKey& key) {
     std::shared_lock lock(mutex_);
     const auto found = programs_.find(key);
     return found == programs_.end() ? nullptr : found->second;
   }
-  void add(const Key& key, std::shared_ptr<const Program> program) {
+  void add(const ProgramKey& key, std::shared_ptr<const Program> program) {
     std::unique_lock lock(mutex_);
     programs_.emplace(key, std::move(program));
   }
-  Family& family(const Key& key) {
+  Family& family(const ProgramKey& key) {
     std::unique_lock lock(mutex_);
     std::unique_ptr<Family>& family = families_[key];
     if (!family) family = std::make_unique<Family>();
@@ -70,8 +56,8 @@ class Programs {
 
  private:
   std::shared_mutex mutex_;
-  std::unordered_map<Key, std::shared_ptr<const Program>, KeyHash> programs_;
-  std::unordered_map<Key, std::unique_ptr<Family>, KeyHash> families_;
+  std::unordered_map<ProgramKey, std::shared_ptr<const Program>, ProgramKeyHash> programs_;
+  std::unordered_map<ProgramKey, std::unique_ptr<Family>, ProgramKeyHash> families_;
 };
 
 enum Layout : int64_t { kContiguous, kChannelsLast, kStrided };
@@ -109,8 +95,8 @@ bool is_symbol(const std::string& dim) {
 }
 
 // What the keys of both kinds of programs begin with.
-Key family_key(std::string_view op, std::span<const OpInput> inputs, const OpSettings& settings) {
-  Key key{reinterpret_cast<int64_t>(op.data()), static_cast<int64_t>(settings.size())};
+ProgramKey family_key(std::string_view op, std::span<const OpInput> inputs, const OpSettings& settings) {
+  ProgramKey key{reinterpret_cast<int64_t>(op.data()), static_cast<int64_t>(settings.size())};
   key.append(settings.begin(), settings.end());
   for (const OpInput& input : inputs) {
     const at::Tensor& tensor = input.tensor;
@@ -124,7 +110,7 @@ Key family_key(std::string_view op, std::span<const OpInput> inputs, const OpSet
   return key;
 }
 
-Key exact_key(Key key, std::span<const OpInput> inputs) {
+ProgramKey exact_key(ProgramKey key, std::span<const OpInput> inputs) {
   for (const OpInput& input : inputs) {
     if (!input.free_dims) continue;
     key.append(input.tensor.sizes().begin(), input.tensor.sizes().end());
@@ -157,25 +143,17 @@ std::shared_ptr<const Program> compile_program(std::string_view op, std::span<co
               strides_text(layout, own, tensor.strides()) + (inputs[i].is_static ? " static" : "");
     separator = ", ";
   }
-  graph::Graph graph =
-      graph::parse("graph " + std::string(op) + "(" + header + ")" +
-                   (symbols.empty() ? "" : " symbols(" + names + ")") + " {\n" + body(dims) + "\n}");
-  std::vector<bool> written(inputs.size(), false);
-  for (const graph::InputMutation& mutation : graph.mutations) written[mutation.input] = true;
-  CompileOptions options;
-  options.target = loop::current_target();
-  CompiledGraph compiled = compile(std::move(graph), options);
-  release_code_pages(reinterpret_cast<const void*>(&ipex::compile));  // LLVM's, in the same library
-  return std::make_shared<const Program>(
-      Program{TensorProgram(compiled.executable, std::move(written), std::vector<bool>(inputs.size(), true)),
-              std::move(symbols)});
+  const std::string parameters = symbols.empty() ? "" : " symbols(" + names + ")";
+  const std::string text =
+      "graph " + std::string(op) + "(" + header + ")" + parameters + " {\n" + body(dims) + "\n}";
+  return std::make_shared<const Program>(Program{compile_graph(text), std::move(symbols)});
 }
 
 std::shared_ptr<const Program> program_for(std::string_view op, std::span<const OpInput> inputs,
                                            const OpSettings& settings, GraphBody body,
                                            SymbolicDims symbolic_dims) {
   Programs& programs = Programs::instance();
-  const Key common = family_key(op, inputs, settings), exact = exact_key(common, inputs);
+  const ProgramKey common = family_key(op, inputs, settings), exact = exact_key(common, inputs);
   bool small = false;  // the compiler specialises for sizes 0 and 1
   for (const OpInput& input : inputs)
     for (int64_t d = 0; d < input.tensor.dim(); ++d)
@@ -242,6 +220,15 @@ std::string dtype_text(c10::ScalarType dtype) {
   for (size_t i = 0; i < kDtypes.size(); ++i)
     if (kernels::scalar_type(static_cast<Dtype>(i)) == dtype) return std::string(kDtypes[i].name);
   TORCH_CHECK_NOT_IMPLEMENTED(false, "tensors of ", c10::toString(dtype), " are not supported on the CPU");
+}
+
+std::string number_text(double value) {
+  if (std::isnan(value)) return "nan";
+  if (std::isinf(value)) return value < 0 ? "-inf" : "inf";
+  char buffer[32];
+  const auto [end, error] = std::to_chars(buffer, buffer + sizeof buffer, value);
+  std::string text(buffer, end);
+  return text.find_first_of(".e") == std::string::npos ? text + ".0" : text;
 }
 
 std::string dims_text(const Dims& dims) { return join(dims, '[', ']'); }

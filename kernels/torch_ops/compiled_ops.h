@@ -60,7 +60,9 @@ inline c10::SmallVector<at::Tensor, 3> run_compiled(std::string_view op,
 
 // ---- texts ----
 
-std::string dtype_text(c10::ScalarType dtype);                   // "bf16"
+std::string dtype_text(c10::ScalarType dtype);  // "bf16"
+// The shortest text that reads as the same number, with a point or an exponent.
+std::string number_text(double value);
 std::string dims_text(const Dims& dims);                         // "[s0,64]"
 std::string ints_text(c10::IntArrayRef values);                  // "[1,1]"
 std::string type_text(c10::ScalarType dtype, const Dims& dims);  // "bf16[s0,64]"

@@ -5,6 +5,7 @@
 // depend on the number of threads.
 #include "kernels/torch_ops/embedding_bags.h"
 
+#include <ATen/OpMathType.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/embedding_bag.h>
@@ -33,45 +34,18 @@ using at::Tensor;
 using at::TensorList;
 using Tensors = std::vector<Tensor>;
 
-#pragma GCC push_options
-#pragma GCC target("avx2,fma,f16c")
-namespace avx2 {
-#define IPEX_VECTOR_BYTES 32
-#include "kernels/torch_ops/vectors.h"
-// After vectors.h:
-#include "kernels/torch_ops/embedding_bags_kernels.h"
-#undef IPEX_VECTOR_BYTES
-}  // namespace avx2
-#pragma GCC pop_options
-
-#pragma GCC push_options
-#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")
-namespace avx512 {
-#define IPEX_VECTOR_BYTES 64
-#include "kernels/torch_ops/vectors.h"
-// After vectors.h:
-#include "kernels/torch_ops/embedding_bags_kernels.h"
-#undef IPEX_VECTOR_BYTES
-}  // namespace avx512
-#pragma GCC pop_options
+#define IPEX_KERNELS "kernels/torch_ops/embedding_bags_kernels.h"
+#include "kernels/torch_ops/each_isa.h"
 
 // call(T(), Index()) for the types of the tables and of the indices.
 template <class Call>
 void with_types(c10::ScalarType table, c10::ScalarType index, Call call) {
-  const auto with_index = [&](auto value) {
+  with_type(table, [&](auto value) {
     if (index == at::kInt)
       call(value, int32_t());
     else
       call(value, int64_t());
-  };
-  if (table == at::kFloat)
-    with_index(float());
-  else if (table == at::kDouble)
-    with_index(double());
-  else if (table == at::kBFloat16)
-    with_index(c10::BFloat16());
-  else
-    with_index(c10::Half());
+  });
 }
 
 // ---- arguments ----
@@ -142,10 +116,6 @@ T* updated(const Tensor& tensor, const Tensor& weight, const char* what) {
               "merged_embeddingbag updates contiguous tensors of the table's size ", weight.sizes(), "; ",
               what, " is ", tensor.sizes(), " with strides ", tensor.strides());
   return static_cast<T*>(tensor.mutable_data_ptr());
-}
-
-void count_write(const Tensor& tensor) {
-  if (!tensor.is_inference()) tensor.unsafeGetTensorImpl()->bump_version();
 }
 
 // Says which index or offset of a table is wrong.
@@ -370,7 +340,7 @@ void backward_adagrad_kernel(TensorList grads, TensorList weights, TensorList in
   op.eps = eps;
   add_gradients(op, kept, grads, weights[0].scalar_type());
   add_tables(op, weights, trails);
-  const c10::ScalarType sums = weights[0].scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  const c10::ScalarType sums = at::toOpMathType(weights[0].scalar_type());
   TORCH_CHECK(hessian.size() == weights.size(), "merged_embeddingbag expects sums of squares for each of ",
               weights.size(), " tables, got ", hessian.size());
   for (size_t t = 0; t < weights.size(); ++t) {
@@ -384,13 +354,6 @@ void backward_adagrad_kernel(TensorList grads, TensorList weights, TensorList in
 }
 
 // ---- the operators ----
-
-bool are_dense(TensorList tensors) {
-  return std::all_of(tensors.begin(), tensors.end(), [](const Tensor& t) { return all_dense(t); });
-}
-bool need_gradient(TensorList tensors) {
-  return std::any_of(tensors.begin(), tensors.end(), [](const Tensor& t) { return needs_gradient(t); });
-}
 
 using ForwardOp = Tensors(TensorList, TensorList, TensorList, int64_t, bool);
 using BackwardOp = Tensors(TensorList, TensorList, TensorList, TensorList, int64_t, bool);
@@ -430,9 +393,9 @@ struct BagFunction : torch::autograd::Function<BagFunction> {
 
 Tensors forward_autograd(TensorList weights, TensorList indices, TensorList offsets, int64_t pooling_mode,
                          bool include_last_offset) {
-  if (!are_dense(weights) || !are_dense(indices) || !are_dense(offsets))
+  if (!all_dense(weights) || !all_dense(indices) || !all_dense(offsets))
     return forward_definition(weights, indices, offsets, pooling_mode, include_last_offset);
-  if (need_gradient(weights))
+  if (needs_gradient(weights))
     return BagFunction::apply(weights, indices, offsets, pooling_mode, include_last_offset);
   at::AutoDispatchBelowADInplaceOrView below;
   static const auto op = typed_operator<ForwardOp>("torch_ipex::merged_embeddingbag_forward");
@@ -442,9 +405,9 @@ Tensors forward_autograd(TensorList weights, TensorList indices, TensorList offs
 Tensor cat_autograd(TensorList weights, TensorList indices, TensorList offsets, const Tensor& dense,
                     bool include_last_offset) {
   const bool dense_memory =
-      are_dense(weights) && are_dense(indices) && are_dense(offsets) && all_dense(dense);
+      all_dense(weights) && all_dense(indices) && all_dense(offsets) && all_dense(dense);
   if (!dense_memory) return cat_definition(weights, indices, offsets, dense, include_last_offset);
-  if (need_gradient(weights) || needs_gradient(dense)) {
+  if (needs_gradient(weights) || needs_gradient(dense)) {
     Tensors parts = forward_autograd(weights, indices, offsets, 0, include_last_offset);
     parts.insert(parts.begin(), dense);
     return at::cat(parts, 1);

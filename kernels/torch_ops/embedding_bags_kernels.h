@@ -1,4 +1,4 @@
-// Vector code of embedding_bags.cpp; see vectors.h for how it is included.
+// Vector code of embedding_bags.cpp; see each_isa.h for how it is included.
 
 inline constexpr int kVectors = 8;    // of a row that are computed together
 inline constexpr int64_t kAhead = 8;  // rows that are fetched in advance

@@ -1,11 +1,11 @@
 // torch_ipex::frozen_batch_norm: batch norm with constant statistics, as a multiply-add by channel in f32.
 // The result has the dtype and the layout of the input.
+#include <ATen/OpMathType.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
 #include <bit>
-#include <cstdio>
 
 #include "kernels/torch_ops/compiled_ops.h"
 #include "kernels/torch_ops/operators.h"
@@ -29,10 +29,6 @@ void check(const Tensor& input, const Statistics& statistics) {
                 "frozen_batch_norm expects statistics [", input.sym_size(1), "], got ", tensor->sym_sizes());
 }
 
-c10::ScalarType compute_type(const Tensor& input) {
-  return input.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-}
-
 Tensor by_channel(const Tensor& values, const Tensor& input) {
   std::vector<int64_t> sizes(input.dim(), 1);
   sizes[1] = -1;
@@ -41,13 +37,13 @@ Tensor by_channel(const Tensor& values, const Tensor& input) {
 
 // By ATen ops; the scale of each channel serves the backward pass.
 Tensor scale_of(const Tensor& input, const Statistics& s) {
-  const c10::ScalarType type = compute_type(input);
+  const c10::ScalarType type = at::toOpMathType(input.scalar_type());
   return s.weight.to(type) * (s.var.to(type) + s.eps).rsqrt();
 }
 
 Tensor definition(const Tensor& input, const Statistics& s) {
   check(input, s);
-  const c10::ScalarType type = compute_type(input);
+  const c10::ScalarType type = at::toOpMathType(input.scalar_type());
   const Tensor scale = scale_of(input, s), shift = s.bias.to(type) - s.mean.to(type) * scale;
   return (input.to(type) * by_channel(scale, input) + by_channel(shift, input)).to(input.scalar_type());
 }
@@ -58,7 +54,7 @@ Tensor kernel(const Tensor& input, const Tensor& weight, const Tensor& bias, con
   check(input, s);
   if (input.numel() == 0 || input.dim() > 5) return definition(input, s);
   const bool last = is_channels_last(input) && !input.is_contiguous();
-  const c10::ScalarType type = compute_type(input), own = input.scalar_type();
+  const c10::ScalarType type = at::toOpMathType(input.scalar_type()), own = input.scalar_type();
   const auto body = [&](std::span<const Dims> dims) {
     const std::string channels = type_text(type, {dims[0][1]}), all = type_text(type, dims[0]);
     const auto spread = [&](const std::string& to, const std::string& from) {
@@ -69,9 +65,7 @@ Tensor kernel(const Tensor& input, const Tensor& weight, const Tensor& bias, con
       const std::string name(1, "wbmv"[i]);
       text += "%f" + name + " = pointwise.cast(%" + name + ") : " + channels + "\n";
     }
-    char digits[32];
-    std::snprintf(digits, sizeof digits, "%.17g", eps);
-    text += "%e = constant value=" + std::string(digits) + " : " + type_text(type, {}) +
+    text += "%e = constant value=" + number_text(eps) + " : " + type_text(type, {}) +
             "\n%ec = expand(%e) dims=[] : " + channels + "\n%ve = pointwise.add(%fv, %ec) : " + channels +
             "\n%r = pointwise.rsqrt(%ve) : " + channels + "\n%s = pointwise.mul(%fw, %r) : " + channels +
             "\n%ms = pointwise.mul(%fm, %s) : " + channels + "\n%t = pointwise.sub(%fb, %ms) : " + channels +

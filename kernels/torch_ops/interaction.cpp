@@ -43,31 +43,17 @@ struct Interaction {
   }
 };
 
-#pragma GCC push_options
-#pragma GCC target("avx2,fma,f16c")
-namespace avx2 {
-#define IPEX_VECTOR_BYTES 32
-#include "kernels/torch_ops/vectors.h"
-// After vectors.h:
-#include "kernels/torch_ops/interaction_kernels.h"
-#undef IPEX_VECTOR_BYTES
-}  // namespace avx2
-#pragma GCC pop_options
+#define IPEX_KERNELS "kernels/torch_ops/interaction_kernels.h"
+#include "kernels/torch_ops/each_isa.h"
 
-#define IPEX_VECTOR_BYTES 64
 #pragma GCC push_options
-#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")
-namespace avx512 {
-#include "kernels/torch_ops/vectors.h"
-// After vectors.h:
-#include "kernels/torch_ops/interaction_kernels.h"
-}  // namespace avx512
-#pragma GCC target("avx512bf16")
+#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c,avx512bf16")
+#define IPEX_VECTOR_BYTES 64
 #define IPEX_DOT_BF16
 namespace avx512_bf16 {
 #include "kernels/torch_ops/vectors.h"
 // After vectors.h:
-#include "kernels/torch_ops/interaction_kernels.h"
+#include IPEX_KERNELS
 }  // namespace avx512_bf16
 #pragma GCC pop_options
 
@@ -203,13 +189,6 @@ Tensors call_backward(const Tensor& grad, TensorList inputs) {
   return op.call(grad, inputs);
 }
 
-bool all_of_list_dense(TensorList tensors) {
-  return std::all_of(tensors.begin(), tensors.end(), [](const Tensor& t) { return all_dense(t); });
-}
-bool any_needs_gradient(TensorList tensors) {
-  return std::any_of(tensors.begin(), tensors.end(), [](const Tensor& t) { return needs_gradient(t); });
-}
-
 struct InteractionFunction : torch::autograd::Function<InteractionFunction> {
   using Context = torch::autograd::AutogradContext;
 
@@ -227,14 +206,14 @@ struct InteractionFunction : torch::autograd::Function<InteractionFunction> {
 };
 
 Tensor forward_autograd(TensorList inputs) {
-  if (!all_of_list_dense(inputs)) return forward_definition(inputs);
-  if (any_needs_gradient(inputs)) return InteractionFunction::apply(inputs);
+  if (!all_dense(inputs)) return forward_definition(inputs);
+  if (needs_gradient(inputs)) return InteractionFunction::apply(inputs);
   at::AutoDispatchBelowADInplaceOrView below;
   return call_forward(inputs);
 }
 
 Tensors backward_autograd(const Tensor& grad, TensorList inputs) {
-  if (!all_dense(grad) || !all_of_list_dense(inputs) || needs_gradient(grad) || any_needs_gradient(inputs))
+  if (!all_dense(grad) || !all_dense(inputs) || needs_gradient(grad) || needs_gradient(inputs))
     return backward_definition(grad, inputs);
   at::AutoDispatchBelowADInplaceOrView below;
   return call_backward(grad, inputs);

@@ -1,4 +1,4 @@
-// Vector code of interaction.cpp; see vectors.h for how it is included.
+// Vector code of interaction.cpp; see each_isa.h for how it is included.
 //
 // Forward: products of rows in blocks of kRows by 4, summed along the width in registers. Backward: the
 // gradients of the products as a symmetric matrix, times the rows.

@@ -28,11 +28,6 @@ Gradients call_backward(const Tensor& grad, const Tensor& input, const Tensor& w
   return op.call(grad, input, weight, mask);
 }
 
-// [rows, columns], without a copy where the strides allow.
-Tensor as_rows(const Tensor& tensor) {
-  return tensor.dim() == 2 ? tensor : tensor.reshape({-1, tensor.size(-1)});
-}
-
 void check(const Tensor& input, const Tensor& weight, const OptionalTensor& bias) {
   TORCH_CHECK(weight.dim() == 2 && input.dim() >= 1,
               "ipex_linear expects input [..., in] and weight [out, in], got ", input.sizes(), " and ",

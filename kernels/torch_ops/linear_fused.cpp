@@ -72,11 +72,10 @@ Tensor kernel(const Tensor& input, const Tensor& weight, const OptionalTensor& b
       (!is_given(factor) || fits(*factor)) && std::all_of(terms.begin(), terms.end(), fits);
   // Operands that broadcast, and errors, are ATen's.
   if (!compiled) return definition(input, weight, bias, activation, factor, terms);
-  const auto rows = [](const Tensor& t) { return t.dim() == 2 ? t : t.reshape({-1, t.size(-1)}); };
   std::vector<Tensor> others;
-  if (is_given(factor)) others.push_back(rows(*factor));
-  for (const Tensor& term : terms) others.push_back(rows(term));
-  const Tensor x = rows(input);
+  if (is_given(factor)) others.push_back(as_rows(*factor));
+  for (const Tensor& term : terms) others.push_back(as_rows(term));
+  const Tensor x = as_rows(input);
   std::vector<OpInput> inputs{{"x", x, false, 1}, {"w", weight, true}};
   if (is_given(bias)) inputs.push_back({"b", *bias, true});
   std::vector<std::string> names;
@@ -103,18 +102,11 @@ Tensor kernel(const Tensor& input, const Tensor& weight, const OptionalTensor& b
   return run_compiled("linear_fused", inputs, settings, body)[0].view(sizes);
 }
 
-bool all_of_list_dense(TensorList tensors) {
-  return std::all_of(tensors.begin(), tensors.end(), [](const Tensor& t) { return all_dense(t); });
-}
-
 Tensor autograd(const Tensor& given, const Tensor& weight, const OptionalTensor& bias,
                 c10::string_view activation, const OptionalTensor& factor, TensorList terms) {
-  // Weights that optimize() cast take any input, as they do under autocast.
-  const Tensor input = given.to(weight.scalar_type());
-  const bool gradient =
-      needs_gradient(input, weight, bias, factor) ||
-      std::any_of(terms.begin(), terms.end(), [](const Tensor& t) { return needs_gradient(t); });
-  if (gradient || !all_dense(input, weight, bias, factor) || !all_of_list_dense(terms))
+  const Tensor input = in_dtype_of(weight, given);
+  if (needs_gradient(input, weight, bias, factor) || needs_gradient(terms) ||
+      !all_dense(input, weight, bias, factor) || !all_dense(terms))
     return definition(input, weight, bias, activation, factor, terms);
   at::AutoDispatchBelowADInplaceOrView below;
   return kernel(input, weight, bias, activation, factor, terms);

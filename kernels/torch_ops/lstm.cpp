@@ -153,12 +153,10 @@ Results kernel(const Tensor& input, TensorList hx, TensorList params, bool has_b
   return {results[0], results[1], results[2]};
 }
 
-bool all_of(TensorList tensors, auto holds) { return std::all_of(tensors.begin(), tensors.end(), holds); }
-
 Results autograd(const Tensor& input, TensorList hx, TensorList params, bool has_biases, int64_t num_layers,
                  double dropout, bool train, bool bidirectional, bool batch_first) {
-  const auto plain = [](const Tensor& t) { return all_dense(t) && !needs_gradient(t); };
-  if (!plain(input) || !all_of(hx, plain) || !all_of(params, plain))
+  const auto plain = [](const auto& tensors) { return all_dense(tensors) && !needs_gradient(tensors); };
+  if (!plain(input) || !plain(hx) || !plain(params))
     return at::lstm(input, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first);
   at::AutoDispatchBelowADInplaceOrView below;
   return op().call(input, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first);

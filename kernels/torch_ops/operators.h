@@ -11,6 +11,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/core/impl/TorchDispatchModeTLS.h>
 
+#include <algorithm>
 #include <optional>
 
 #include "kernels/torch_ops/tensor_kinds.h"
@@ -41,10 +42,27 @@ bool all_dense(const Tensors&... tensors) {
   return !c10::impl::TorchDispatchModeTLS::any_modes_set() && (... && dense(tensor_of(tensors)));
 }
 
+inline bool all_dense(at::TensorList tensors) {
+  return std::all_of(tensors.begin(), tensors.end(), [](const at::Tensor& t) { return all_dense(t); });
+}
+
 template <class... Tensors>
 bool needs_gradient(const Tensors&... tensors) {
   const auto needs = [](const at::Tensor& t) { return t.defined() && t.requires_grad(); };
   return at::GradMode::is_enabled() && (... || needs(tensor_of(tensors)));
+}
+inline bool needs_gradient(at::TensorList tensors) {
+  return std::any_of(tensors.begin(), tensors.end(), [](const at::Tensor& t) { return needs_gradient(t); });
+}
+
+// Counts a write that ATen does not make.
+inline void count_write(const at::Tensor& tensor) {
+  if (!tensor.is_inference()) tensor.unsafeGetTensorImpl()->bump_version();
+}
+
+// [rows, columns], without a copy where the strides allow.
+inline at::Tensor as_rows(const at::Tensor& tensor) {
+  return tensor.dim() == 2 ? tensor : tensor.reshape({-1, tensor.size(-1)});
 }
 
 // Whether the compiler has kernels for the products of an operator. ATen computes the others: those of f64

@@ -7,7 +7,7 @@
 
 #include <algorithm>
 
-#include "kernels/torch_ops/tensor_kinds.h"
+#include "kernels/torch_ops/operators.h"
 #include "runtime/cpu.h"
 #include "runtime/parallel.h"
 
@@ -191,8 +191,7 @@ void OptimizerStep::run_rows(Kernel kernel, c10::ArrayRef<int64_t> rows, int64_t
 void OptimizerStep::finish() {
   at::AutoDispatchBelowADInplaceOrView below_autograd;
   for (const auto& [original, copy] : copied_) original.copy_(copy);
-  for (const Tensor& tensor : written_)
-    if (!tensor.is_inference()) tensor.unsafeGetTensorImpl()->bump_version();
+  for (const Tensor& tensor : written_) count_write(tensor);
 }
 
 }  // namespace ipex::torch_ops

@@ -3,6 +3,7 @@
 //
 // The kernels read images with channels innermost. A contiguous image is copied to that layout, unless there
 // are so few regions that they read less than the copy would. The result has the layout of the image.
+#include <ATen/OpMathType.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
@@ -34,39 +35,8 @@ struct RoiAlign {
   bool aligned = false;
 };
 
-#pragma GCC push_options
-#pragma GCC target("avx2,fma,f16c")
-namespace avx2 {
-#define IPEX_VECTOR_BYTES 32
-#include "kernels/torch_ops/vectors.h"
-// After vectors.h:
-#include "kernels/torch_ops/roi_align_kernels.h"
-#undef IPEX_VECTOR_BYTES
-}  // namespace avx2
-#pragma GCC pop_options
-
-#pragma GCC push_options
-#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")
-namespace avx512 {
-#define IPEX_VECTOR_BYTES 64
-#include "kernels/torch_ops/vectors.h"
-// After vectors.h:
-#include "kernels/torch_ops/roi_align_kernels.h"
-#undef IPEX_VECTOR_BYTES
-}  // namespace avx512
-#pragma GCC pop_options
-
-template <class Call>
-void with_type(c10::ScalarType type, Call call) {
-  if (type == at::kFloat)
-    call(float());
-  else if (type == at::kDouble)
-    call(double());
-  else if (type == at::kBFloat16)
-    call(c10::BFloat16());
-  else
-    call(c10::Half());
-}
+#define IPEX_KERNELS "kernels/torch_ops/roi_align_kernels.h"
+#include "kernels/torch_ops/each_isa.h"
 
 void check(const Tensor& input, const Tensor& rois, int64_t pooled_height, int64_t pooled_width) {
   TORCH_CHECK(input.dim() == 4, "ROIAlign expects images [batch, channels, height, width], got ",
@@ -82,7 +52,7 @@ void check(const Tensor& input, const Tensor& rois, int64_t pooled_height, int64
 
 // Contiguous boxes of the type that positions are computed in.
 Tensor boxes_for(const Tensor& rois, c10::ScalarType type, int64_t images) {
-  const Tensor boxes = materialized(rois).to(type == at::kDouble ? at::kDouble : at::kFloat).contiguous();
+  const Tensor boxes = materialized(rois).to(at::toOpMathType(type)).contiguous();
   const Tensor image = boxes.select(1, 0);
   if (boxes.size(0) == 0) return boxes;
   const auto least = image.min().item<double>(), most = image.max().item<double>();
@@ -104,17 +74,16 @@ Tensor forward_kernel(const Tensor& input, const Tensor& rois, double spatial_sc
   check(input, rois, pooled_height, pooled_width);
   const c10::ScalarType type = input.scalar_type();
   const Tensor boxes = boxes_for(rois, type, input.size(0));
-  RoiAlign op;
-  op.boxes = boxes.const_data_ptr();
-  op.regions = boxes.size(0);
-  op.channels = input.size(1);
-  op.height = input.size(2);
-  op.width = input.size(3);
-  op.pooled_height = pooled_height;
-  op.pooled_width = pooled_width;
-  op.sampling_ratio = sampling_ratio;
-  op.spatial_scale = spatial_scale;
-  op.aligned = aligned;
+  RoiAlign op{.boxes = boxes.const_data_ptr(),
+              .regions = boxes.size(0),
+              .channels = input.size(1),
+              .height = input.size(2),
+              .width = input.size(3),
+              .pooled_height = pooled_height,
+              .pooled_width = pooled_width,
+              .sampling_ratio = sampling_ratio,
+              .spatial_scale = spatial_scale,
+              .aligned = aligned};
   const bool last = is_last(input);
   // Four samples stand for an adaptive number of them.
   const int64_t samples = sampling_ratio > 0 ? sampling_ratio * sampling_ratio : 4;
@@ -147,25 +116,24 @@ Tensor backward_kernel(const Tensor& grad, const Tensor& rois, double spatial_sc
                   grad.size(3) == pooled_width,
               "ROIAlign_backward expects gradients [", rois.size(0), ", ", channels, ", ", pooled_height,
               ", ", pooled_width, "], got ", grad.sizes());
-  const c10::ScalarType type = grad.scalar_type(), sum = type == at::kDouble ? at::kDouble : at::kFloat;
+  const c10::ScalarType type = grad.scalar_type(), sum = at::toOpMathType(type);
   const Tensor boxes = boxes_for(rois, type, batch_size);
   const Tensor grads = materialized(grad).contiguous(at::MemoryFormat::ChannelsLast);
   const Tensor sums = at::empty({batch_size, channels, height, width},
                                 grad.options().dtype(sum).memory_format(at::MemoryFormat::ChannelsLast))
                           .zero_();
-  RoiAlign op;
-  op.input = grads.const_data_ptr();
-  op.boxes = boxes.const_data_ptr();
-  op.result = sums.mutable_data_ptr();
-  op.regions = boxes.size(0);
-  op.channels = channels;
-  op.height = height;
-  op.width = width;
-  op.pooled_height = pooled_height;
-  op.pooled_width = pooled_width;
-  op.sampling_ratio = sampling_ratio;
-  op.spatial_scale = spatial_scale;
-  op.aligned = aligned;
+  const RoiAlign op{.input = grads.const_data_ptr(),
+                    .boxes = boxes.const_data_ptr(),
+                    .result = sums.mutable_data_ptr(),
+                    .regions = boxes.size(0),
+                    .channels = channels,
+                    .height = height,
+                    .width = width,
+                    .pooled_height = pooled_height,
+                    .pooled_width = pooled_width,
+                    .sampling_ratio = sampling_ratio,
+                    .spatial_scale = spatial_scale,
+                    .aligned = aligned};
   // Channels of one piece: whole cache lines, so that threads share none.
   const int64_t lines = std::max<int64_t>(1, (channels + 15) / 16);
   const int64_t step = 16 * std::max<int64_t>(1, lines * batch_size / (4 * num_threads()));
@@ -188,7 +156,7 @@ Tensor backward_kernel(const Tensor& grad, const Tensor& rois, double spatial_sc
 Tensor forward_definition(const Tensor& input, const Tensor& rois, double spatial_scale,
                           int64_t pooled_height, int64_t pooled_width, int64_t sampling_ratio, bool aligned) {
   check(input, rois, pooled_height, pooled_width);
-  const c10::ScalarType sum = input.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  const c10::ScalarType sum = at::toOpMathType(input.scalar_type());
   const Tensor boxes = rois.to(sum);
   const c10::SymInt size[2] = {input.sym_size(2), input.sym_size(3)};
   const int64_t pooled[2] = {pooled_height, pooled_width};

@@ -1,4 +1,4 @@
-// Vector code of roi_align.cpp; see vectors.h for how it is included.
+// Vector code of roi_align.cpp; see each_isa.h for how it is included.
 //
 // Samples are interpolated along both axes independently, so that a region has one list of taps for its rows
 // and one for its columns. Channels are innermost: vectors hold channels, and a thread of the backward pass

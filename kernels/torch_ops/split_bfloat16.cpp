@@ -69,7 +69,7 @@ void sync_master_weight(const Tensor& master, const Tensor& low, c10::ScalarType
               master.sizes(), ", the copy has ", low.sizes());
   at::AutoDispatchBelowADInplaceOrView below_autograd;
   low.copy_(master);
-  if (!low.is_inference()) low.unsafeGetTensorImpl()->bump_version();
+  count_write(low);
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
-// Vectors of one instruction set. A file that has vector code includes this one several times, each time in a
-// namespace of its own, between `#pragma GCC target` lines and with IPEX_VECTOR_BYTES set; so there is no
-// include guard. The code is chosen at run time by current_isa().
+// Vectors of one instruction set. each_isa.h includes this file several times, each time in a namespace of
+// its own, between `#pragma GCC target` lines and with IPEX_VECTOR_BYTES set; so there is no include guard.
+// The code is chosen at run time by current_isa().
 //
 // Masks without zeros avoid a false warning of GCC 12 about the intrinsics without masks.
 //

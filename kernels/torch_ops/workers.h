@@ -1,6 +1,10 @@
 // What the files with kernels of their own share: work that threads take in pieces, and their scratch memory.
 #pragma once
 
+#include <c10/core/ScalarType.h>
+#include <c10/util/BFloat16.h>
+#include <c10/util/Half.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
@@ -13,6 +17,19 @@ namespace ipex::torch_ops {
 
 constexpr int64_t round_up(int64_t value, int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
+}
+
+// call(T()) for the C++ type T of a floating-point type.
+template <class Call>
+void with_type(c10::ScalarType type, Call call) {
+  if (type == c10::ScalarType::Float)
+    call(float());
+  else if (type == c10::ScalarType::Double)
+    call(double());
+  else if (type == c10::ScalarType::BFloat16)
+    call(c10::BFloat16());
+  else
+    call(c10::Half());
 }
 
 // Memory that a thread uses again for its next piece of work. It holds no values between uses.

@@ -196,3 +196,19 @@ def test_folded_models_load_plain_states(wrapped, dtype):
         model.rest.load_state_dict(other.rest.state_dict())  # of a part
         with torch.no_grad():
             assert torch.equal(run(x), wanted(x))
+
+
+@needs_bf16
+@pytest.mark.parametrize("mode", ["inference", "split", "master"])
+def test_a_kept_state_does_not_hide_later_writes(mode):
+    """Writes that PyTorch does not count, while an earlier state_dict() is still held."""
+    model = nn.Linear(4, 4)
+    if mode == "inference":
+        model = ipex.optimize(nn.Sequential(model).eval(), torch.bfloat16)[0]
+    else:
+        optimizer = torch.optim.SGD(model.train().parameters(), lr=0.1)
+        model, _ = ipex.optimize(model, torch.bfloat16, optimizer, split_master_weight_for_bf16=mode == "split")
+    kept = model.state_dict()
+    model.weight.data.fill_(0.5)
+    torch.testing.assert_close(model.state_dict()["weight"], torch.full((4, 4), 0.5), rtol=2**-7, atol=0)
+    assert kept["weight"].shape == (4, 4)

@@ -2,7 +2,6 @@
 
 #include <ATen/autocast_mode.h>
 #include <ATen/core/LegacyTypeDispatch.h>
-#include <c10/util/hash.h>
 #include <torch/csrc/jit/ir/ir.h>
 #include <torch/csrc/jit/runtime/custom_operator.h>
 #include <torch/csrc/jit/runtime/interpreter.h>
@@ -17,11 +16,9 @@
 #include <unordered_map>
 #include <unordered_set>
 
-#include "backend/compile.h"
+#include "kernels/torch_ops/graph_program.h"
 #include "kernels/torch_ops/script/importer.h"
 #include "kernels/torch_ops/tensor_kinds.h"
-#include "kernels/torch_ops/tensor_program.h"
-#include "runtime/code_pages.h"
 #include "runtime/env.h"
 #include "runtime/error.h"
 
@@ -45,20 +42,11 @@ Counts& counts() {
   return all;
 }
 
-// What a program depends on, as numbers: types, sizes and strides of tensors, all other arguments, autocast.
-using Key = c10::SmallVector<int64_t, 32>;
-struct KeyHash {
-  size_t operator()(const Key& key) const {
-    size_t hash = key.size();
-    for (const int64_t value : key) hash = c10::hash_combine(hash, static_cast<size_t>(value));
-    return hash;
-  }
-};
-
-// None for an argument that a program cannot depend on.
-std::optional<Key> key_of(c10::ArrayRef<c10::IValue> arguments) {
-  Key key{at::autocast::is_autocast_enabled(at::kCPU),
-          static_cast<int64_t>(at::autocast::get_autocast_dtype(at::kCPU))};
+// Types, sizes and strides of tensors, all other arguments, and autocast. None for an argument that a program
+// cannot depend on.
+std::optional<ProgramKey> key_of(c10::ArrayRef<c10::IValue> arguments) {
+  ProgramKey key{at::autocast::is_autocast_enabled(at::kCPU),
+                 static_cast<int64_t>(at::autocast::get_autocast_dtype(at::kCPU))};
   for (const c10::IValue& argument : arguments) {
     if (argument.isTensor()) {
       const at::Tensor& tensor = argument.toTensor();
@@ -127,7 +115,7 @@ class FusedGraph {
 
   // Null if the interpreter runs these types and sizes.
   std::shared_ptr<const Program> program_for(c10::ArrayRef<c10::IValue> arguments) {
-    const std::optional<Key> key = key_of(arguments);
+    const std::optional<ProgramKey> key = key_of(arguments);
     if (!key) return nullptr;
     if (auto found = find(*key)) return *found;
     std::lock_guard compiling(compiling_);
@@ -144,12 +132,12 @@ class FusedGraph {
     return program;
   }
 
-  bool is_first_call(const Key& key) {
+  bool is_first_call(const ProgramKey& key) {
     if (once_.size() >= kRemembered) once_.clear();
     return once_.insert(key).second;
   }
 
-  std::optional<std::shared_ptr<const Program>> find(const Key& key) {
+  std::optional<std::shared_ptr<const Program>> find(const ProgramKey& key) {
     std::lock_guard lock(mutex_);
     const auto found = programs_.find(key);
     if (found == programs_.end()) return std::nullopt;
@@ -169,16 +157,11 @@ class FusedGraph {
 
   std::shared_ptr<const Program> compiled(Imported imported) {
     try {
-      CompileOptions options;
-      options.target = loop::current_target();
-      options.alias_outputs = false;  // a copy is a copy, and no op of the graph writes to a view
-      const CompiledGraph result = compile(graph::parse(imported.text), options);
-      release_code_pages(reinterpret_cast<const void*>(&ipex::compile));  // LLVM's, in the same library
-      const size_t inputs = imported.inputs.size();
+      // Without aliases: a copy is a copy, and no op of the graph writes to a view.
+      auto program = std::make_shared<const Program>(
+          Program{compile_graph(imported.text, false), std::move(imported.inputs)});
       ++counts().compiled;
-      return std::make_shared<const Program>(Program{
-          TensorProgram(result.executable, std::vector<bool>(inputs, false), std::vector<bool>(inputs, true)),
-          std::move(imported.inputs)});
+      return program;
     } catch (const OutOfMemory&) {
       throw;
     } catch (const std::exception& error) {
@@ -203,11 +186,11 @@ class FusedGraph {
   }
 
   const std::shared_ptr<torch::jit::Graph> graph_;
-  using Recent = std::list<std::pair<Key, std::shared_ptr<const Program>>>;
+  using Recent = std::list<std::pair<ProgramKey, std::shared_ptr<const Program>>>;
   std::mutex mutex_, compiling_;
   Recent recent_;
-  std::unordered_map<Key, Recent::iterator, KeyHash> programs_;
-  std::unordered_set<Key, KeyHash> once_;
+  std::unordered_map<ProgramKey, Recent::iterator, ProgramKeyHash> programs_;
+  std::unordered_set<ProgramKey, ProgramKeyHash> once_;
   std::once_flag code_once_;
   std::optional<torch::jit::Code> code_;
   bool warned_ = false;

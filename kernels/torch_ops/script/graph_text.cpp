@@ -3,11 +3,8 @@
 #include <c10/core/DefaultDtype.h>
 
 #include <algorithm>
-#include <charconv>
-#include <cmath>
 #include <numeric>
 
-#include "kernels/torch_ops/compiled_ops.h"
 #include "runtime/error.h"
 
 namespace ipex::torch_ops::script {
@@ -22,16 +19,6 @@ std::string joined(const Shape& values, char open, char close) {
 }
 
 std::string type_text(ScalarType dtype, const Shape& shape) { return dtype_text(dtype) + ints(shape); }
-
-// The shortest text that reads as the same float, with a point or an exponent.
-std::string float_text(double value) {
-  if (std::isnan(value)) return "nan";
-  if (std::isinf(value)) return value < 0 ? "-inf" : "inf";
-  char buffer[32];
-  const auto [end, error] = std::to_chars(buffer, buffer + sizeof buffer, value);
-  std::string text(buffer, end);
-  return text.find_first_of(".e") == std::string::npos ? text + ".0" : text;
-}
 
 bool accepts(const ops::PointwiseRow& row, ScalarType dtype) {
   if (dtype == at::kBool) return row.booleans;
@@ -76,8 +63,6 @@ bool rounds_numbers(const ops::PointwiseRow& row) {
 ScalarType opmath(ScalarType dtype) {
   return dtype == at::kBFloat16 || dtype == at::kHalf ? at::kFloat : dtype;
 }
-
-std::string ints(const Shape& values) { return joined(values, '[', ']'); }
 
 int64_t numel(const Shape& shape) {
   return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
@@ -149,7 +134,7 @@ Ref GraphText::emit(std::string_view op, std::span<const Ref> operands, const st
 Ref GraphText::scalar(const c10::Scalar& value, ScalarType dtype) {
   std::string text;
   if (c10::isFloatingType(dtype))
-    text = float_text(value.to<double>());
+    text = number_text(value.to<double>());
   else if (dtype == at::kBool)
     text = value.to<bool>() ? "1" : "0";
   else if (value.isFloatingPoint())

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "backend/ops/tables.h"
+#include "kernels/torch_ops/compiled_ops.h"
 
 namespace ipex::torch_ops::script {
 
@@ -82,6 +83,6 @@ class GraphText {
   int64_t count_ = 0;
 };
 
-std::string ints(const Shape& values);  // "[1,2]"
+inline std::string ints(const Shape& values) { return ints_text(values); }  // "[1,2]"
 
 }  // namespace ipex::torch_ops::script

@@ -46,10 +46,7 @@ class _Operands:
 def wrapper_of(optimizer: Optimizer, parameter: Tensor) -> ParameterWrapper | None:
     """The wrapper of a parameter that is stored in low precision for training."""
     wrapper = getattr(optimizer, "params_attr", {}).get(parameter)
-    if wrapper is None or wrapper.split is None or not wrapper.is_current:
-        return None
-    wrapper.take_writes()
-    return wrapper
+    return wrapper if wrapper is not None and wrapper.split is not None and wrapper.is_current else None
 
 
 def _is_supported(parameter: Tensor, grad: Tensor, wrapper: ParameterWrapper | None) -> bool:
@@ -77,6 +74,8 @@ def _operands(optimizer: Optimizer, group: dict[str, Any], updates_rows: bool) -
         if own_step or not _is_supported(parameter, grad, wrapper) or (grad.is_sparse and not updates_rows):
             found.rest.append(parameter)
         else:
+            if wrapper is not None:
+                wrapper.take_writes()
             found.add(parameter, grad, wrapper)
     return found
 

@@ -182,6 +182,7 @@ class _Masters:
         for parameter in listed:
             wrapper = _functional.wrapper_of(optimizer, parameter)
             if wrapper is not None:
+                wrapper.take_writes()
                 # The master of a split parameter lives only now.
                 master = nn.Parameter(wrapper.public_value()) if wrapper.split else wrapper.master_parameter
                 self.pairs.append((parameter, master))

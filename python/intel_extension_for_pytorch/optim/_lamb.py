@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from . import _functional
+from ._by_parameter import ByParameter
 
 
-class Lamb(torch.optim.Optimizer):
+class Lamb(ByParameter):
     """Lamb, from "Large Batch Optimization for Deep Learning: Training BERT in 76 minutes".
 
     The update is that of Adam with bias corrections, plus `weight_decay` times the parameter. It is scaled by the norm
@@ -42,21 +43,8 @@ class Lamb(torch.optim.Optimizer):
         super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
         self.fused = fused
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "fused": self.fused}
-
-    @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Updates the parameters. `closure` computes the loss again, which is returned."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-        for group in self.param_groups:
-            for parameter in _functional.lamb_step(self, group) if self.fused else group["params"]:
-                if parameter.grad is not None:
-                    self._update(parameter, group)
-        return loss
+    def _fused_step(self, group: dict[str, Any]) -> list[Tensor]:
+        return _functional.lamb_step(self, group)
 
     def _update(self, parameter: Tensor, group: dict[str, Any]) -> None:
         grad, state = parameter.grad, self.state[parameter]

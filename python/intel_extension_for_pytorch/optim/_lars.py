@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from . import _functional
+from ._by_parameter import ByParameter
 
 _NORMS = (nn.LayerNorm, nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
 
-class Lars(torch.optim.Optimizer):
+class Lars(ByParameter):
     """Lars, from "Large batch training of convolutional networks".
 
     The learning rate of a parameter p with gradient g is lr * eeta * |p| / (|g| + weight_decay * |p| + epsilon), where
@@ -43,23 +43,9 @@ class Lars(torch.optim.Optimizer):
             raise ValueError(f"Invalid eeta value: {eeta}")
         options = {"lr": lr, "momentum": momentum, "eeta": eeta, "weight_decay": weight_decay, "epsilon": epsilon}
         super().__init__(params, {**options, "lars": True})
-        self.fused = False
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "fused": self.fused}
-
-    @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Updates the parameters. `closure` computes the loss again, which is returned."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-        for group in self.param_groups:
-            for parameter in _functional.lars_step(self, group) if self.fused else group["params"]:
-                if parameter.grad is not None:
-                    self._update(parameter, group)
-        return loss
+    def _fused_step(self, group: dict[str, Any]) -> list[Tensor]:
+        return _functional.lars_step(self, group)
 
     def _update(self, parameter: Tensor, group: dict[str, Any]) -> None:
         grad, lr, decay = parameter.grad, float(group["lr"]), group["weight_decay"]

@@ -134,10 +134,9 @@ class _UpdatingBag(MergedEmbeddingBag):
         for i, weight in enumerate(self.weights):
             if weight.dtype not in (torch.float32, torch.float64):
                 continue
-            bits = weight.detach().float().contiguous().view(torch.int32)
-            top = (bits >> 16).to(torch.int16).view(torch.bfloat16)
+            top, trail = torch.ops.torch_ipex.split_float_bfloat16(weight.detach().float().contiguous())
             self.weights[i] = nn.Parameter(top, requires_grad=weight.requires_grad)
-            setattr(self, f"trail_{i}", bits.to(torch.int16))
+            setattr(self, f"trail_{i}", trail.view(torch.int16))
         self.dtype = self.weights[0].dtype
 
     def _trails(self) -> list[Tensor]:

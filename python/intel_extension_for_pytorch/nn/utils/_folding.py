@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, fx, nn
 
+from ._parameter_wrapper import owners_of_parameters
+
 _CONVS = {
     nn.Conv1d: nn.BatchNorm1d,
     nn.Conv2d: nn.BatchNorm2d,
@@ -84,15 +86,6 @@ def _folds(layer: nn.Module, norm: nn.Module, *, convolutions: bool, linears: bo
         )
     expected = {**_CONVS, **_TRANSPOSED}.get(type(layer))
     return convolutions and type(norm) is expected and norm.num_features == layer.out_channels
-
-
-def _shared_parameters(model: nn.Module) -> set[int]:
-    seen: set[int] = set()
-    shared: set[int] = set()
-    for module in model.modules():
-        for parameter in module._parameters.values():
-            (shared if id(parameter) in seen else seen).add(id(parameter))
-    return shared
 
 
 def structural_copy(model: nn.Module) -> nn.Module:
@@ -185,12 +178,12 @@ def fold_batch_norms(model: nn.Module, *, convolutions: bool, linears: bool, inp
     Raises NotTraceable when torch.fx cannot trace the model.
     """
     modules = dict(model.named_modules())
-    shared = _shared_parameters(model)
+    owners = owners_of_parameters(model)
     names = [
         (first, second)
         for first, second in _pairs(model)
         if _folds(modules[first], modules[second], convolutions=convolutions, linears=linears)
-        and id(modules[first].weight) not in shared
+        and len(owners[modules[first].weight]) == 1
     ]
     if not names:
         return model

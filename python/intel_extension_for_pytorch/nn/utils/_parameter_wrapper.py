@@ -114,6 +114,16 @@ def cast(parameter: nn.Parameter, dtype: torch.dtype, *, training: bool, split: 
     return wrapper
 
 
+def owners_of_parameters(model: nn.Module) -> dict[nn.Parameter, list[tuple[nn.Module, str]]]:
+    """By parameter: the modules that own it, each with the parameter's name in it."""
+    owners: dict[nn.Parameter, list[tuple[nn.Module, str]]] = {}
+    for module in model.modules():
+        for name, parameter in module._parameters.items():
+            if parameter is not None:
+                owners.setdefault(parameter, []).append((module, name))
+    return owners
+
+
 def get_shared_parameter_status(module: nn.Module, shared_p: dict[nn.Parameter, ParameterWrapper]) -> None:
     """Adds a wrapper for each parameter of the model to `shared_p`: which classes own it, and how many modules.
 

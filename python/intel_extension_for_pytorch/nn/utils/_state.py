@@ -22,25 +22,18 @@ def wrappers_of(module: nn.Module) -> dict[str, ParameterWrapper]:
     return module.__dict__.get(_ATTRIBUTE, {})
 
 
-class _Shown:
-    """The last public values of wrapped parameters. Tied weights show one tensor, as they do in the model."""
-
-    def __init__(self) -> None:
-        self._values: weakref.WeakKeyDictionary[ParameterWrapper, tuple[int, weakref.ref[Tensor]]] = (
-            weakref.WeakKeyDictionary()
-        )
-
-    def value(self, wrapper: ParameterWrapper) -> Tensor:
-        known = self._values.get(wrapper)
-        version = wrapper.parameter._version  # noqa: SLF001
-        if known and known[0] == version and (tensor := known[1]()) is not None:
-            return tensor
-        tensor = wrapper.public_value()
-        self._values[wrapper] = version, weakref.ref(tensor)
-        return tensor
+# By wrapper: the last value that was shown.
+_shown: weakref.WeakKeyDictionary[ParameterWrapper, weakref.ref[Tensor]] = weakref.WeakKeyDictionary()
 
 
-_shown = _Shown()
+def _public_value(wrapper: ParameterWrapper, state_dict: dict[str, Any]) -> Tensor:
+    """The values in the original dtype. Tied weights show one tensor in one state_dict, as they do in the model."""
+    known = _shown[wrapper]() if wrapper in _shown else None
+    if wrapper.num_modules > 1 and known is not None and any(value is known for value in state_dict.values()):
+        return known
+    value = wrapper.public_value()
+    _shown[wrapper] = weakref.ref(value)
+    return value
 
 
 def _show(module: nn.Module, state_dict: dict[str, Any], prefix: str, local_metadata: dict[str, Any]) -> None:
@@ -50,7 +43,7 @@ def _show(module: nn.Module, state_dict: dict[str, Any], prefix: str, local_meta
         if value is None or value is module._parameters.get(name):
             continue
         replaced = module._parameters.get(name) is not wrapper.parameter  # by a shard of it, for example
-        state_dict[prefix + name] = value.to(wrapper.original_dtype) if replaced else _shown.value(wrapper)
+        state_dict[prefix + name] = value.to(wrapper.original_dtype) if replaced else _public_value(wrapper, state_dict)
 
 
 def _load(

@@ -26,29 +26,18 @@ def _classes(training: bool, dtype: torch.dtype) -> set[type[nn.Module]]:
     return listed | {new for old, new in _weight_prepack._REPLACEMENTS.items() if old in listed}
 
 
-def _owners(model: nn.Module) -> dict[int, list[tuple[nn.Module, str]]]:
-    owners: dict[int, list[tuple[nn.Module, str]]] = {}
-    for module in model.modules():
-        for name, parameter in module._parameters.items():
-            if parameter is not None:
-                owners.setdefault(id(parameter), []).append((module, name))
-    return owners
-
-
 def _castable(
     model: nn.Module, training: bool, dtype: torch.dtype
 ) -> Iterator[tuple[nn.Parameter, list[tuple[nn.Module, str]]]]:
     """Parameters to cast, with their owners. If a weight of a module stays, because a module that is not listed shares
     it, the module's other parameters stay too."""
     classes = _classes(training, dtype)
-    owners = _owners(model)
-    all_listed = {key: all(type(module) in classes for module, _ in found) for key, found in owners.items()}
+    owners = _parameter_wrapper.owners_of_parameters(model)
+    all_listed = {p: all(type(module) in classes for module, _ in found) for p, found in owners.items()}
     warned = False
-    for found in owners.values():
-        parameter = found[0][0]._parameters[found[0][1]]
-        modules = [module for module, _ in found]
-        siblings = (p for module in modules for p in module._parameters.values() if p is not None)
-        if parameter.dtype is dtype or not all(all_listed[id(p)] for p in siblings):
+    for parameter, found in owners.items():
+        siblings = (p for module, _ in found for p in module._parameters.values() if p is not None)
+        if parameter.dtype is dtype or not all(all_listed[p] for p in siblings):
             continue
         if parameter.dtype is torch.float32:
             yield parameter, found

@@ -7,12 +7,13 @@ not visible: it belongs to the operators (kernels/torch_ops/), which compute it 
 from __future__ import annotations
 
 import math
-from collections import Counter
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+from ._parameter_wrapper import owners_of_parameters
 
 _ops = torch.ops.torch_ipex
 
@@ -54,9 +55,6 @@ class _IPEXConv2d(_Convolution, nn.Conv2d):
 
 class _IPEXConv3d(_Convolution, nn.Conv3d):
     """A convolution over [N, C, D, H, W]."""
-
-    def forward(self, input: Tensor) -> Tensor:
-        return self._conv_forward(input, self.weight, self.bias)
 
 
 class _Transposed(nn.modules.conv._ConvTransposeNd):
@@ -106,14 +104,14 @@ def weight_prepack_with_ipex(
     model: nn.Module, *, training: bool, fp32_linear: bool = True, dtypes: tuple[torch.dtype, ...] = _DTYPES
 ) -> None:
     """Converts the layers of a model in place. fp32_linear: whether linear layers of fp32 are converted in training."""
-    owners = Counter(id(p) for m in model.modules() for p in m._parameters.values() if p is not None)
+    owners = owners_of_parameters(model)
     for module in model.modules():
         if not _is_replaceable(module, dtypes):
             continue
         if training and type(module) is nn.Conv1d:
             continue
         if type(module) is nn.Linear:
-            if owners[id(module.weight)] > 1:
+            if len(owners[module.weight]) > 1:
                 continue
             if training and module.weight.dtype is torch.float32 and not fp32_linear:
                 continue
