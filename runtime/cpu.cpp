@@ -23,8 +23,7 @@ constexpr std::pair<std::string_view, Isa> kCapabilities[] = {
     {"avx512_fp16", Isa::kAvx512Bf16}, {"amx", Isa::kAvx512Bf16},
 };
 
-// The highest Isa that ATEN_CPU_CAPABILITY allows. Nothing of ours is lower than AVX2, so "default" means
-// AVX2.
+// The highest Isa that ATEN_CPU_CAPABILITY allows. "default" means no vectors, and AVX2 is our lowest.
 Isa capability_limit() {
   constexpr Isa kNoLimit = Isa::kAvx512Bf16;
   const std::string text = env::get("ATEN_CPU_CAPABILITY");

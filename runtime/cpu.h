@@ -13,9 +13,8 @@ Isa parse_isa(std::string_view text);  // throws UserError listing the known nam
 bool cpu_supports(Isa isa);
 std::vector<Isa> supported_isas();  // ascending; empty on a CPU without AVX2
 
-// The one that code is generated and chosen for: IPEX_TARGET; else the best one that the CPU supports and
-// that ATEN_CPU_CAPABILITY, PyTorch's limit for its own kernels, allows. UserError if the CPU does not
-// support it.
+// The one that code is generated and chosen for: IPEX_TARGET, else the best one that the CPU supports and
+// ATEN_CPU_CAPABILITY allows, PyTorch's limit for its own kernels. UserError if the CPU does not support it.
 Isa current_isa();
 
 }  // namespace ipex
