@@ -54,7 +54,7 @@ class MultiInstancesLauncher(Launcher):
         container may own other cores and nodes than the first ones.
         """
         pool = pool or self.cpuinfo.pool_all
-        command = [*self._bound(cmd, pool), "true"]
+        command = [*self._bound(cmd, pool), "/bin/sh", "-c", ":"]
         try:
             done = subprocess.run(command, capture_output=True, text=True, check=False)
         except OSError:  # not installed
