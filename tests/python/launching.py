@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from intel_extension_for_pytorch.cpu.launch import CPUPoolList
+
 PACKAGE = Path(__file__).resolve().parents[2] / "python" / "intel_extension_for_pytorch" / "cpu"
 # The launcher needs nothing else of the package; without it, PyTorch need not be imported.
 DRIVER = f"import sys; sys.path.insert(0, {str(PACKAGE)!r}); from launch.command_line import main; sys.exit(main())"
@@ -22,6 +24,13 @@ environment = {{name: value for name, value in os.environ.items() if name.starts
 seen = {{"arguments": sys.argv[1:], "cores": sorted(os.sched_getaffinity(0)), "environment": environment}}
 os.write(1, (json.dumps(seen) + "\\n").encode())
 """
+
+
+def physical_cores() -> list[int]:
+    """The CPUs that instances get by default, in the order in which they get them."""
+    pools = CPUPoolList()
+    pools.gen_pools_ondemand(ncores_per_instance=1)
+    return [pool[0].cpu for pool in pools.pools_ondemand]
 
 
 def clean_environment(**changes: str | None) -> dict[str, str]:
