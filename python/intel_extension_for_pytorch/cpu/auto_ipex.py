@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from .. import torch_private
 from ..frontend import optimize
 
 _PREFIX = "auto_ipex:"
@@ -37,7 +38,7 @@ class AutoOptimizer:
         self._copies: weakref.WeakKeyDictionary[nn.Module, tuple[Any, nn.Module | None]] = weakref.WeakKeyDictionary()
         self._thread = threading.local()
         self._lock = threading.Lock()
-        self._call: Callable[..., Any] = nn.Module.__call__
+        self._call: Callable[..., Any] = torch_private.module_call()
 
     def install(self) -> None:
         """From now on models are optimized at their first call."""
@@ -53,11 +54,11 @@ class AutoOptimizer:
             finally:
                 thread.inside = False
 
-        nn.Module.__call__ = auto_call
+        torch_private.replace_module_call(auto_call)
 
     def uninstall(self) -> None:
         """Undoes `install`."""
-        nn.Module.__call__ = self._call
+        torch_private.replace_module_call(self._call)
 
     def _outermost(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if module.training or isinstance(module, torch.jit.ScriptModule) or hasattr(module, "_orig_mod"):
