@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from intel_extension_for_pytorch.cpu.launch import Launcher, MultiInstancesLauncher, command_line
+from intel_extension_for_pytorch.cpu.launch import Launcher, MultiInstancesLauncher, command_line, launcher_base
 from launching import REPORT, clean_environment, commands, launch, physical_cores, reports, start
 from lscpu_texts import machine
 
@@ -275,6 +275,19 @@ def test_preset_libraries(tmp_path, monkeypatch, quiet):
     assert launcher.set_omp_runtime("default") == "default"
     assert launcher.set_memory_allocator("tcmalloc") == "default"
     assert launcher.ld_preload == given[:1]
+
+
+@pytest.mark.parametrize("allocator", ["tcmalloc", "jemalloc"])
+def test_allocators_of_this_machine(tmp_path, allocator):
+    if not Launcher().find_library(allocator):
+        pytest.skip(f"{allocator} is not installed: {launcher_base._INSTALL[allocator]}")
+    program = tmp_path / "maps.py"
+    program.write_text("import os\nprint(open('/proc/self/maps').read(), os.environ.get('MALLOC_CONF'))\n")
+    output, messages = launch("--memory-allocator", allocator, program)
+    loaded = {name for name in ("tcmalloc", "jemalloc") if f"lib{name}" in output}
+    assert loaded == {allocator}, messages
+    assert ("metadata_thp:auto" in output) == (allocator == "jemalloc")
+    assert f"Use memory allocator '{allocator}'." in messages
 
 
 def test_environment(quiet, monkeypatch, capsys):

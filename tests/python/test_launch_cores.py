@@ -114,6 +114,9 @@ def test_strategies():
     text = machine(1, 12, threads=1)
     assert groups(text, ninstances=3, ncores_per_instance=2, strategy="close") == ["0-1", "2-3", "4-5"]
     assert groups(text, ninstances=3, ncores_per_instance=2, strategy="scatter") == ["0-1", "4-5", "8-9"]
+    assert groups(text, ninstances=4, ncores_per_instance=1, strategy="scatter") == ["0", "3", "6", "9"]
+    assert groups(text, ninstances=5, ncores_per_instance=1, strategy="scatter") == ["0", "2", "4", "7", "9"]
+    assert groups(text, ninstances=2, ncores_per_instance=4, strategy="scatter") == ["0-3", "8-11"]
     # As many as asked for, also where the step does not divide.
     assert groups(text, ninstances=4, ncores_per_instance=2, strategy="scatter") == ["0-1", "2-3", "6-7", "8-9"]
     two = machine(2, 12, threads=1)

@@ -194,6 +194,11 @@ def test_pools(capsys):
     assert not args.logical_cores_for_ccl
 
 
+def test_options_of_instances(report, no_mpi):
+    messages = launch(*RANKS, "--ninstances", 3, "--latency-mode", report, PATH=no_mpi)[1]
+    assert "ignored: --ninstances, --latency-mode" in messages
+
+
 def test_contradictions(report):
     both = ("--logical-cores-for-ccl", "--use-logical-cores")
     assert "exclude each other" in launch(*RANKS, *both, report, status=2)[1]

@@ -301,7 +301,9 @@ def _choose(groups: list[list[list[CoreInfo]]], n: int, strategy: str) -> list[l
     if strategy == "close":
         return every[:n]
     if len(groups) == 1:
-        return [every[i * len(every) // n] for i in range(n)]
+        spread = every[:: -(-len(every) // n)]
+        # Where equal distances give too few, the distances differ by one.
+        return spread if len(spread) == n else [every[i * len(every) // n] for i in range(n)]
     # In turns from each node.
     taken = [0] * len(groups)
     for i in itertools.islice((i for i in itertools.cycle(range(len(groups))) if taken[i] < len(groups[i])), n):

@@ -146,6 +146,7 @@ class DistributedTrainingLauncher(Launcher):
         assert not (args.logical_cores_for_ccl and args.use_logical_cores), (
             "--logical-cores-for-ccl and --use-logical-cores exclude each other: choose one"
         )
+        self._warn_of_ignored(args)
         hydra = shutil.which("mpiexec.hydra")
         if args.nnodes > 1:
             args.master_addr = self._check_hosts(args.hostfile, args.nnodes)
@@ -179,6 +180,20 @@ class DistributedTrainingLauncher(Launcher):
                 self._split_log(args)
         else:
             run(jobs, warn)
+
+    def _warn_of_ignored(self, args: argparse.Namespace) -> None:
+        options = {
+            "--ninstances": args.ninstances,
+            "--instance-idx": args.instance_idx,
+            "--cores-list": args.cores_list,
+            "--latency-mode": args.latency_mode,
+            "--throughput-mode": args.throughput_mode,
+            "--benchmark": args.benchmark,
+            "--multi-task-manager": args.multi_task_manager != "auto",
+        }
+        ignored = [name for name, given in options.items() if given]
+        if ignored:
+            self.verbose("warning", f"--nnodes starts ranks, not instances; ignored: {', '.join(ignored)}")
 
     def _rank_jobs(self, args: argparse.Namespace, domains: list[list[int]]) -> list[Job]:
         """The ranks of one machine as processes of ours, with every name that a program may look for."""
