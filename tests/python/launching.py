@@ -40,13 +40,19 @@ def clean_environment(**changes: str | None) -> dict[str, str]:
     return {k: v for k, v in changed.items() if k not in changes or changes[k] is not None}
 
 
-def start(*arguments: object, prefix: tuple[str, ...] = (), **environment: str | None) -> subprocess.Popen:
-    """Starts `ipexrun cpu ...`; its output and messages are pipes."""
+def start(
+    *arguments: object,
+    prefix: tuple[str, ...] = (),
+    stdin: int = subprocess.DEVNULL,
+    stdout: int = subprocess.PIPE,
+    **environment: str | None,
+) -> subprocess.Popen:
+    """Starts `ipexrun cpu ...`, behind the words of `prefix`; its output and messages are pipes."""
     return subprocess.Popen(
         [*prefix, sys.executable, "-c", DRIVER, "cpu", *map(str, arguments)],
         env=clean_environment(**environment),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
+        stdin=stdin,
+        stdout=stdout,
         stderr=subprocess.PIPE,
         text=True,
     )

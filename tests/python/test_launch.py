@@ -1,6 +1,8 @@
 """`ipexrun` with independent instances: binding, environment, libraries, output, exit codes and signals."""
 
 import os
+import pty
+import select
 import signal
 import subprocess
 import sys
@@ -195,6 +197,38 @@ def test_signals_are_passed_on(tmp_path, number, stops):
     output, messages = process.communicate(timeout=30)
     assert output == f"got {int(number)}\n", messages
     assert process.returncode == (128 + number if stops else 5), messages
+
+
+def test_terminal(tmp_path):
+    """A program can read from the terminal, and Ctrl-C reaches it once."""
+    program = tmp_path / "talk.py"
+    program.write_text(
+        "import signal, time\ncount = 0\n"
+        "def note(number, frame):\n    global count\n    count += 1\n    print('noted')\n"
+        "signal.signal(signal.SIGINT, note)\nprint('name?')\nprint('hello', input())\n"
+        "while not count:\n    time.sleep(0.01)\ntime.sleep(0.5)\nprint('signals:', count)\n"
+    )
+    ours, theirs = pty.openpty()
+    process = start(program, prefix=("setsid", "--ctty"), stdin=theirs, stdout=theirs)
+    os.close(theirs)
+
+    def read_until(text):
+        said = b""
+        while text not in said:
+            assert select.select([ours], [], [], 30)[0], said
+            said += os.read(ours, 4096)
+        return said
+
+    try:
+        read_until(b"name?")
+        os.write(ours, b"Ada\n")
+        read_until(b"hello Ada")
+        os.write(ours, b"\x03")
+        assert b"signals: 1" in read_until(b"signals: 1")
+        messages = process.communicate(timeout=30)[1]
+        assert process.returncode == 130, messages
+    finally:
+        os.close(ours)
 
 
 def test_an_instance_that_ignores_sigterm(tmp_path, monkeypatch):
