@@ -2,13 +2,14 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import zipfile
 
 import pytest
 from intel_extension_for_pytorch.cpu.launch import Launcher
-from launching import clean_environment, physical_cores, start
+from launching import clean_environment, commands, physical_cores, start
 
 pytestmark = pytest.mark.needs_ipex
 
@@ -100,12 +101,30 @@ def test_ipexrun(program, libiomp5, runtime):
     ) in messages
 
 
-def test_kmp_affinity_of_accelerate(program, libiomp5):
-    """accelerate sets KMP_AFFINITY for every rank; with libiomp5 all would then sit on the first cores. numactl's mask
-    wins over it, and where both were set by the user, taskset is used."""
+def test_preset_kmp_affinity(program, libiomp5):
+    """Where the user has set both, libiomp5 binds the threads, and numactl would bind them a second time."""
     user = {"LD_PRELOAD": f"{libiomp5}/libiomp5.so", "KMP_AFFINITY": "granularity=fine,compact,1,0"}
     process = start(program, **user)
     output, messages = process.communicate(timeout=120)
     assert process.returncode == 0, output + messages
     check(output, messages, intel=True)
     assert "cmd: numactl" not in messages
+
+
+@pytest.mark.skipif(len(physical_cores()) < 2, reason="needs two cores")
+def test_ranks_with_libiomp5_stay_on_their_cores(tmp_path, libiomp5):
+    """KMP_AFFINITY=compact counts from the first core that a rank may use, not from that of the machine."""
+    path = commands(tmp_path / "bin", *(name for name in ("lscpu", "numactl", "taskset") if shutil.which(name)))
+    program = tmp_path / "work.py"
+    program.write_text(
+        "import os, torch\nsquare = torch.randn(500, 500)\nsquare @ square\n"
+        "tasks = os.listdir('/proc/self/task')\n"
+        "print(*sorted({cpu for task in tasks for cpu in os.sched_getaffinity(int(task))}))\n"
+    )
+    options = ("--nnodes", 1, "--nprocs-per-node", 2, "--ccl-worker-count", 0, "--omp-runtime", "intel")
+    user = {"KMP_AFFINITY": "granularity=fine,compact,1,0", "KMP_BLOCKTIME": "1"}  # as accelerate sets them
+    process = start(*options, program, PATH=path, CONDA_PREFIX=os.path.dirname(libiomp5), **user)
+    output, messages = process.communicate(timeout=120)
+    assert process.returncode == 0, output + messages
+    cores = [set(line.split()[1:]) for line in sorted(output.splitlines())]
+    assert len(cores) == 2 and all(cores) and not cores[0] & cores[1], output

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from . import distributed, multi_instances
+from . import distributed, launcher_base, multi_instances
 from .launcher_base import Launcher
 from .options import Option, add_options
 
@@ -21,32 +21,6 @@ _PROGRAM = (
     Option("--no-python", help="the program is started as it is, without python"),
     Option("--log-dir", default="", help="folder for logs; it is created. Empty: no logs"),
     Option("--log-file-prefix", default="run", help="first part of the names of logs"),
-)
-_COMMON = (
-    Option(
-        "--ncores-per-instance",
-        type=int,
-        default=0,
-        help="cores of each instance. 0: equal shares; -1: equal shares, of which the first get the remainder",
-    ),
-    Option("--nodes-list", default="", help="use only these NUMA nodes, 0,1 or 0-1"),
-    Option("--use-e-cores", help="use efficiency cores too"),
-    Option(
-        "--strategy",
-        default="scatter",
-        choices=["scatter", "close"],
-        help="which cores to use when not all are needed: spread over the machine, or the first ones",
-    ),
-    Option(
-        "--memory-allocator",
-        default="auto",
-        help="auto, default, tcmalloc or jemalloc. auto: tcmalloc if it is installed, else jemalloc, else default",
-    ),
-    Option(
-        "--omp-runtime",
-        default="auto",
-        help="auto, default or intel. auto: libiomp5 if it is installed, else PyTorch's libgomp",
-    ),
 )
 _AUTO_IPEX = (
     Option("--auto-ipex", help="prepare each model for inference with ipex.optimize when it is first called"),
@@ -124,7 +98,7 @@ def make_parser(prog: str = "ipexrun cpu") -> argparse.ArgumentParser:
     parser.add_argument("program", help="a .py file; a module with -m; any command with --no-python")
     parser.add_argument("program_args", nargs=argparse.REMAINDER, help="arguments of the program")
     add_options(parser, "Program arguments", _PROGRAM)
-    add_options(parser, "Launcher arguments", _COMMON)
+    add_options(parser, "Launcher arguments", launcher_base.OPTIONS)
     add_options(parser, "Multi-instance arguments", multi_instances.OPTIONS)
     add_options(parser, "Distributed training arguments", distributed.OPTIONS)
     add_options(parser, "Arguments for optimizing without a change of the program", _AUTO_IPEX)

@@ -12,7 +12,34 @@ from pathlib import Path
 from typing import Any
 
 from .cpu_info import CPUPoolList
+from .options import Option, add_options
 
+OPTIONS = (
+    Option(
+        "--ncores-per-instance",
+        type=int,
+        default=0,
+        help="cores of each instance. 0: equal shares; -1: equal shares, of which the first get the remainder",
+    ),
+    Option("--nodes-list", default="", help="use only these NUMA nodes, 0,1 or 0-1"),
+    Option("--use-e-cores", help="use efficiency cores too"),
+    Option(
+        "--strategy",
+        default="scatter",
+        choices=["scatter", "close"],
+        help="which cores to use when not all are needed: spread over the machine, or the first ones",
+    ),
+    Option(
+        "--memory-allocator",
+        default="auto",
+        help="auto, default, tcmalloc or jemalloc. auto: tcmalloc if it is installed, else jemalloc, else default",
+    ),
+    Option(
+        "--omp-runtime",
+        default="auto",
+        help="auto, default or intel. auto: libiomp5 if it is installed, else PyTorch's libgomp",
+    ),
+)
 # Choice -> the names that its library may have, the best first.
 _LIBRARIES = {
     "tcmalloc": ("tcmalloc", "tcmalloc_minimal"),
@@ -64,6 +91,10 @@ class Launcher:
                 self.ld_preload.append(path)
             elif path:
                 self.verbose("warning", f"LD_PRELOAD names {path}, which does not exist; it is left out")
+
+    def add_common_params(self, parser: argparse.ArgumentParser) -> None:
+        """Adds the options of both launchers to a parser."""
+        add_options(parser, "Launcher arguments", OPTIONS)
 
     def verbose(self, level: str, message: str) -> None:
         """Logs a message of the level "info" or "warning"."""
