@@ -9,7 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from intel_extension_for_pytorch.cpu.launch import CPUPoolList
+import pytest
+from intel_extension_for_pytorch.cpu.launch import CPUPoolList, distributed
 
 PACKAGE = Path(__file__).resolve().parents[2] / "python" / "intel_extension_for_pytorch" / "cpu"
 # The launcher needs nothing else of the package; without it, PyTorch need not be imported.
@@ -82,3 +83,14 @@ def commands(folder: Path, *names: str, **scripts: str) -> str:
         (folder / name).write_text(f"#!/bin/sh\n{text}\n")
         (folder / name).chmod(0o755)
     return str(folder)
+
+
+def hydra(kind: str) -> Path:
+    """The folder of an mpiexec.hydra: "mpich", or "impi" for Intel MPI. Skips if it is not installed."""
+    folders = os.environ["PATH"].split(os.pathsep)
+    for folder in map(Path, folders):
+        command = folder / "mpiexec.hydra"
+        if command.exists() and distributed._is_intel_mpi(str(command)) == (kind == "impi"):
+            return folder
+    package = {"mpich": "Debian's mpich", "impi": "PyPI's impi-rt"}[kind]
+    return pytest.skip(f"{package} is not installed")

@@ -9,8 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from launching import start
-from test_launch_ranks import hydra
+from launching import hydra, start
 
 SUM = """
 import os, torch, torch.distributed as dist

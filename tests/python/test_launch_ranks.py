@@ -6,11 +6,10 @@ import shutil
 import socket
 import time
 from contextlib import closing
-from pathlib import Path
 
 import pytest
-from intel_extension_for_pytorch.cpu.launch import DistributedTrainingLauncher, command_line, distributed
-from launching import REPORT, commands, launch, physical_cores, reports, start
+from intel_extension_for_pytorch.cpu.launch import DistributedTrainingLauncher, command_line
+from launching import REPORT, commands, hydra, launch, physical_cores, reports, start
 from lscpu_texts import machine
 
 CORES = physical_cores()
@@ -38,17 +37,6 @@ def report(tmp_path):
 def no_mpi(tmp_path):
     """A PATH without mpiexec.hydra."""
     return commands(tmp_path / "bin", *TOOLS)
-
-
-def hydra(kind):
-    """The folder of an mpiexec.hydra: "mpich", or "impi" for Intel MPI. Skips if it is not installed."""
-    folders = os.environ["PATH"].split(os.pathsep)
-    for folder in map(Path, folders):
-        command = folder / "mpiexec.hydra"
-        if command.exists() and distributed._is_intel_mpi(str(command)) == (kind == "impi"):
-            return folder
-    package = {"mpich": "Debian's mpich", "impi": "PyPI's impi-rt"}[kind]
-    return pytest.skip(f"{package} is not installed")
 
 
 @pytest.fixture(params=["mpich", "impi"])

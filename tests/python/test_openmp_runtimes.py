@@ -90,7 +90,7 @@ def test_run_cpu_with_libiomp5(program, libiomp5):
     assert "libiomp5.so" in messages and "KMP_AFFINITY=granularity=fine,compact,1,0" in messages
 
 
-@pytest.mark.parametrize("runtime", ["intel", "auto", "default"])
+@pytest.mark.parametrize("runtime", ["auto", "default"])
 def test_ipexrun(program, libiomp5, runtime):
     process = start("--omp-runtime", runtime, program, CONDA_PREFIX=os.path.dirname(libiomp5))
     output, messages = process.communicate(timeout=120)
