@@ -1,16 +1,44 @@
 // CPUID by the compiler's builtins, which also check that the operating system saves the wide registers.
 #include "runtime/cpu.h"
 
+#include <algorithm>
 #include <array>
+#include <atomic>
 #include <string>
+#include <utility>
 
 #include "runtime/env.h"
 #include "runtime/error.h"
+#include "runtime/log.h"
 
 namespace ipex {
 namespace {
 
 constexpr std::array<std::string_view, 3> kIsaNames = {"avx2", "avx512", "avx512_bf16"};
+
+// Values of ATEN_CPU_CAPABILITY: those of PyTorch, and the finer ones of Intel Extension for PyTorch.
+constexpr std::pair<std::string_view, Isa> kCapabilities[] = {
+    {"default", Isa::kAvx2},           {"avx2", Isa::kAvx2},          {"avx2_vnni", Isa::kAvx2},
+    {"avx512", Isa::kAvx512},          {"avx512_vnni", Isa::kAvx512}, {"avx512_bf16", Isa::kAvx512Bf16},
+    {"avx512_fp16", Isa::kAvx512Bf16}, {"amx", Isa::kAvx512Bf16},
+};
+
+// The highest Isa that ATEN_CPU_CAPABILITY allows. "default" means no vectors, and AVX2 is our lowest.
+Isa capability_limit() {
+  constexpr Isa kNoLimit = Isa::kAvx512Bf16;
+  const std::string text = env::get("ATEN_CPU_CAPABILITY");
+  if (text.empty()) return kNoLimit;
+  for (const auto& [name, isa] : kCapabilities)
+    if (name == text) return isa;
+  static std::atomic_flag warned;
+  if (!warned.test_and_set()) {
+    std::string names;
+    for (const auto& [name, isa] : kCapabilities) names += (names.empty() ? "" : ", ") + std::string(name);
+    log(LogLevel::kWarning,
+        "ATEN_CPU_CAPABILITY=" + text + " is unknown and sets no limit: use one of " + names);
+  }
+  return kNoLimit;
+}
 
 }  // namespace
 
@@ -51,7 +79,7 @@ Isa current_isa() {
   if (supported.empty())
     throw UserError("this CPU does not support AVX2 with FMA and F16C, which ipex needs");
   const std::string wanted = env::get("IPEX_TARGET");
-  if (wanted.empty()) return supported.back();
+  if (wanted.empty()) return std::min(supported.back(), capability_limit());
   const Isa isa = parse_isa(wanted);
   if (cpu_supports(isa)) return isa;
   std::string names;

@@ -1,5 +1,5 @@
-// Access to the IPEX_* environment variables, called knobs, which are listed in env_knobs.def. `ipexc env`
-// prints them. No other code calls getenv for them.
+// Access to the IPEX_* environment variables and ATEN_CPU_CAPABILITY, called knobs, which are listed in
+// env_knobs.def. `ipexc env` prints them. No other code calls getenv for them.
 #pragma once
 
 #include <span>

@@ -198,7 +198,34 @@ TEST(Cpu, ForcedTarget) {
   EXPECT_THROW(current_isa(), UserError);
 }
 
+TEST(Cpu, CapabilityOfAten) {
+  if (supported_isas().empty()) GTEST_SKIP() << "needs avx2";
+  const Isa best = supported_isas().back();
+  ScopedEnv no_target("IPEX_TARGET", "");
+  const std::pair<const char*, Isa> cases[] = {
+      {"default", Isa::kAvx2},       {"avx2", Isa::kAvx2},      {"avx512", Isa::kAvx512},
+      {"avx512_vnni", Isa::kAvx512}, {"amx", Isa::kAvx512Bf16}, {"", Isa::kAvx512Bf16},
+  };
+  for (const auto& [capability, limit] : cases) {
+    ScopedEnv scope("ATEN_CPU_CAPABILITY", capability);
+    EXPECT_EQ(current_isa(), std::min(best, limit)) << capability;  // never above what the CPU has
+  }
+  ScopedEnv scope("ATEN_CPU_CAPABILITY", "default");
+  ScopedEnv target("IPEX_TARGET", std::string(name(best)).c_str());
+  EXPECT_EQ(current_isa(), best) << "IPEX_TARGET is the more specific one";
+}
+
 std::string last_message;
+
+TEST(Cpu, UnknownCapabilityOfAten) {
+  if (supported_isas().empty()) GTEST_SKIP() << "needs avx2";
+  set_log_sink([](LogLevel, const std::string& message) { last_message = message; });
+  ScopedEnv no_target("IPEX_TARGET", "");
+  ScopedEnv scope("ATEN_CPU_CAPABILITY", "sse9");
+  EXPECT_EQ(current_isa(), supported_isas().back());
+  EXPECT_NE(last_message.find("sse9"), std::string::npos) << last_message;
+  set_log_sink(nullptr);
+}
 
 TEST(Log, LevelsAndSink) {
   set_log_sink([](LogLevel, const std::string& message) { last_message = message; });

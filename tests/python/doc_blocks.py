@@ -3,9 +3,9 @@
 Each page runs in its own process and folder, `FOLDER/<page>`, which stands for a checkout with a build. The processes
 are forked from one that has imported PyTorch, because the import takes longer than most pages. The blocks of a page run
 in order, and Python blocks share one namespace. A block whose first line is a comment with a file name (`# model.py`,
-`// main.cpp`) is written to that file instead. Shell blocks run in bash, except calls of `ipexc` and of Python files,
-which run in the page's process and need no import of PyTorch. Blocks of the language `text` are figures and output. A
-block that cannot run in a test has a comment above it: `<!-- not run: installs packages -->`.
+`// main.cpp`) is written to that file instead. Shell blocks run in bash, except calls of `ipexc`, `ipexrun` and of
+Python files, which run in the page's process and need no import of PyTorch. Blocks of the language `text` are figures
+and output. A block that cannot run in a test has a comment above it: `<!-- not run: installs packages -->`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ NOT_CODE = ("text",)
 IMPORTED_ONCE = ("torch.export", "torch._dynamo", "intel_extension_for_pytorch.compiler.backend")
 _FENCE = re.compile(r"^(?P<fence>`{3,})(?P<language>\S*)[^\n]*\n(?P<text>.*?)^(?P=fence)[ \t]*$", re.M | re.S)
 _REASON = re.compile(r"<!-- not run: (.+?) -->\s*\Z")
-_SIMPLE = re.compile(r"(?P<variables>(?:\w+=\S+ )*)(?P<program>ipexc|python(?= \w+\.py)) (?P<arguments>.*)")
+_SIMPLE = re.compile(r"(?P<variables>(?:\w+=\S+ )*)(?P<program>ipexc|ipexrun|python(?= \w+\.py)) (?P<arguments>.*)")
 _FILE = re.compile(r"(?:#|//) ([\w.]+\.\w+)\n")
 
 
@@ -123,7 +123,7 @@ def _run_blocks(page: Path) -> None:
 
 
 def _run_in_shell(text: str) -> None:
-    """Runs calls of `ipexc` and Python files in this process, and what stands between them in bash."""
+    """Runs calls of `ipexc`, `ipexrun` and Python files in this process, and what stands between them in bash."""
     rest: list[str] = []
     for line in [*text.replace("\\\n", " ").splitlines(), None]:
         simple = _SIMPLE.match(line) if line is not None and not re.search(r"[|<>$&;]", line) else None
@@ -139,13 +139,14 @@ def _run_in_shell(text: str) -> None:
 
 def _run_here(command: re.Match) -> None:
     from intel_extension_for_pytorch import cli
+    from intel_extension_for_pytorch.cpu import launch
 
     arguments = shlex.split(command["arguments"], comments=True)
     variables = dict(word.split("=", 1) for word in command["variables"].split())
     print("$", command[0], flush=True)
     with mock.patch.dict(os.environ, variables):
-        if command["program"] == "ipexc":
-            if status := cli.main(arguments):
+        if command["program"] in ("ipexc", "ipexrun"):
+            if status := (cli.main if command["program"] == "ipexc" else launch.main)(arguments):
                 raise SystemExit(f"{command[0]}: status {status}")
         else:
             import torch

@@ -37,7 +37,7 @@ def test_metadata_and_entry_points():
     assert distribution.version == f"{series}.0+cpu"
     entries = {(e.group, e.name) for e in distribution.entry_points}
     assert ("torch_dynamo_backends", "ipex") in entries
-    assert ("console_scripts", "ipexc") in entries
+    assert entries >= {("console_scripts", "ipexc"), ("console_scripts", "ipexrun")}
     requires = " ".join(distribution.requires or [])
     for dependency in (f"torch=={series}.*", "onednn-cpu-gomp", "tbb"):
         assert dependency in requires

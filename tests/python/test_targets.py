@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 HERE = Path(__file__).parent
 SUITES = ("test_special_values.py", "test_op_matrix.py", "test_attention.py")
@@ -34,3 +35,34 @@ def test_smaller_target(target):
     )
     assert done.returncode == 0, done.stdout[-4000:]
     assert " passed" in done.stdout
+
+
+ISAS = ("avx2", "avx512", "avx512_bf16")
+LIMITS = {"default": 0, "avx2": 0, "avx2_vnni": 0, "avx512": 1, "avx512_vnni": 1, "avx512_bf16": 2, "amx": 2, "": 2}
+
+
+@pytest.mark.needs_ipex
+@pytest.mark.parametrize("limit", LIMITS)
+def test_limit_of_pytorch(monkeypatch, limit):
+    """ATEN_CPU_CAPABILITY never raises the target, and IPEX_TARGET wins over it."""
+    from intel_extension_for_pytorch import _C
+
+    monkeypatch.delenv("IPEX_TARGET", raising=False)
+    monkeypatch.setenv("ATEN_CPU_CAPABILITY", limit)
+    best = _C.supported_targets()[-1]
+    assert _C.target() == ISAS[min(ISAS.index(best), LIMITS[limit])]
+    monkeypatch.setenv("IPEX_TARGET", best)
+    assert _C.target() == best
+
+
+@pytest.mark.needs_ipex
+@pytest.mark.needs_cpu("avx512f")
+@pytest.mark.parametrize(("limit", "is_wide"), [("avx2", False), ("avx512", True)])
+def test_code_within_the_limit_of_pytorch(monkeypatch, tmp_path, compiled, limit, is_wide):
+    monkeypatch.delenv("IPEX_TARGET", raising=False)
+    for name, value in {"ATEN_CPU_CAPABILITY": limit, "IPEX_DUMP": str(tmp_path), "IPEX_CACHE": "off"}.items():
+        monkeypatch.setenv(name, value)
+    x = torch.randn(1000)
+    torch.testing.assert_close(compiled(lambda x: torch.exp(x) + 1)(x), torch.exp(x) + 1)
+    code = [path.read_text() for path in tmp_path.rglob("*.s")]
+    assert code and any("zmm" in text for text in code) == is_wide
