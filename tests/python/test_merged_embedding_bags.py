@@ -336,7 +336,7 @@ def test_cat_compiled(compiled, strict):
 
 
 @pytest.mark.parametrize("kind", ["sgd", "adagrad"])
-def test_updates_in_a_compiled_model(kind, compiled):
+def test_updates_in_a_compiled_model(kind, compiled, strict):
     class Model(nn.Module):
         def __init__(self, merged):
             super().__init__()
@@ -348,7 +348,7 @@ def test_updates_in_a_compiled_model(kind, compiled):
 
     plain = Model(make_updating(kind, make_bags()))
     twin = copy.deepcopy(plain)
-    run = compiled(twin)
+    run = compiled(twin, fullgraph=True)
     for _ in range(3):
         indices, offsets = make_input()
         plain(indices, offsets).sum().backward()
@@ -356,3 +356,35 @@ def test_updates_in_a_compiled_model(kind, compiled):
     for ours, expected in zip(twin.merged.weights, plain.merged.weights, strict=True):
         torch.testing.assert_close(ours, expected)
     torch.testing.assert_close(twin.top.weight.grad, plain.top.weight.grad)
+
+
+def test_equal_calls_in_a_compiled_graph_are_two_updates(compiled, strict):
+    plain = make_updating("sgd", make_bags())
+    twin = copy.deepcopy(plain)
+
+    def run(module, indices, offsets):
+        return sum((a + b).sum() for a, b in zip(module(indices, offsets), module(indices, offsets), strict=True))
+
+    indices, offsets = make_input()
+    run(plain, indices, offsets).backward()
+    compiled(run, fullgraph=True)(twin, indices, offsets).backward()
+    for ours, expected in zip(twin.weights, plain.weights, strict=True):
+        torch.testing.assert_close(ours, expected)
+
+
+def test_each_copy_updates_its_own_tables():
+    first = make_updating("sgd", make_bags())
+    kept = [weight.detach().clone() for weight in first.weights]
+    indices, offsets = make_input()
+    for second in (copy.deepcopy(first), pickle.loads(pickle.dumps(first))):
+        weighted(second(indices, offsets)).backward()
+        assert all(torch.equal(a, b) for a, b in zip(first.weights, kept, strict=True))
+        assert not torch.equal(second.weights[0], kept[0])
+
+
+def test_the_module_must_live_until_the_backward_pass():
+    module = make_updating("sgd", make_bags())
+    loss = weighted(module(*make_input()))
+    del module
+    with pytest.raises(RuntimeError, match="was deleted"):
+        loss.backward()
