@@ -127,7 +127,8 @@ class _UpdatingBag(MergedEmbeddingBag):
 
     def forward(self, indices: Tensors, offsets: Tensors) -> list[Tensor]:
         if torch.is_grad_enabled() and any(weight.requires_grad for weight in self.weights):
-            return torch.ops.torch_ipex.merged_embeddingbag_train(
+            train = torch.ops.torch_ipex.merged_embeddingbag_train if torch.compiler.is_compiling() else _train
+            return train(
                 self._anchor,
                 list(self.weights),
                 indices,
@@ -255,7 +256,8 @@ def _update(grads: Tensors, indices: Tensors, offsets: Tensors, tables: list[int
     module = _modules.get(number)
     if module is None:
         raise RuntimeError("the merged embedding bag that the backward pass updates was deleted")
-    weights = [module.weights[i] for i in tables]
+    weights = list(module.weights)
+    weights = [weights[i] for i in tables]
     module._update(tables, grads, weights, indices, offsets, int(module.pooling_mode), module.include_last_offset)
     return torch.empty(0)
 
