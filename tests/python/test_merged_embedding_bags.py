@@ -388,3 +388,33 @@ def test_the_module_must_live_until_the_backward_pass():
     del module
     with pytest.raises(RuntimeError, match="was deleted"):
         loss.backward()
+
+
+@pytest.mark.parametrize("kind", ["sgd", "adagrad"])
+@pytest.mark.parametrize("mode", ["sum", "mean"])
+def test_split_and_frozen_tables_in_a_compiled_graph(mode, kind, compiled, strict):
+    """One graph for two modules, each with a frozen table and an unused result; a new learning rate applies."""
+
+    factors = [torch.randn(9, 16).bfloat16() for _ in ROWS[1:]]
+
+    def run(module, indices, offsets):
+        results = module(indices, offsets)
+        return sum((result * factor).sum() for result, factor in zip(results[1:], factors, strict=True))
+
+    compiled_run = compiled(run, fullgraph=True)
+    for _ in range(2):
+        plain = make_updating(kind, make_bags(mode=mode))
+        plain.to_bfloat16_train()
+        plain.weights[2].requires_grad_(False)
+        twin = copy.deepcopy(plain)
+        first = [weight.detach().clone() for weight in plain.weights]
+        for lr in (0.1, 0.5):
+            plain.lr = twin.lr = lr
+            indices, offsets = make_input()
+            run(plain, indices, offsets).backward()
+            compiled_run(twin, indices, offsets).backward()
+        for ours, expected in zip(twin.state_dict().items(), plain.state_dict().items(), strict=True):
+            assert ours[0] == expected[0] and torch.equal(ours[1], expected[1]), ours[0]
+        changed = [not torch.equal(a, b) for a, b in zip(twin.weights, first, strict=True)]
+        assert changed == [False, True, False, True]
+        assert all(weight.grad is None for weight in twin.weights)
