@@ -175,11 +175,13 @@ void update(BagOp& op, const BagPiece& piece, Scratch& scratch) {
   }
   lookups = sort_lookups(lookups, scratch.get<Lookup>(1, count), count, table.rows);
   auto* scales = scratch.get<Sum<T>>(2, count);
-  for (int64_t i = 0; i < count; ++i) {
+  if (!op.mean) std::fill_n(scales, count, Sum<T>(1));
+  for (int64_t i = 0; op.mean && i < count; ++i) {
     const auto [begin, end] = bag_range<Index>(table, lookups[i].bag);
-    scales[i] = op.mean ? Sum<T>(1) / static_cast<Sum<T>>(end - begin) : Sum<T>(1);
+    scales[i] = Sum<T>(1) / static_cast<Sum<T>>(end - begin);
   }
   auto* weight = static_cast<T*>(table.weight);
+  const auto* grads = static_cast<const T*>(table.grad);
   auto* state = static_cast<Sum<T>*>(table.state);
   for (int64_t i = 0, next; i < count; i = next) {
     const int64_t at = lookups[i].row * width;
@@ -191,11 +193,14 @@ void update(BagOp& op, const BagPiece& piece, Scratch& scratch) {
       if (table.trail) fetch_row(table.trail + later, row_bytes);
       if (rule == BagRule::kAdagrad) fetch_row(state + later, width * static_cast<int64_t>(sizeof(Sum<T>)));
     }
+    // In the order of the rows, gradients are far apart too. Those of one row are in the order of the bags.
+    for (int64_t later = std::max(next, i + kAhead); later < std::min(count, next + kAhead); ++later)
+      fetch_row(grads + lookups[later].bag * width, row_bytes);
     const RowUpdate<T> row{op,
                            weight + at,
                            table.trail ? table.trail + at : nullptr,
                            state ? state + at : nullptr,
-                           static_cast<const T*>(table.grad),
+                           grads,
                            lookups + i,
                            scales + i,
                            next - i};

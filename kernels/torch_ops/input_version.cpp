@@ -11,6 +11,7 @@
 
 #include "codegen/llvm/object_cache.h"
 #include "kernels/rows.h"
+#include "kernels/torch_ops/disk_memory.h"
 #include "kernels/torch_ops/uncounted_writes.h"
 
 namespace ipex::torch_ops {
@@ -85,6 +86,7 @@ bool is_exposed(const at::Tensor& tensor) {
 class TensorMemory final : public InputMemory {
  public:
   std::shared_ptr<const StoragePin> pin(const void* storage) const override {
+    note_reader(*static_cast<const c10::StorageImpl*>(storage));  // values are about to be computed from it
     return std::make_shared<WeakStorage>(storage);
   }
   uint64_t checksum(const void* data, size_t bytes) const override {

@@ -67,10 +67,11 @@ Tensor kernel(const Tensor& input, const Tensor& weight, const OptionalTensor& b
   const bool compiled =
       weight.dim() == 2 && input.dim() >= 1 && input.size(-1) == weight.size(1) &&
       at::isFloatingType(weight.scalar_type()) && input.numel() != 0 && weight.numel() != 0 &&
+      (weight.scalar_type() != at::kFloat || has_products(at::kFloat, at::Float32Op::MATMUL)) &&
       input.scalar_type() == weight.scalar_type() &&
       (!is_given(bias) || (bias->scalar_type() == weight.scalar_type() && bias->dim() == 1)) &&
       (!is_given(factor) || fits(*factor)) && std::all_of(terms.begin(), terms.end(), fits);
-  // Operands that broadcast, and errors, are ATen's.
+  // Operands that broadcast, products of f32 that may be computed in bf16, and errors, are ATen's.
   if (!compiled) return definition(input, weight, bias, activation, factor, terms);
   std::vector<Tensor> others;
   if (is_given(factor)) others.push_back(as_rows(*factor));

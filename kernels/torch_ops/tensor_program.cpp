@@ -10,6 +10,7 @@
 #include <string>
 
 #include "kernels/extern_call.h"
+#include "kernels/torch_ops/disk_memory.h"
 #include "kernels/torch_ops/input_version.h"
 #include "kernels/torch_ops/output_memory.h"
 #include "kernels/torch_ops/tensor_kinds.h"
@@ -136,6 +137,7 @@ void TensorProgram::Call::run(StepObserver* observer) {
   std::optional<RecordedSteps> recorded;
   if (!observer && at::hasCallbacks()) observer = &recorded.emplace();
   program_.executable().run(input_data_, *this, symbols_, versions_, observer);
+  if (!versions_.empty()) drop_read_pages();
   if (!written_copies_.empty()) {
     at::AutoDispatchBelowADInplaceOrView below_autograd;  // the caller counts the write
     for (const auto& [argument, copy] : written_copies_) argument.copy_(copy);

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -111,6 +113,7 @@ def optimize(
     sample_input: Any = None,
     graph_mode: bool | None = None,
     concat_linear: bool | None = None,
+    release_weights: bool | str | os.PathLike[str] = False,
 ) -> Any:
     """Prepares a model for fast eager execution, and an optimizer for fast steps.
 
@@ -140,9 +143,13 @@ def optimize(
         sample_input: a tensor or tuple, with which the model is run once in eval mode.
         graph_mode: `torch.compile` of the model with this backend.
         concat_linear: accepted; under `graph_mode` the compiler decides.
+        release_weights: in inference, move the weights of converted layers to a file in this folder (True: the folder
+            for temporary files), so that only their packed copies stay in memory. The file has no name and goes away
+            with the weights. Parameters, `state_dict()` and copies are as without it; a copy is in memory again.
 
     Raises AssertionError when the CPU cannot multiply numbers of `dtype`, or when the optimizer does not fit the mode;
-    RuntimeError for an unknown level.
+    RuntimeError for an unknown level, and when `release_weights` names a folder that cannot be written or is in memory;
+    ValueError for `release_weights` in training or without `weights_prepack`.
     """
     arguments, given_optimizer = locals(), optimizer
 
@@ -164,6 +171,10 @@ def optimize(
         raise RuntimeError(f"Unexpected optimization level {level}. Options are 'O0', 'O1'.")
     explicit = {f.name: value for f in fields(_Knobs) if (value := arguments[f.name]) is not None}
     knobs = replace(_LEVELS[level], **explicit)
+    if release_weights and model.training:
+        raise ValueError("optimize: release_weights is for inference; training writes to the weights in each step")
+    if release_weights and not knobs.weights_prepack:
+        raise ValueError("optimize: release_weights needs weights_prepack, which keeps packed copies of the weights")
     _check_dtype(dtype, knobs.weights_prepack)
 
     given = model
@@ -192,6 +203,9 @@ def optimize(
         _weight_prepack.weight_prepack_with_ipex(model, training=training, fp32_linear=fp32_linear)
         if inplace and model is not given:  # the given model shares the cast parameters
             _weight_prepack.weight_prepack_with_ipex(given, training=training, fp32_linear=fp32_linear)
+    if release_weights:
+        folder = tempfile.gettempdir() if release_weights is True else os.fspath(release_weights)
+        _weight_prepack.weights_to_disk(model, folder)
     if training:
         model.params_attr = params_attr
         _optimizer_utils.prepare(optimizer, params_attr, fuse=knobs.fuse_update_step)

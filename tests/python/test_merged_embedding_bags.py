@@ -336,7 +336,7 @@ def test_cat_compiled(compiled, strict):
 
 
 @pytest.mark.parametrize("kind", ["sgd", "adagrad"])
-def test_updates_in_a_compiled_model(kind, compiled):
+def test_updates_in_a_compiled_model(kind, compiled, strict):
     class Model(nn.Module):
         def __init__(self, merged):
             super().__init__()
@@ -348,7 +348,7 @@ def test_updates_in_a_compiled_model(kind, compiled):
 
     plain = Model(make_updating(kind, make_bags()))
     twin = copy.deepcopy(plain)
-    run = compiled(twin)
+    run = compiled(twin, fullgraph=True)
     for _ in range(3):
         indices, offsets = make_input()
         plain(indices, offsets).sum().backward()
@@ -356,3 +356,65 @@ def test_updates_in_a_compiled_model(kind, compiled):
     for ours, expected in zip(twin.merged.weights, plain.merged.weights, strict=True):
         torch.testing.assert_close(ours, expected)
     torch.testing.assert_close(twin.top.weight.grad, plain.top.weight.grad)
+
+
+def test_equal_calls_in_a_compiled_graph_are_two_updates(compiled, strict):
+    plain = make_updating("sgd", make_bags())
+    twin = copy.deepcopy(plain)
+
+    def run(module, indices, offsets):
+        return sum((a + b).sum() for a, b in zip(module(indices, offsets), module(indices, offsets), strict=True))
+
+    indices, offsets = make_input()
+    run(plain, indices, offsets).backward()
+    compiled(run, fullgraph=True)(twin, indices, offsets).backward()
+    for ours, expected in zip(twin.weights, plain.weights, strict=True):
+        torch.testing.assert_close(ours, expected)
+
+
+def test_each_copy_updates_its_own_tables():
+    first = make_updating("sgd", make_bags())
+    kept = [weight.detach().clone() for weight in first.weights]
+    indices, offsets = make_input()
+    for second in (copy.deepcopy(first), pickle.loads(pickle.dumps(first))):
+        weighted(second(indices, offsets)).backward()
+        assert all(torch.equal(a, b) for a, b in zip(first.weights, kept, strict=True))
+        assert not torch.equal(second.weights[0], kept[0])
+
+
+def test_the_module_must_live_until_the_backward_pass():
+    module = make_updating("sgd", make_bags())
+    loss = weighted(module(*make_input()))
+    del module
+    with pytest.raises(RuntimeError, match="was deleted"):
+        loss.backward()
+
+
+@pytest.mark.parametrize("kind", ["sgd", "adagrad"])
+@pytest.mark.parametrize("mode", ["sum", "mean"])
+def test_split_and_frozen_tables_in_a_compiled_graph(mode, kind, compiled, strict):
+    """One graph for two modules, each with a frozen table and an unused result; a new learning rate applies."""
+
+    factors = [torch.randn(9, 16).bfloat16() for _ in ROWS[1:]]
+
+    def run(module, indices, offsets):
+        results = module(indices, offsets)
+        return sum((result * factor).sum() for result, factor in zip(results[1:], factors, strict=True))
+
+    compiled_run = compiled(run, fullgraph=True)
+    for _ in range(2):
+        plain = make_updating(kind, make_bags(mode=mode))
+        plain.to_bfloat16_train()
+        plain.weights[2].requires_grad_(False)
+        twin = copy.deepcopy(plain)
+        first = [weight.detach().clone() for weight in plain.weights]
+        for lr in (0.1, 0.5):
+            plain.lr = twin.lr = lr
+            indices, offsets = make_input()
+            run(plain, indices, offsets).backward()
+            compiled_run(twin, indices, offsets).backward()
+        for ours, expected in zip(twin.state_dict().items(), plain.state_dict().items(), strict=True):
+            assert ours[0] == expected[0] and torch.equal(ours[1], expected[1]), ours[0]
+        changed = [not torch.equal(a, b) for a, b in zip(twin.weights, first, strict=True)]
+        assert changed == [False, True, False, True]
+        assert all(weight.grad is None for weight in twin.weights)

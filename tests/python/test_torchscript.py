@@ -348,30 +348,6 @@ def test_threads():
         torch.set_num_threads(before)
 
 
-def test_programs_are_bounded():
-    """After 8 programs, a size is compiled at its second call. A node keeps 64 programs; the one that was used least
-    recently is compiled again."""
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4)).eval()
-    script = frozen(model, (torch.randn(2, 4),), torch.float32)
-    called(script, torch.randn(1, 4))
-
-    def compiled(*all_rows):
-        before = counts()
-        for rows in all_rows:
-            x = torch.randn(rows, 4)
-            torch.testing.assert_close(called(script, x)[0], model(x).detach())
-        return tuple(b - a for a, b in zip(before, counts(), strict=True))
-
-    assert compiled(*range(2, 10)) == (8, 8, 0)
-    assert compiled(*range(10, 67)) == (0, 0, 57)
-    assert compiled(*range(10, 66)) == (56, 56, 0)
-    assert compiled(2, 65) == (0, 2, 0)
-    assert compiled(66) == (1, 1, 0)  # 3 goes
-    assert compiled(2, 4, 66) == (0, 3, 0)
-    assert compiled(3, 3) == (1, 1, 1)
-
-
 class Branches(nn.Module):
     """Control flow that scripting keeps, with compiled parts inside and outside of it."""
 

@@ -26,7 +26,7 @@ log = logging.getLogger("ipex")
 CHECK = "ipex::check.default"  # implemented in kernels/check.h, without ATen
 
 # Ops that may always run in ATen: random numbers come from eager's own generator code. IPEX_STRICT=1 refuses every
-# other Extern op except those in the `ipex::` namespace.
+# other Extern op except those of this package, which have a kernel: in the `ipex::` namespace, and _KERNELS.
 EXPECTED = frozenset(
     {
         "bernoulli",
@@ -50,6 +50,7 @@ EXPECTED = frozenset(
         "uniform",
     }
 )
+_KERNELS = frozenset({"torch_ipex::merged_embeddingbag_update.default"})
 # Checks that already hold when a graph is compiled, or that guards repeat. They are dropped.
 _NO_EFFECT = frozenset(
     {"_assert_scalar", "_assert_tensor_metadata", "sym_constrain_range", "sym_constrain_range_for_size"}
@@ -155,7 +156,7 @@ def _operand_strides(im: Any, node: fx.Node) -> list[tuple]:
 def note(op: str, why: str) -> None:
     """Warns once per op; an error under IPEX_STRICT=1 unless the op is expected."""
     namespace, _, name = op.partition("::")
-    expected = namespace == "ipex" or (namespace == "aten" and name.partition(".")[0] in EXPECTED)
+    expected = namespace == "ipex" or op in _KERNELS or (namespace == "aten" and name.partition(".")[0] in EXPECTED)
     if not expected and _C.flag("IPEX_STRICT"):
         raise Unsupported(f"{op} has no native lowering ({why}), and IPEX_STRICT=1 is set")
     if op not in _warned:

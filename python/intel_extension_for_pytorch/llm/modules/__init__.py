@@ -135,21 +135,79 @@ class FastLayerNorm(nn.Module):
 
 
 class RotaryEmbedding(nn.Module):
-    """`functional.rotary_embedding` with a table of angles for positions below `max_position_embeddings`."""
+    """Rotates pairs of elements of each head by angles that grow with the position (Su et al., 2021, RoFormer).
 
-    def __init__(self, max_position_embeddings: int, pos_embd_dim: int, base: float = 10000) -> None:
+    The angle of pair i at position p is p * base ** (-2i / pos_embd_dim). `sin_cos` holds the sines and then the
+    cosines for each position below `max_position_embeddings`. `backbone` names an architecture of transformers; the
+    pairs that it rotates are given to the forward pass.
+    """
+
+    sin_cos: Tensor
+
+    def __init__(
+        self,
+        max_position_embeddings: int,
+        pos_embd_dim: int,
+        base: float = 10000,
+        backbone: str | None = None,
+        extra_rope_config: dict | None = None,
+    ) -> None:
         super().__init__()
-        self.pos_embd_dim = pos_embd_dim
-        frequencies = base ** -(torch.arange(0, pos_embd_dim, 2, dtype=torch.float64) / pos_embd_dim)
-        angles = torch.outer(torch.arange(max_position_embeddings, dtype=torch.float64), frequencies)
-        self.register_buffer("sin", angles.sin().float(), persistent=False)
-        self.register_buffer("cos", angles.cos().float(), persistent=False)
+        if extra_rope_config:
+            raise NotImplementedError(
+                f"RotaryEmbedding computes plain angles, but extra_rope_config has {sorted(extra_rope_config)}; use "
+                " functional.rotary_embedding with sines and cosines of your own"
+            )
+        self.max_position_embeddings, self.pos_embd_dim = max_position_embeddings, pos_embd_dim
+        self.base, self.model_backbone = base, backbone
+        self.register_buffer("sin_cos", self._table(max_position_embeddings), persistent=False)
+
+    def _table(self, positions: int) -> Tensor:
+        frequencies = self.base ** -(torch.arange(0, self.pos_embd_dim, 2, dtype=torch.float64) / self.pos_embd_dim)
+        angles = torch.outer(torch.arange(positions, dtype=torch.float64), frequencies)
+        return torch.cat([angles.sin(), angles.cos()], 1).float()
 
     def forward(
-        self, query: Tensor, key: Tensor, position_ids: Tensor, rotary_half: bool = True
+        self,
+        x: Tensor,
+        position_ids: Tensor,
+        num_head: int,
+        head_dim: int,
+        offset: int,
+        rotary_ndims: int,
+        seq_len: int | None = None,
+        num_concats: int | None = None,
+    ) -> Tensor | tuple[Tensor, Tensor, Tensor]:
+        """The rotated x, [batch, tokens, num_head, head_dim].
+
+        position_ids: [batch, tokens], [1, tokens], or one number: the position of the first token.
+        offset: 1 rotates pairs of neighbours, as in GPT-J; rotary_ndims / 2 elements i and i + offset, as in Llama.
+        seq_len: the number of positions that are needed, if that is more than max_position_embeddings.
+        num_concats: given if x [batch, tokens, heads * head_dim] holds query, key and value one behind the other. Then
+            the result is the rotated query with num_head heads, the rotated key, and the value.
+
+        Raises IndexError for a position that is not in the table, RuntimeError for sizes that do not fit.
+        """
+        if seq_len is not None and seq_len > self.sin_cos.shape[0]:
+            self.sin_cos = self._table(seq_len)
+        results = torch.ops.torch_ipex.rotary_position_embedding(
+            x, self.sin_cos, position_ids, num_head, head_dim, offset, rotary_ndims
+        )
+        return results[0] if num_concats is None else results
+
+    @classmethod
+    def apply_function(
+        cls,
+        query: Tensor,
+        key: Tensor,
+        sin: Tensor,
+        cos: Tensor,
+        rotary_dim: int,
+        rotary_half: bool,
+        position_ids: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """query, key: [batch, tokens, heads, width]; position_ids: [batch, tokens]"""
-        return functional.rotary_embedding(query, key, self.sin, self.cos, self.pos_embd_dim, rotary_half, position_ids)
+        """`functional.rotary_embedding`"""
+        return functional.rotary_embedding(query, key, sin, cos, rotary_dim, rotary_half, position_ids)
 
 
 def _fused(linear: nn.Linear, x: Tensor, activation: str, factor: Tensor | None, terms: Sequence[Tensor]) -> Tensor:

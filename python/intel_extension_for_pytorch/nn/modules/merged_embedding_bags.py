@@ -7,8 +7,9 @@ rows that were read, without a gradient in memory. The results do not depend on 
 from __future__ import annotations
 
 import enum
-import functools
-from collections.abc import Callable, Iterable, Sequence
+import itertools
+import weakref
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -122,11 +123,32 @@ class _UpdatingBag(MergedEmbeddingBag):
             # The lower halves of f32 weights; no elements if the table is not split.
             trail = torch.zeros_like(weight, dtype=torch.int16) if weight.dtype == torch.bfloat16 else _no_trail()
             self.register_buffer(f"trail_{i}", trail)
+        self._register()
 
     def forward(self, indices: Tensors, offsets: Tensors) -> list[Tensor]:
         if torch.is_grad_enabled() and any(weight.requires_grad for weight in self.weights):
-            return _train(self, indices, offsets)
+            train = torch.ops.torch_ipex.merged_embeddingbag_train if torch.compiler.is_compiling() else _train
+            return train(
+                self._anchor,
+                list(self.weights),
+                indices,
+                offsets,
+                int(self.pooling_mode),
+                self.include_last_offset,
+                self._number,
+            )
         return self._pooled(indices, offsets)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._register()  # a copy is another module
+
+    def _register(self) -> None:
+        """The operator of the backward pass finds the module by its number: a graph could not hold the tables that it
+        writes. The anchor is what autograd computes a gradient of; both have no elements."""
+        self._number = next(_numbers)
+        self._anchor = torch.empty(0, requires_grad=True)
+        _modules[self._number] = self
 
     def to_bfloat16_train(self) -> None:
         """Splits f32 tables into bfloat16 tables, which the forward pass reads, and their trails: the lower halves,
@@ -192,49 +214,66 @@ class MergedEmbeddingBagWithAdaGrad(_UpdatingBag):
         torch.ops.torch_ipex.merged_embeddingbag_backward_adagrad(*arguments, hessian, trails, self.eps, self.lr)
 
 
+_numbers, _calls = itertools.count(), itertools.count()
+_modules: weakref.WeakValueDictionary[int, _UpdatingBag] = weakref.WeakValueDictionary()
+
+
 class _PooledAndUpdated(torch.autograd.Function):
+    """Bags whose backward pass updates the tables of a module. Its gradient of the anchor has no elements: it keeps the
+    update in compiled graphs."""
+
     @staticmethod
-    def forward(ctx: Any, module: _UpdatingBag, count: int, *tensors: Tensor) -> tuple[Tensor, ...]:
-        indices, offsets = tensors[:count], tensors[count : 2 * count]
+    def forward(
+        ctx: Any, anchor: Tensor, mode: int, last: bool, module: int, count: int, *tensors: Tensor
+    ) -> tuple[Tensor, ...]:
+        weights, indices, offsets = (tensors[i * count : (i + 1) * count] for i in range(3))
         ctx.save_for_backward(*indices, *offsets)
         ctx.set_materialize_grads(False)
+        ctx.trained = [weight.requires_grad for weight in weights]
         ctx.module, ctx.count = module, count
-        return tuple(module._pooled(indices, offsets))
+        ctx.call = next(_calls)  # two equal calls in a graph are two updates
+        return tuple(torch.ops.torch_ipex.merged_embeddingbag_forward(weights, indices, offsets, mode, last))
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *grads: Tensor | None) -> tuple[None, ...]:
-        indices, offsets = ctx.saved_tensors[: ctx.count], ctx.saved_tensors[ctx.count :]
-        module = ctx.module
-        tables = [i for i, grad in enumerate(grads) if grad is not None and module.weights[i].requires_grad]
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+        tables = [i for i, grad in enumerate(grads) if grad is not None and ctx.trained[i]]
+        anchor = None
         if tables:
-            module._update(
-                tables,
-                [grads[i] for i in tables],
-                [module.weights[i] for i in tables],
-                [indices[i] for i in tables],
-                [offsets[i] for i in tables],
-                int(module.pooling_mode),
-                module.include_last_offset,
-            )
-        return (None,) * (2 + 3 * ctx.count)
+            indices, offsets = ctx.saved_tensors[: ctx.count], ctx.saved_tensors[ctx.count :]
+            given = ([values[i] for i in tables] for values in (grads, indices, offsets))
+            anchor = torch.ops.torch_ipex.merged_embeddingbag_update(*given, tables, ctx.module, ctx.call)
+        return (anchor,) + (None,) * (4 + 3 * ctx.count)
 
 
-def _not_traced(function: Callable) -> Callable:
-    """torch.compiler.disable at the first call, because it loads Dynamo."""
-
-    @functools.wraps(function)
-    def call(*arguments: Any) -> Any:
-        if not hasattr(function, "untraced"):
-            function.untraced = torch.compiler.disable(function)
-        return function.untraced(*arguments)
-
-    return call
+def _train(
+    anchor: Tensor, weights: Tensors, indices: Tensors, offsets: Tensors, mode: int, last: bool, module: int
+) -> list[Tensor]:
+    return list(_PooledAndUpdated.apply(anchor, mode, last, module, len(weights), *weights, *indices, *offsets))
 
 
-@_not_traced  # the backward pass writes to parameters
-def _train(module: _UpdatingBag, indices: Tensors, offsets: Tensors) -> list[Tensor]:
-    return list(_PooledAndUpdated.apply(module, module.n_tables, *indices, *offsets, *module.weights))
+def _update(grads: Tensors, indices: Tensors, offsets: Tensors, tables: list[int], number: int, call: int) -> Tensor:
+    module = _modules.get(number)
+    if module is None:
+        raise RuntimeError("the merged embedding bag that the backward pass updates was deleted")
+    weights = list(module.weights)
+    weights = [weights[i] for i in tables]
+    module._update(tables, grads, weights, indices, offsets, int(module.pooling_mode), module.include_last_offset)
+    return torch.empty(0)
+
+
+_library = torch.library.Library("torch_ipex", "FRAGMENT")
+_library.define(
+    "merged_embeddingbag_train(Tensor anchor, Tensor[] weights, Tensor[] indices, Tensor[] offsets, int pooling_mode, "
+    "bool include_last_offset, int module) -> Tensor[]"
+)
+_library.define(
+    "merged_embeddingbag_update(Tensor[] grads, Tensor[] indices, Tensor[] offsets, int[] tables, int module, int call)"
+    " -> Tensor"
+)
+_library.impl("merged_embeddingbag_train", _train, "CompositeImplicitAutograd")
+_library.impl("merged_embeddingbag_update", _update, "CPU")
+_library.impl("merged_embeddingbag_update", lambda grads, *others: grads[0].new_empty(0, dtype=torch.float32), "Meta")
 
 
 def _no_trail() -> Tensor:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from . import _lstm_convert
 from ._parameter_wrapper import owners_of_parameters
 
 _ops = torch.ops.torch_ipex
@@ -116,6 +117,22 @@ def weight_prepack_with_ipex(
             if training and module.weight.dtype is torch.float32 and not fp32_linear:
                 continue
         module.__class__ = _REPLACEMENTS[type(module)]
+
+
+def weights_to_disk(model: nn.Module, folder: str) -> None:
+    """Moves the weights of converted layers of fp32 and bf16 to a file, in place. A weight that another layer reads too
+    stays, because that layer may not pack it."""
+    converted = (*_REPLACEMENTS.values(), _lstm_convert._LSTM)
+    weights = [
+        parameter
+        for parameter, owners in owners_of_parameters(model).items()
+        if all(type(module) in converted for module, _ in owners)
+        and parameter.dim() > 1
+        and parameter.dtype in (torch.float32, torch.bfloat16)
+    ]
+    moved = _ops.weights_to_disk([weight.detach() for weight in weights], folder)
+    for weight, values in zip(weights, moved, strict=True):
+        weight.data = values
 
 
 def record_input_shapes(model: nn.Module, sample_input: Any) -> None:
