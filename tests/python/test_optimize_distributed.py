@@ -93,6 +93,9 @@ def work(rank, function, store, *arguments):
         function(rank, *arguments)
     finally:
         dist.destroy_process_group()
+    # The threads of gloo outlive the group when a DDP model used it. One that then frees the last reference to a tensor
+    # needs the GIL, and aborts the process if Python is already shutting down (pytorch #190489).
+    os._exit(0)
 
 
 def run(function, *arguments):
