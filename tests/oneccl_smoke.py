@@ -1,7 +1,7 @@
 """Tries an installed oneccl_bind_pt: python tests/oneccl_smoke.py, with the Python of a fresh environment.
 
-It checks what other packages look at, sources the scripts, and adds tensors of two ranks that torchrun starts, and of two
-that have an MPI launcher's variables.
+It checks what other packages look at, sources the scripts, and adds tensors of two ranks that torchrun starts, and of
+two that have an MPI launcher's variables.
 """
 
 import os

@@ -5,8 +5,8 @@
 
 Importing it imports torch, and does two things, each of them once:
 
-- the backend is registered. It is PyTorch's gloo: every collective, with send and recv, in fp16, bf16, fp32, fp64 and
-  integers;
+- the backend is registered. It is PyTorch's gloo, with sums in shared memory where that is possible (`backend.py`): every
+  collective, with send and recv, in fp16, bf16, fp32, fp64 and integers;
 - ranks started by an MPI launcher get the variables of `init_method="env://"` that are not set (`launched.py`).
 
 Raises ImportError if this PyTorch has no `torch.distributed` or no gloo.
@@ -14,7 +14,6 @@ Raises ImportError if this PyTorch has no `torch.distributed` or no gloo.
 
 from __future__ import annotations
 
-import datetime
 import logging
 import os
 from importlib import metadata
@@ -23,6 +22,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
+from .backend import create
 from .launched import complete_environment
 
 __all__ = ["__version__", "cwd", "is_available", "set_env_default"]
@@ -51,15 +51,11 @@ def set_env_default(name: str, value: str) -> None:
     os.environ.setdefault(name, value)
 
 
-def _create(store: dist.Store, rank: int, size: int, timeout: datetime.timedelta) -> dist.ProcessGroup:
-    return dist.ProcessGroupGloo(store, rank, size, timeout=timeout)
-
-
 def _register() -> None:
     """Registers the backend, unless it is. Another package's backend of this name stays."""
     if "ccl" in dist.Backend.backend_list:
         return
-    dist.Backend.register_backend("ccl", _create, devices=["cpu"])
+    dist.Backend.register_backend("ccl", create, devices=["cpu"])
     ignored = [f"{name}={os.environ[name]}" for name in _WITHOUT_EFFECT if name in os.environ]
     if ignored:
         _log.info("no effect on this backend: %s", ", ".join(ignored))
