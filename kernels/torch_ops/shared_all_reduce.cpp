@@ -56,10 +56,10 @@ bool SharedAllReduce::takes(c10::ScalarType type) {
 }
 
 void SharedAllReduce::run(const at::Tensor& tensor, SharedSegment::Clock::time_point deadline) {
-  segment_->throw_if_failed();
   const SharedSegment::Call call{tensor.numel(), static_cast<int32_t>(tensor.scalar_type())};
-  segment_->call(segment_->rank()) = call;
   try {
+    segment_->throw_if_failed();
+    segment_->call(segment_->rank()) = call;
     with_type(tensor.scalar_type(), [&](auto value) {
       run_as(static_cast<decltype(value)*>(tensor.mutable_data_ptr()), tensor.numel(), deadline);
     });

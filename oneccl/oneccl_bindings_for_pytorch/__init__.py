@@ -5,8 +5,8 @@
 
 Importing it imports torch, and does two things, each of them once:
 
-- the backend is registered. It is PyTorch's gloo, with sums in shared memory where that is possible (`backend.py`): every
-  collective, with send and recv, in fp16, bf16, fp32, fp64 and integers;
+- the backend is registered. It is PyTorch's gloo, with sums in shared memory where that is possible (`backend.py`).
+  It has every collective, with send and recv, in fp16, bf16, fp32, fp64 and integers;
 - ranks started by an MPI launcher get the variables of `init_method="env://"` that are not set (`launched.py`).
 
 Raises ImportError if this PyTorch has no `torch.distributed` or no gloo.

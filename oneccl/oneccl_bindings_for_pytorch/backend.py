@@ -1,8 +1,8 @@
 """Makes the backend: gloo, and around it the sums in shared memory, where all ranks of a group can take part.
 
-They can if intel_extension_for_pytorch is installed, which has the C++ part, and if all ranks are processes of one user on
-one machine that see each other in /proc. All ranks have to decide the same. So each writes to the group's store what it
-knows, rank 0 decides and makes the memory, the others open it, and rank 0 says whether all of them have succeeded.
+They can if intel_extension_for_pytorch is installed, which has the C++ part, and if all ranks are processes of one user
+on one machine that see each other in /proc. All ranks have to decide the same. So each writes to the group's store what
+it knows, rank 0 decides and makes the memory, the others open it, and rank 0 says whether all of them have succeeded.
 """
 
 from __future__ import annotations

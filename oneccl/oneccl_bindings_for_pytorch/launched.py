@@ -19,8 +19,8 @@ def complete_environment(environment: MutableMapping[str, str]) -> None:
     """Sets the variables of env:// that are missing, from those of an MPI launcher.
 
     Nothing changes where RANK or WORLD_SIZE is set, or where no launcher has set both a rank and the number of ranks.
-    MASTER_ADDR and MASTER_PORT become 127.0.0.1 and 29500, torch.distributed's usual port, only if all ranks run on this
-    machine. A job on several machines has to name its first one in MASTER_ADDR.
+    MASTER_ADDR and MASTER_PORT become 127.0.0.1 and 29500, torch.distributed's usual port, only if all ranks run on
+    this machine. A job on several machines has to name its first one in MASTER_ADDR.
     """
     if "RANK" in environment or "WORLD_SIZE" in environment:
         return
