@@ -5,16 +5,18 @@
 #include <ATen/core/ivalue.h>
 #include <c10/util/thread_name.h>
 
+#include <condition_variable>
 #include <exception>
+#include <functional>
+#include <mutex>
+#include <queue>
+#include <thread>
 
 #include "kernels/torch_ops/operators.h"
 
 namespace ipex::torch_ops {
-namespace {
 
 using Work = CclBackend::Work;
-
-}  // namespace
 
 class CclBackend::Pending : public c10d::Work {
  public:
@@ -49,52 +51,79 @@ class CclBackend::Pending : public c10d::Work {
   c10::intrusive_ptr<c10::ivalue::Future> future_;
 };
 
+// One thread that does what is enqueued, in this order. It owns the queue too, because a callback may drop
+// the last reference to the backend there.
+class CclBackend::Queue {
+ public:
+  static std::shared_ptr<Queue> start() {
+    auto queue = std::make_shared<Queue>();
+    queue->thread_ = std::thread([queue] { queue->work(); });
+    return queue;
+  }
+
+  void push(c10::intrusive_ptr<Pending> pending) {
+    {
+      const std::lock_guard lock(mutex_);
+      pending_.push(std::move(pending));
+    }
+    changed_.notify_one();
+  }
+
+  bool is_idle() {
+    const std::lock_guard lock(mutex_);
+    return pending_.empty() && !is_busy_;
+  }
+
+  // Finishes what is enqueued.
+  void close() {
+    {
+      const std::lock_guard lock(mutex_);
+      is_closed_ = true;
+    }
+    changed_.notify_one();
+    if (std::this_thread::get_id() == thread_.get_id())
+      thread_.detach();
+    else
+      thread_.join();
+  }
+
+ private:
+  void work() {
+    c10::setThreadName("ipex_ccl");
+    std::unique_lock lock(mutex_);
+    while (true) {
+      changed_.wait(lock, [&] { return is_closed_ || !pending_.empty(); });
+      if (pending_.empty()) return;
+      auto pending = std::move(pending_.front());
+      pending_.pop();
+      is_busy_ = true;
+      lock.unlock();
+      pending->execute();
+      pending.reset();
+      lock.lock();
+      is_busy_ = false;
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::queue<c10::intrusive_ptr<Pending>> pending_;
+  bool is_busy_ = false, is_closed_ = false;
+  std::thread thread_;
+};
+
 CclBackend::CclBackend(c10::intrusive_ptr<c10d::Backend> gloo, std::shared_ptr<SharedSegment> segment,
                        std::chrono::milliseconds timeout)
     : Backend(gloo->getRank(), gloo->getSize()),
       gloo_(std::move(gloo)),
       segment_(std::move(segment)),
-      all_reduce_(segment_),
+      all_reduce_(std::make_shared<SharedAllReduce>(segment_)),
       timeout_(timeout),
-      thread_([this] { work(); }) {
+      queue_(Queue::start()) {
   init();
 }
 
-CclBackend::~CclBackend() {
-  {
-    const std::lock_guard lock(mutex_);
-    is_closed_ = true;
-  }
-  changed_.notify_one();
-  thread_.join();
-}
-
-void CclBackend::work() {
-  c10::setThreadName("ipex_ccl");
-  std::unique_lock lock(mutex_);
-  while (true) {
-    changed_.wait(lock, [&] { return is_closed_ || !queue_.empty(); });
-    if (queue_.empty()) return;
-    auto pending = std::move(queue_.front());
-    queue_.pop();
-    is_busy_ = true;
-    lock.unlock();
-    pending->execute();
-    pending.reset();
-    lock.lock();
-    is_busy_ = false;
-  }
-}
-
-Work CclBackend::enqueue(c10d::OpType type, const char* title, Tensors tensors, std::function<void()> run) {
-  auto pending = c10::make_intrusive<Pending>(getRank(), type, title, std::move(tensors), std::move(run));
-  {
-    const std::lock_guard lock(mutex_);
-    queue_.push(pending);
-  }
-  changed_.notify_one();
-  return pending;
-}
+CclBackend::~CclBackend() { queue_->close(); }
 
 Work CclBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
   // Whether this is a sum in shared memory must follow from what is the same on all ranks.
@@ -102,21 +131,25 @@ Work CclBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& optio
       !SharedAllReduce::takes(tensors[0].scalar_type()))
     return gloo_->allreduce(tensors, options);
   const auto timeout = options.timeout == c10d::kUnsetTimeout ? timeout_.load() : options.timeout;
-  return enqueue(c10d::OpType::ALLREDUCE, "ccl:all_reduce", tensors, [this, timeout, tensor = tensors[0]] {
+  auto run = [all_reduce = all_reduce_, timeout, tensor = tensors[0]] {
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
     const at::Tensor contiguous = materialized(tensor).contiguous();
-    all_reduce_.run(contiguous, SharedSegment::Clock::now() + timeout);
+    all_reduce->run(contiguous, SharedSegment::Clock::now() + timeout);
     if (!contiguous.is_same(tensor)) tensor.copy_(contiguous);
-  });
+  };
+  auto pending =
+      c10::make_intrusive<Pending>(getRank(), c10d::OpType::ALLREDUCE, "ccl:all_reduce", tensors, run);
+  queue_->push(pending);
+  return pending;
 }
 
 Work CclBackend::barrier(const c10d::BarrierOptions& options) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (queue_.empty() && !is_busy_) return gloo_->barrier(options);
-  }
-  return enqueue(c10d::OpType::BARRIER, "ccl:barrier", {},
-                 [this, options] { gloo_->barrier(options)->wait(); });
+  if (queue_->is_idle()) return gloo_->barrier(options);
+  auto run = [gloo = gloo_, options] { gloo->barrier(options)->wait(); };
+  auto pending =
+      c10::make_intrusive<Pending>(getRank(), c10d::OpType::BARRIER, "ccl:barrier", Tensors(), run);
+  queue_->push(pending);
+  return pending;
 }
 
 void CclBackend::abort() {

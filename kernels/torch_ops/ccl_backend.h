@@ -4,13 +4,9 @@
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
-#include <condition_variable>
-#include <functional>
+#include <atomic>
+#include <chrono>
 #include <memory>
-#include <mutex>
-#include <queue>
-#include <string>
-#include <thread>
 #include <vector>
 
 #include "kernels/torch_ops/shared_all_reduce.h"
@@ -71,20 +67,13 @@ class CclBackend : public c10d::Backend {
 
  private:
   class Pending;
-  Work enqueue(c10d::OpType type, const char* title, Tensors tensors, std::function<void()> run);
-  void work();
+  class Queue;
 
   c10::intrusive_ptr<c10d::Backend> gloo_;
   std::shared_ptr<SharedSegment> segment_;
-  SharedAllReduce all_reduce_;
+  std::shared_ptr<SharedAllReduce> all_reduce_;
   std::atomic<std::chrono::milliseconds> timeout_;
-
-  // One thread does what is enqueued, in this order.
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::queue<c10::intrusive_ptr<Pending>> queue_;
-  bool is_busy_ = false, is_closed_ = false;
-  std::thread thread_;
+  std::shared_ptr<Queue> queue_;
 };
 
 }  // namespace ipex::torch_ops

@@ -30,8 +30,9 @@ def ranks(request):
 
 @pytest.fixture(scope="module")
 def shared():
+    """Two ranks, with the kernels of other CPUs."""
     pytest.importorskip("intel_extension_for_pytorch")
-    ranks = Ranks(2)
+    ranks = Ranks(2, IPEX_TARGET="avx2")
     yield ranks
     ranks.close()
 
@@ -232,7 +233,65 @@ def test_strides_may_differ(shared):
     shared.run(strides_may_differ)
 
 
+def test_kernels_of_another_instruction_set(shared):
+    shared.run(sums_are_rounded_once, torch.bfloat16)
+
+
+def one_rank_refuses(rank):
+    """All ranks decide the same, whichever of them cannot take part."""
+    for refusing in range(2):
+        if rank == refusing:
+            os.environ[SWITCH] = "0"
+        group = dist.new_group()
+        os.environ.pop(SWITCH, None)
+        assert not is_shared(group)
+        x = torch.ones(5)
+        dist.all_reduce(x, group=group)
+        assert x.sum() == 10
+        dist.destroy_process_group(group)
+
+
+def memory_of_another_group(rank):
+    from intel_extension_for_pytorch import _C
+
+    segment = _C.SharedSegment.create(2)
+    for path, ranks in (("/proc/self/fd/999999", 2), ("/proc/self/exe", 2), (segment.path, 3)):
+        with pytest.raises(OSError, match="shared memory of the ranks"):
+            _C.SharedSegment.open(path, 1, ranks)
+
+
+def the_group_ends_before_its_sums(rank):
+    """What is under way is finished first. A callback may hold the last reference to the group."""
+    seen = []
+
+    def start():
+        group = dist.new_group()
+        tensors = [torch.ones(1 << 20) for _ in range(4)]
+        works = [dist.all_reduce(x, group=group, async_op=True) for x in tensors]
+        works[-1].get_future().then(lambda _: seen.append(group is not None))
+        dist.destroy_process_group(group)
+        return tensors
+
+    tensors = start()
+    deadline = time.monotonic() + 60
+    while not seen and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert seen == [True] and all(x[-1] == 2 for x in tensors)
+
+
+@pytest.mark.parametrize("case", [one_rank_refuses, memory_of_another_group, the_group_ends_before_its_sums])
+def test_group(shared, case):
+    shared.run(case)
+
+
 # ---- what goes wrong ----
+
+
+def environment(**more):
+    """For a process that imports the package from its folder."""
+    search = os.pathsep.join(filter(None, [ONECCL, os.environ.get("PYTHONPATH")]))
+    clean = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}
+    return clean | {"PYTHONPATH": search, "GLOO_SOCKET_IFNAME": "lo", **more}
 
 
 def raised(call):
@@ -295,18 +354,26 @@ def test_a_rank_leaves(shared):
     assert "rank 1 of the 2 ranks in this group has ended or left the group" in text
 
 
+def test_exit_without_destroying_the_group(tmp_path):
+    """Neither hangs nor aborts, also with a sum that the other rank never joins."""
+    code = f"""
+import sys, torch, torch.distributed as dist, oneccl_bindings_for_pytorch, datetime
+dist.init_process_group("ccl", init_method="file://{tmp_path}/store", rank=int(sys.argv[1]), world_size=2)
+x = torch.ones(9)
+dist.all_reduce(x)
+if dist.get_rank() == 0:
+    work = dist.all_reduce(x, async_op=True)
+"""
+    ranks = [subprocess.Popen([sys.executable, "-c", code, rank], env=environment()) for rank in "01"]
+    assert [rank.wait(120) for rank in ranks] == [0, 0]
+
+
 # ---- import and registration ----
 
 
-def python(code, **environment):
-    search = os.pathsep.join(filter(None, [ONECCL, os.environ.get("PYTHONPATH")]))
-    clean = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}
+def python(code, **more):
     done = subprocess.run(
-        [sys.executable, "-c", code],
-        env=clean | {"PYTHONPATH": search, **environment},
-        capture_output=True,
-        text=True,
-        check=False,
+        [sys.executable, "-c", code], env=environment(**more), capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
