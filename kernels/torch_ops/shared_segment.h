@@ -31,7 +31,7 @@ class SharedSegment {
     bool operator==(const Call&) const = default;
   };
 
-  static constexpr int64_t kPieceBytes = 256 << 10;
+  static constexpr int64_t kPieceBytes = 512 << 10;
 
   // Both throw std::system_error where this machine or its sandbox refuses. `path` is that of rank 0's
   // object.
