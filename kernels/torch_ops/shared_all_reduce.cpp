@@ -14,6 +14,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <exception>
 #include <type_traits>
 
 #include "kernels/torch_ops/workers.h"
@@ -63,8 +64,9 @@ void SharedAllReduce::run(const at::Tensor& tensor, SharedSegment::Clock::time_p
     with_type(tensor.scalar_type(), [&](auto value) {
       run_as(static_cast<decltype(value)*>(tensor.mutable_data_ptr()), tensor.numel(), deadline);
     });
-  } catch (const c10::Error& error) {
-    const std::string text = error.what_without_backtrace();
+  } catch (const std::exception& error) {
+    const auto* with_backtrace = dynamic_cast<const c10::Error*>(&error);
+    const std::string text = with_backtrace ? with_backtrace->what_without_backtrace() : error.what();
     segment_->fail(text);
     C10_THROW_ERROR(DistBackendError, c10::str("all_reduce of ", described(call), ": ", text));
   }
