@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := build
-.PHONY: build test test-cpp test-python test-onednn wheel replay nightly models vision sanitize fuzz-loader run bench bench-onednn peers figures docs lint format clean
+.PHONY: build test test-cpp test-python test-onednn wheel oneccl replay nightly models vision sanitize fuzz-loader run bench bench-onednn peers figures docs lint format clean
 
 PYTHON ?= python3
 # The PyTorch to build for and to test with. Each has its environment and its build: `make test TORCH=2.14.1`.
@@ -104,6 +104,15 @@ wheel: build
 	$(BUILD)/wheel-venv/bin/pip install -q --disable-pip-version-check torch==$(TORCH) $(BUILD)/wheel/repaired/*.whl
 	$(BUILD)/wheel-venv/bin/python tests/wheel_smoke.py
 	mkdir -p dist && mv $(BUILD)/wheel/repaired/*.whl dist/ && ls -l dist
+
+# The optional second wheel, oneccl_bind_pt: pure Python, so that one serves every PyTorch. Tried in a fresh environment.
+oneccl: $(VENV)/.ready
+	rm -rf build/oneccl
+	$(BIN)/pip wheel -q --disable-pip-version-check --no-build-isolation --no-deps -w build/oneccl ./oneccl
+	$(BIN)/python -m venv build/oneccl/venv
+	build/oneccl/venv/bin/pip install -q --disable-pip-version-check torch==$(TORCH) build/oneccl/*.whl
+	build/oneccl/venv/bin/python tests/oneccl_smoke.py
+	mkdir -p dist && mv build/oneccl/*.whl dist/ && ls -l dist
 
 # What the compiler makes of a list of models, as text; with AGAINST=<commit>, what differs from that commit's.
 AGAINST ?=

@@ -23,6 +23,7 @@
 #include "kernels/torch_ops/tensor_kinds.h"
 #include "python/csrc/ahead_of_time.h"
 #include "python/csrc/compiled_graph.h"
+#include "python/csrc/distributed.h"
 #include "python/csrc/graph_builder.h"
 #include "python/csrc/saved_graph.h"
 #include "python/csrc/signature.h"
@@ -302,6 +303,7 @@ PYBIND11_MODULE(_C, m) {
       "Loads a saved graph; None if it was made for another machine or a kernel is not in the object cache.");
 
   bind_ahead_of_time(m);
+  bind_distributed(m);
 
   m.def(
       "require_dense",

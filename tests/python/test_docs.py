@@ -62,6 +62,8 @@ def test_blocks_run(tmp_path):
     environment = os.environ | {
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "torchinductor"),
+        # The wheel of docs/distributed.md is optional, and not in the environment of the tests.
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT / "oneccl"), os.environ.get("PYTHONPATH")])),
     }
     command = [sys.executable, doc_blocks.__file__, tmp_path, *pages]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
