@@ -1,4 +1,4 @@
-"""Saves the state of a training with Hugging Face Accelerate, and continues from it: in bits, what goes on without a stop.
+"""Saves the state of a training with Hugging Face Accelerate, and continues from it with the same bits.
 
 accelerate launch --config_file accelerate_single.yaml accelerate_checkpoint.py FOLDER
 """

@@ -1,4 +1,4 @@
-"""Inference with Hugging Face Accelerate: `prepare(model, data)` optimizes a model in eval mode, and compiles it if asked.
+"""Inference with Hugging Face Accelerate: `prepare(model, data)` optimizes a model in eval mode, or compiles it too.
 
 python -m intel_extension_for_pytorch.integrations.accelerate launch --cpu --ipex accelerate_inference.py
 """

@@ -45,7 +45,7 @@ def main():
         num_hidden_layers=2,
         num_attention_heads=4,
         intermediate_size=128,
-        num_labels=2,
+        initializer_range=0.1,
     )
     model = BertForSequenceClassification(config)
     optimizer = torch.optim.AdamW(model.parameters(), lr=args.lr)

@@ -6,16 +6,15 @@ torchrun --nproc_per_node 2 trainer_question_answering.py --output_dir OUT --use
 
 import importlib.metadata
 import json
-import sys
 from pathlib import Path
 
 import torch
-from sentences import questions, reports, tokenizer
+from sentences import found_answers, questions, reports, tokenizer
 from transformers import BertConfig, BertForQuestionAnswering, HfArgumentParser, Trainer, TrainingArguments, set_seed
 
 
 def encode(examples, tokenize):
-    """Token ids, and the first and last token of each answer, which stands in the context."""
+    """Token ids, with the first and last token of each answer, which stands in the context; and where tokens stand."""
     encoded = tokenize([e["question"] for e in examples], [e["context"] for e in examples], return_offsets_mapping=True)
     result = []
     for i, example in enumerate(examples):
@@ -24,7 +23,7 @@ def encode(examples, tokenize):
         answer = [t for t in in_context if start <= encoded["offset_mapping"][i][t][0] < end]
         item = {name: encoded[name][i] for name in ("input_ids", "token_type_ids", "attention_mask")}
         result.append(item | {"start_positions": answer[0], "end_positions": answer[-1]})
-    return result
+    return result, encoded["offset_mapping"]
 
 
 def exact_match(prediction):
@@ -38,14 +37,20 @@ def main():
     set_seed(args.seed)
     tokenize = tokenizer()
     rows, _ = reports()
-    training = encode([q for seed in range(4) for q in questions(rows[:448], seed=seed)], tokenize)
-    evaluation = encode(questions(rows[448:], seed=99), tokenize)
+    training, _ = encode([q for seed in range(4) for q in questions(rows[:448], seed=seed)], tokenize)
+    asked = questions(rows[448:], seed=99)
+    evaluation, offsets = encode(asked, tokenize)
 
     def collate(batch):
-        return tokenize.pad(batch, padding="longest", return_tensors="pt")
+        return tokenize.pad(batch, padding="max_length", max_length=40, return_tensors="pt")
 
     config = BertConfig(
-        vocab_size=len(tokenize), hidden_size=64, num_hidden_layers=2, num_attention_heads=4, intermediate_size=128
+        vocab_size=len(tokenize),
+        hidden_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=128,
+        initializer_range=0.1,
     )
     trainer = Trainer(
         model=BertForQuestionAnswering(config),
@@ -56,8 +61,8 @@ def main():
         processing_class=tokenize,
         compute_metrics=exact_match,
     )
-    result = trainer.train()
-    metrics = trainer.evaluate()
+    trainer.train()
+    prediction = trainer.predict(evaluation, metric_key_prefix="eval")
     trainer.save_model()
     if trainer.is_world_process_zero():
         losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
@@ -68,12 +73,12 @@ def main():
             "backend": torch.distributed.get_backend() if torch.distributed.is_initialized() else None,
             "optimized": optimized,
             "losses": losses,
-            "exact_match": metrics["eval_exact_match"],
+            "exact_match": prediction.metrics["eval_exact_match"],
+            "answers": found_answers(asked, offsets, *prediction.predictions[:2]),
         }
         Path(args.output_dir, "summary.json").write_text(json.dumps(summary))
         print(json.dumps(summary))
-    return result
 
 
 if __name__ == "__main__":
-    sys.exit(main() is None)
+    main()

@@ -1,4 +1,4 @@
-"""`ipex.optimize` and the backend "ipex" in Hugging Face Accelerate, in releases that have no IPEX support of their own.
+"""`ipex.optimize` and the backend "ipex" in Hugging Face Accelerate, in releases without IPEX support of their own.
 
 Accelerate applied IPEX until release 1.7, and removed the last of it in 1.13. `enable()` brings it back in a script:
 
@@ -8,8 +8,8 @@ Accelerate applied IPEX until release 1.7, and removed the last of it in 1.13. `
     accelerator = Accelerator(mixed_precision="bf16", cpu=True)
     model, optimizer, data = accelerator.prepare(model, optimizer, data)
 
-`python -m intel_extension_for_pytorch.integrations.accelerate launch script.py` does the same for a script that stays as
-it is. It takes the arguments of the command `accelerate`, and the options and configuration files that had IPEX in them.
+`python -m intel_extension_for_pytorch.integrations.accelerate launch script.py` does the same for a script that stays
+as it is. It takes the arguments of the command `accelerate`, and the older options and configuration files for IPEX.
 docs/accelerate.md describes both. Nothing is changed before `enable()`, and `disable()` takes every change back.
 """
 
@@ -36,7 +36,8 @@ def enable() -> None:
       turns that off, or compiles models for inference too. Without these arguments the environment variables
       ACCELERATE_USE_IPEX (true by default) and ACCELERATE_USE_IPEX_FUSION (false by default) decide;
     - `dynamo_backend="ipex"` and Trainer's `torch_compile_backend="ipex"` name this package's compiler;
-    - the process group backend "ccl" is accepted, if oneccl_bindings_for_pytorch is installed;
+    - the process group backend "ccl" is accepted, if oneccl_bindings_for_pytorch is installed, and Trainer's option
+      `--ddp_backend ccl`, if transformers is imported;
     - `accelerate launch` takes `--ipex` (or `--ipex_enabled`), `--ipex_fusion_enabled` and `--mpirun_ccl`, and
       configuration files may contain `ipex_config`.
 

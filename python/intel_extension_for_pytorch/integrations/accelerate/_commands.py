@@ -16,7 +16,6 @@ from ._settings import FUSION, USE, Settings, truth
 
 # Keys of `ipex_config` in the releases that wrote it, and the option of `accelerate launch` that each stands for.
 _KEYS = {"ipex": "ipex", "ipex_enabled": "ipex", "ipex_fusion_enabled": "ipex_fusion_enabled"}
-_RUN = f"{__package__}._run"
 
 
 def read_ipex_config(patches: Patches) -> None:
@@ -126,7 +125,7 @@ def launch_enabled(patches: Patches) -> None:
 
 
 def _run_enabled(args: argparse.Namespace) -> None:
-    """Lets the launched processes run _run.py, and that the script."""
+    """Lets the launched processes run the script by __main__.py."""
     if args.no_python:
         _logger.logger.warning(
             "--no_python: the started program gets the settings in %s and %s, and must call enable() itself",
@@ -134,8 +133,9 @@ def _run_enabled(args: argparse.Namespace) -> None:
             FUSION,
         )
         return
-    args.training_script_args = [*(["-m"] if args.module else []), args.training_script, *args.training_script_args]
-    args.training_script, args.module = _RUN, True
+    script = [*(["-m"] if args.module else []), args.training_script]
+    args.training_script_args = ["run", *script, *args.training_script_args]
+    args.training_script, args.module = __package__, True
 
 
 def _completed(environment: dict[str, str], args: argparse.Namespace) -> dict[str, str]:
@@ -143,8 +143,8 @@ def _completed(environment: dict[str, str], args: argparse.Namespace) -> dict[st
     environment |= {USE: str(wanted.use).lower(), FUSION: str(wanted.fusion).lower()}
     if args.mpirun_ccl is not None:
         environment["CCL_WORKER_COUNT"] = str(args.mpirun_ccl)
-    # Since 1.13 accelerate sets this for CPUs. Where Intel's OpenMP library is preloaded it would pin the threads of every
-    # rank to the same cores.
+    # Since 1.13 accelerate sets this for CPUs. Where Intel's OpenMP library is preloaded, the threads of every rank
+    # would be pinned to the same cores.
     if (args.num_processes or 1) > 1 and "KMP_AFFINITY" not in os.environ:
         environment.pop("KMP_AFFINITY", None)
     return environment

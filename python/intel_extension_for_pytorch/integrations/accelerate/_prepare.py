@@ -91,8 +91,8 @@ class _InferenceOnly:
     def __call__(self, mode: bool = True) -> nn.Module:
         if mode:
             raise RuntimeError(
-                f"this {type(self.model).__name__} was in eval mode, without an optimizer, when Accelerator.prepare was "
-                "called, and is optimized for inference: its batch norms and dropouts are gone. To train it, pass it "
-                "to prepare together with its optimizer; to keep it as it is, use Accelerator(use_ipex=False)"
+                f"this {type(self.model).__name__} was in eval mode, without an optimizer, when Accelerator.prepare "
+                "was called, and is optimized for inference: its batch norms and dropouts are gone. To train it, pass "
+                "it to prepare together with its optimizer; to keep it as it is, use Accelerator(use_ipex=False)"
             )
         return nn.Module.train(self.model, False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 from typing import Any
 
 import accelerate
@@ -108,11 +109,19 @@ def accept_ccl(patches: Patches) -> None:
             import oneccl_bindings_for_pytorch  # noqa: F401 - registers the backend
         except ImportError as error:
             raise ImportError(
-                f'the backend "ccl" needs the package oneccl_bind_pt, which this project builds; without it use {chosen!r}'
+                f'the backend "ccl" needs the package oneccl_bind_pt, which this project builds; without it there is '
+                f"{chosen!r}"
             ) from error
         return "ccl", distributed_type
 
     patches.replace(state, "_prepare_backend", _prepare_backend)
+    arguments = sys.modules.get("transformers.training_args")
+    if arguments is not None:
+        field = need(arguments, "TrainingArguments").__dataclass_fields__.get("ddp_backend")
+        choices = field.metadata.get("choices") if field else None  # of the command line
+        if choices and "ccl" not in choices:
+            choices.append("ccl")
+            patches.add(lambda: choices.remove("ccl"))
 
 
 STEPS = (name_the_compiler, take_arguments, optimize_in_prepare, accept_ccl)
