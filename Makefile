@@ -21,7 +21,7 @@ SOURCES := $(shell find cmake runtime kernels codegen backend python tests/cpp -
 APT_PACKAGES := g++ git llvm-22-dev liblld-22-dev libzstd-dev zlib1g-dev libgtest-dev libbenchmark-dev nlohmann-json3-dev libcli11-dev libsleef3
 
 # Beside those: a browser for the benchmark's page; what `make lint` runs.
-APT_nightly := chromium
+APT_nightly := chromium mpich
 APT_lint := clang-format-22 clang-tidy-22
 
 # Every package is looked up with dpkg first, so that a complete machine calls no package manager at all.
@@ -58,8 +58,20 @@ test: test-cpp test-python
 test-cpp: build
 	cd $(BUILD) && ctest --output-on-failure --timeout 600 -j2
 
-test-python: build
+test-python: build build/beside/.ready
 	$(BIN)/python -m pytest -q --timeout=600 -n 2 --dist worksteal
+
+# Packages that only some tests see, each in a folder for PYTHONPATH: the last Accelerate that applied IPEX, with the transformers
+# of its time, and the binding "ccl" of this repository. For nightly tests, Intel's MPI launcher.
+BESIDE_PIP := $(BIN)/pip install -q --disable-pip-version-check --no-deps --upgrade --target build/beside
+build/beside/.ready: tests/accelerate-1.7.0.txt $(wildcard oneccl/*.toml oneccl/*/* oneccl/*/*/*) | $(VENV)/.ready
+	rm -rf build/beside/accelerate-1.7.0 build/beside/oneccl
+	$(BESIDE_PIP)/accelerate-1.7.0 -r $<
+	$(BESIDE_PIP)/oneccl --no-build-isolation ./oneccl
+	@touch $@
+build/beside/impi/.ready: | $(VENV)/.ready
+	$(BESIDE_PIP)/impi impi-rt==2021.19.0
+	@touch $@
 
 # Other versions of oneDNN (docs/onednn.md): the newest on PyPI, which is built for SYCL and comes with 2 GB of libraries that it
 # needs; and a version between, built for OpenMP, which is one file of PaddlePaddle's wheel.
@@ -119,7 +131,7 @@ AGAINST ?=
 replay: build
 	$(BIN)/python tests/python/replay.py $(AGAINST:%=--against %)
 
-nightly: build build/.apt-nightly sanitize fuzz-loader
+nightly: build build/.apt-nightly build/beside/.ready build/beside/impi/.ready sanitize fuzz-loader
 	$(BIN)/python -m pytest -q -m "nightly or not nightly" --shuffle=random --timeout=3600
 	$(MAKE) test-onednn
 	$(MAKE) test vision TORCH=2.14.1
