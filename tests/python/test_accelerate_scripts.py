@@ -9,11 +9,14 @@ import json
 import os
 import pty
 import re
+import select
 import shutil
 import signal
 import socket
 import subprocess
 import sys
+import termios
+import time
 from pathlib import Path
 
 import pytest
@@ -245,17 +248,23 @@ def dialogue(words, answers, variables):
         os.chdir(SCRIPTS)
         os.execvpe(words[0], words, variables)
     try:
-        while True:
+        while select.select([terminal], [], [], 60)[0]:
             try:
                 output += os.read(terminal, 4096).decode(errors="replace")
             except OSError:  # the program has ended
                 break
-            if waiting and waiting[0][0] in output[seen:] and output.endswith((":", "[?25l")):
+            # A question ends with a colon, and a menu by hiding the cursor.
+            if waiting and waiting[0][0] in output[seen:] and output.rstrip().endswith((":", "[?25l")):
                 seen = len(output)
+                # A menu drops what is typed before it reads single keys.
+                while output.endswith("[?25l") and termios.tcgetattr(terminal)[3] & termios.ICANON:
+                    time.sleep(0.01)
                 os.write(terminal, waiting.pop(0)[1].encode())
+        else:
+            os.kill(child, signal.SIGKILL)
     finally:
-        os.close(terminal)
         status = os.waitpid(child, 0)[1]
+        os.close(terminal)
     assert (status, waiting) == (0, []), output
     return output
 
