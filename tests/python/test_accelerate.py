@@ -91,8 +91,9 @@ def test_disable_restores_everything():
     assert adapter.is_enabled() and state_of_accelerate() == during != before
     adapter.disable()
     assert not adapter.is_enabled() and state_of_accelerate() == before
-    with pytest.raises(ValueError, match="not a valid DynamoBackend"):
-        TorchDynamoPlugin(backend="ipex")
+    if "IPEX" not in DynamoBackend.__members__:  # it is gone since 1.13
+        with pytest.raises(ValueError, match="not a valid DynamoBackend"):
+            TorchDynamoPlugin(backend="ipex")
 
 
 def test_import_changes_nothing():
@@ -575,8 +576,10 @@ def test_other_programs(enabled, caplog):
 @pytest.mark.parametrize("answer", ["yes", "no", ""])
 def test_config_asks(enabled, tmp_path, monkeypatch, capsys, answer):
     """The question comes first; then come those of this release."""
-    from accelerate.commands.config import config
+    from accelerate.commands.config import cluster, config
 
+    if "ipex_config" in cluster.get_cluster_input.__code__.co_varnames:
+        pytest.skip(f"accelerate {accelerate.__version__} asks by itself")
     answers = iter([answer])
     monkeypatch.setattr("builtins.input", lambda text: print(text) or next(answers))
     plain = config_args.ClusterConfig("LOCAL_MACHINE", "NO", "bf16", use_cpu=True, debug=False, num_processes=1)

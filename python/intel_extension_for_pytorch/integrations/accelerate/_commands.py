@@ -91,7 +91,7 @@ def add_options(patches: Patches) -> None:
             action="store_true",
             help="With --ipex: compile models that are prepared for inference.",
         )
-        add("--mpirun_ccl", type=int, default=None, help="The value of CCL_WORKER_COUNT in the launched processes.")
+        add("--mpirun_ccl", type=int, default=None, help="CCL_WORKER_COUNT of the processes that mpirun starts.")
         return parser
 
     patches.replace(launch, "launch_command_parser", launch_command_parser)
@@ -141,7 +141,7 @@ def _run_enabled(args: argparse.Namespace) -> None:
 def _completed(environment: dict[str, str], args: argparse.Namespace) -> dict[str, str]:
     wanted = Settings(truth(args.ipex, "--ipex"), truth(args.ipex_fusion_enabled, "--ipex_fusion_enabled"))
     environment |= {USE: str(wanted.use).lower(), FUSION: str(wanted.fusion).lower()}
-    if args.mpirun_ccl is not None:
+    if args.mpirun_hostfile is not None and args.mpirun_ccl is not None:  # until 1.12 it has a default
         environment["CCL_WORKER_COUNT"] = str(args.mpirun_ccl)
     # Since 1.13 accelerate sets this for CPUs. Where Intel's OpenMP library is preloaded, the threads of every rank
     # would be pinned to the same cores.
