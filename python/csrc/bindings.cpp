@@ -26,6 +26,7 @@
 #include "python/csrc/graph_builder.h"
 #include "python/csrc/saved_graph.h"
 #include "python/csrc/signature.h"
+#include "python/csrc/streams.h"
 #include "python/csrc/tensor_objects.h"
 #include "runtime/arena.h"
 #include "runtime/code_pages.h"
@@ -302,6 +303,7 @@ PYBIND11_MODULE(_C, m) {
       "Loads a saved graph; None if it was made for another machine or a kernel is not in the object cache.");
 
   bind_ahead_of_time(m);
+  bind_streams(m);
 
   m.def(
       "require_dense",
