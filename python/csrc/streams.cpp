@@ -93,8 +93,11 @@ class AutocastContext {
     at::autocast::increment_nesting();
   }
   ~AutocastContext() {
-    if (at::autocast::decrement_nesting() == 0 && at::autocast::is_autocast_enabled(at::kCPU))
+    if (at::autocast::decrement_nesting() == 0 && at::autocast::is_autocast_enabled(at::kCPU)) {
+      // Another thread may hold the cache's lock while it frees tensors, for which it takes the GIL.
+      const py::gil_scoped_release unlocked;
       at::autocast::clear_cache();
+    }
     at::autocast::set_autocast_cache_enabled(before_);
   }
   AutocastContext(const AutocastContext&) = delete;
