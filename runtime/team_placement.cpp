@@ -117,6 +117,8 @@ TeamPlacement current_placement() {
   return {read_masks(threads), own_team != nullptr};
 }
 
+std::vector<CpuList> team_masks() { return read_masks(omp_in_parallel() ? 1 : omp_get_max_threads()); }
+
 void place_team(const TeamPlacement& placement) {
   IPEX_CHECK(!placement.masks.empty(), "a mask for each thread");
   if (omp_in_parallel()) throw UserError("a thread inside a parallel region has no team to move");

@@ -33,6 +33,9 @@ TeamPlacement one_thread_each(const CpuList& cpus);
 // Of the calling thread's team, with as many threads as its next parallel region would have.
 TeamPlacement current_placement();
 
+// The masks that the threads of this team have now, as the system says.
+std::vector<CpuList> team_masks();
+
 // Moves the calling thread's team, and sets the number of its threads. UserError, with the team as it was, if
 // the system refuses a CPU.
 void place_team(const TeamPlacement& placement);

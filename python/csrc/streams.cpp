@@ -253,6 +253,13 @@ void bind_streams(py::module_& m) {
         return CpuPool(current_placement());
       },
       "The cores of the calling thread's team, for set_cpu_pool().");
+  m.def(
+      "team_masks",
+      [] {
+        at::get_num_threads();
+        return team_masks();
+      },
+      "For each thread of the calling thread's team, the cores on which it may run.");
   m.def("set_cpu_pool", &set_cpu_pool, "cpu_pool"_a, "Moves the calling thread's team to these cores.");
   m.def("get_process_available_cores", &allowed_cpus);
   m.def("get_numa_nodes", [] { return numa_nodes(); });
