@@ -84,27 +84,28 @@ Worker::Hooks python_hooks(int threads) {
           }};
 }
 
-// Autocast keeps casted weights until the outermost context of a thread ends. A task is a context of its own,
-// because that of the submitter may have ended when it runs.
+// A task inside the submitter's autocast context is in no context of its thread, so that a context that the
+// task opens and leaves would clear the cache of casted weights. That can block for ever: PyTorch frees the
+// tensors, for which it takes the GIL, under a lock that other threads take while they hold the GIL.
+//
+// Casted weights stay in the cache until the submitter's context ends. A task that may run later does not
+// cache.
 class AutocastContext {
  public:
-  explicit AutocastContext(bool caches) : before_(at::autocast::is_autocast_cache_enabled()) {
+  AutocastContext(bool is_inside, bool caches)
+      : is_inside_(is_inside), before_(at::autocast::is_autocast_cache_enabled()) {
+    if (is_inside_) at::autocast::increment_nesting();
     at::autocast::set_autocast_cache_enabled(caches);
-    at::autocast::increment_nesting();
   }
   ~AutocastContext() {
-    if (at::autocast::decrement_nesting() == 0 && at::autocast::is_autocast_enabled(at::kCPU)) {
-      // Another thread may hold the cache's lock while it frees tensors, for which it takes the GIL.
-      const py::gil_scoped_release unlocked;
-      at::autocast::clear_cache();
-    }
     at::autocast::set_autocast_cache_enabled(before_);
+    if (is_inside_) at::autocast::decrement_nesting();
   }
   AutocastContext(const AutocastContext&) = delete;
   AutocastContext& operator=(const AutocastContext&) = delete;
 
  private:
-  const bool before_;
+  const bool is_inside_, before_;
 };
 
 // The result of a task, once it is there.
@@ -148,11 +149,14 @@ class Outcome {
 
 class Call final : public Job {
  public:
-  Call(py::object function, py::args args, py::kwargs kwargs, std::shared_ptr<Outcome> outcome)
+  // is_awaited: the submitter waits for the task in its present contexts.
+  Call(py::object function, py::args args, py::kwargs kwargs, std::shared_ptr<Outcome> outcome,
+       bool is_awaited)
       : function_(std::move(function)),
         args_(std::move(args)),
         kwargs_(std::move(kwargs)),
-        outcome_(std::move(outcome)) {}
+        outcome_(std::move(outcome)),
+        caches_(at::autocast::is_autocast_cache_enabled() && (is_awaited || !in_autocast_)) {}
 
   void run() noexcept override {
     PyEval_RestoreThread(python_thread);
@@ -160,9 +164,13 @@ class Call final : public Job {
     bool is_error = false;
     try {
       const at::ThreadLocalStateGuard guard(*state_);
-      const AutocastContext autocast(caches_);
+      const AutocastContext autocast(in_autocast_, caches_);
+      if (PyContext_Enter(context_.ptr())) throw py::error_already_set();
       value = py::reinterpret_steal<py::object>(PyObject_Call(function_.ptr(), args_.ptr(), kwargs_.ptr()));
-      if (!value) throw py::error_already_set();
+      std::optional<py::error_already_set> error;
+      if (!value) error.emplace();
+      PyContext_Exit(context_.ptr());
+      if (error) throw std::move(*error);
     } catch (py::error_already_set& error) {
       is_error = true;
       value = error.value();
@@ -171,7 +179,7 @@ class Call final : public Job {
       is_error = true;
       value = py::module_::import("builtins").attr("RuntimeError")(error.what());
     }
-    function_ = {};
+    function_ = context_ = {};
     args_.release().dec_ref();
     kwargs_.release().dec_ref();
     state_.reset();
@@ -183,9 +191,11 @@ class Call final : public Job {
   py::object function_;
   py::args args_;
   py::kwargs kwargs_;
+  // Variables of Python's contextvars, among them all settings of torch.compile.
+  py::object context_ = py::reinterpret_steal<py::object>(PyContext_CopyCurrent());
   const std::shared_ptr<Outcome> outcome_;
   std::optional<at::ThreadLocalState> state_{std::in_place};
-  const bool caches_ = at::autocast::is_autocast_cache_enabled();
+  const bool in_autocast_ = at::autocast::is_autocast_enabled(at::kCPU), caches_;
 };
 
 class Future {
@@ -224,9 +234,9 @@ class TaskModule {
     worker_ = std::make_shared<Worker>(cpus, python_hooks(static_cast<int>(cpus.size())));
   }
 
-  Future run_async(py::args args, py::kwargs kwargs) const {
+  Future submit(py::args args, py::kwargs kwargs, bool is_awaited) const {
     auto outcome = std::make_shared<Outcome>();
-    auto call = std::make_unique<Call>(function_, std::move(args), std::move(kwargs), outcome);
+    auto call = std::make_unique<Call>(function_, std::move(args), std::move(kwargs), outcome, is_awaited);
     std::optional<py::gil_scoped_release> unlocked;
     if (worker_->must_start()) unlocked.emplace();
     worker_->submit(std::move(call));
@@ -271,9 +281,18 @@ void bind_streams(py::module_& m) {
       .def("done", &Future::done, "Whether get() returns at once.");
   py::class_<TaskModule>(m, "TaskModule", "A thread with a pinned team that calls a function.")
       .def(py::init<py::object, const CpuPool&>(), "function"_a, "cpu_pool"_a)
-      .def("run_async", &TaskModule::run_async)
+      .def("run_async",
+           [](const TaskModule& task, py::args args, py::kwargs kwargs) {
+             return task.submit(std::move(args), std::move(kwargs), false);
+           })
+      .def(
+          "run_awaited",
+          [](const TaskModule& task, py::args args, py::kwargs kwargs) {
+            return task.submit(std::move(args), std::move(kwargs), true);
+          },
+          "As run_async, where the caller calls get() before it leaves any context.")
       .def("run_sync", [](const TaskModule& task, py::args args, py::kwargs kwargs) {
-        return task.run_async(std::move(args), std::move(kwargs)).get();
+        return task.submit(std::move(args), std::move(kwargs), true).get();
       });
   py::module_::import("atexit").attr("register")(py::cpp_function([] {
     const py::gil_scoped_release unlocked;

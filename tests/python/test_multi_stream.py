@@ -136,9 +136,7 @@ def test_hints(monkeypatch, args, kwargs, inputs, outputs):
 
 def test_none_gives_every_stream_the_same_object(monkeypatch):
     model = Recorder()
-    module = streams(
-        model, 2, monkeypatch, input_split_hint=Hint(0, None), output_concat_hint=Hint((0, None))
-    )
+    module = streams(model, 2, monkeypatch, input_split_hint=Hint(0, None), output_concat_hint=Hint((0, None)))
     table = torch.randn(3)
     _, same = module(A, table)
     assert same is table and all(args[1] is table for args, _, _ in model.calls)
@@ -332,6 +330,24 @@ def test_first_calls_at_once(kind):
             torch.testing.assert_close(results[len(x)][0], net(x), rtol=3e-2, atol=3e-2)
             for other in results[len(x)][1:]:
                 assert torch.equal(results[len(x)][0], other)
+
+
+def test_streams_of_a_compiled_module_compile_once(monkeypatch):
+    """Not once for each stream: the threads that wait for a compilation would compile again."""
+    net, compiled = torch.nn.Linear(8, 4), []
+
+    def counting(graph, inputs):
+        compiled.append(inputs[-1].shape)
+        return graph
+
+    module = streams(torch.compile(net, backend=counting, dynamic=False), 6, monkeypatch)
+    for _ in range(2):
+        for batch in (12, 6):
+            x = torch.randn(batch, 8)
+            torch.testing.assert_close(module(x), net(x))
+    # The teams of two sizes have programs of their own, where there are two cores.
+    sizes = len({len(task.cpu_pool.cpu_pool.get_core_list()) for task in module.tasks})
+    assert len(compiled) == 2 * sizes
 
 
 def test_weights_that_change_between_calls():

@@ -2,6 +2,7 @@
 
 The tests need one core; those that use two skip where the process may use only one."""
 
+import contextvars
 import copy
 import os
 import pickle
@@ -263,6 +264,17 @@ def test_inference_mode_is_carried(pool):
     with torch.inference_mode():
         inside = task()
     assert (inside.get(), task.run_sync()) == (True, False)
+
+
+def test_context_variables_are_carried(pool):
+    """The settings of torch.compile are context variables."""
+    variable = contextvars.ContextVar("variable", default=0)
+    task = runtime.Task(lambda: (variable.get(), torch._dynamo.config.recompile_limit, variable.set(5))[:2], pool)
+    variable.set(3)
+    with torch._dynamo.config.patch(recompile_limit=17):
+        futures = [task(), task()]
+    assert [future.get() for future in futures] == [(3, 17)] * 2
+    assert variable.get() == 3
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -543,9 +555,14 @@ def traced_layer():
 
 @pytest.mark.parametrize(
     "module",
-    [lambda: torch.nn.Linear(512, 512), lambda: ipex.optimize(torch.nn.Linear(512, 512).eval()), compiled_layer, traced_layer],
+    [
+        lambda: torch.nn.Linear(512, 512),
+        lambda: ipex.optimize(torch.nn.Linear(512, 512).eval()),
+        compiled_layer,
+        traced_layer,
+    ],
     ids=["eager", "optimized", "compiled", "traced"],
-)  # fmt: skip
+)
 def test_native_work_releases_the_gil(pool, module):
     """With an endless switch interval, the submitter's loop runs during a call only if the call releases the GIL."""
     module, x = module(), torch.randn(4096, 512)

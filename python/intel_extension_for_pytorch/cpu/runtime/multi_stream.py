@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -9,6 +10,9 @@ import torch
 
 from .cpupool import CPUPool, pin
 from .task import Task
+
+# Kinds of arguments for which the streams of a compiled module take turns: see _Streams._take_turns.
+_KINDS_IN_TURNS = 8
 
 
 class MultiStreamModuleHint:
@@ -52,8 +56,6 @@ class _Streams(torch.nn.Module):
         if not isinstance(num_streams, int) or num_streams < 1:
             raise ValueError(f'num_streams is "AUTO" or a positive int, not {num_streams!r}')
         if num_streams > len(cores):
-            import warnings
-
             warnings.warn(f"{num_streams} streams on {len(cores)} cores: {len(cores)} streams are used", stacklevel=3)
             num_streams = len(cores)
         self.model = model
@@ -62,6 +64,7 @@ class _Streams(torch.nn.Module):
         self.num_streams = num_streams
         # The thread of one stream is the caller's.
         self.tasks = [Task(model, CPUPool(part)) for part in _shares(cores, num_streams)] if num_streams > 1 else []
+        self._known_kinds: set = set()
 
     def get_stream_number(self) -> int:
         """The number of streams."""
@@ -72,7 +75,11 @@ class _Streams(torch.nn.Module):
         if not self.tasks:
             with pin(self.cpu_pool):
                 return [self.model(*args, **kwargs) for args, kwargs in calls]
-        futures = [task(*args, **kwargs) for task, (args, kwargs) in zip(self.tasks, calls, strict=False)]
+        if self._take_turns(calls):
+            return [task.run_sync(*args, **kwargs) for task, (args, kwargs) in zip(self.tasks, calls, strict=False)]
+        futures = [
+            task._task.run_awaited(*args, **kwargs) for task, (args, kwargs) in zip(self.tasks, calls, strict=False)
+        ]
         results, failure = [], None
         for future in futures:
             try:
@@ -82,6 +89,18 @@ class _Streams(torch.nn.Module):
         if failure is not None:
             raise failure
         return results
+
+    def _take_turns(self, calls: list[tuple[tuple, dict]]) -> bool:
+        """Whether a call may compile. torch.compile compiles once more for each thread that waits for the compilation
+        of another, until it reaches its limit of programs and runs eagerly. So the first streams to see a kind of
+        arguments run one after the other. Sizes that keep changing are dynamic after a few kinds."""
+        if len(self._known_kinds) >= _KINDS_IN_TURNS or not _is_compiled(self.model):
+            return False
+        kind = (_kind(calls[0]), len(calls), torch.is_grad_enabled(), torch.is_autocast_enabled("cpu"))
+        if kind in self._known_kinds:
+            return False
+        self._known_kinds.add(kind)
+        return True
 
 
 class MultiStreamModule(_Streams):
@@ -153,6 +172,22 @@ class _MultiStreamBenchmarkModule(_Streams):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         return self._run([(args, kwargs)] * self.num_streams)[0]
+
+
+def _is_compiled(model: object) -> bool:
+    """Whether it is the result of torch.compile, or a module after compile()."""
+    return hasattr(model, "_orig_mod") or getattr(model, "_compiled_call_impl", None) is not None
+
+
+def _kind(value: Any) -> Any:
+    """Equal for values for which torch.compile makes one program, as far as sizes and types go."""
+    if isinstance(value, torch.Tensor):
+        return value.dtype, value.shape
+    if isinstance(value, Mapping):
+        return tuple((key, _kind(item)) for key, item in value.items())
+    if isinstance(value, (tuple, list)):
+        return tuple(map(_kind, value))
+    return type(value)
 
 
 def _shares(items: list[int] | range, count: int) -> list:

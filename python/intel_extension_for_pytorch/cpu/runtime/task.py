@@ -16,7 +16,7 @@ class Task:
     tasks may share one module. Submissions run one after the other, in their order.
 
     A submission carries the state of PyTorch of the thread that makes it: gradient mode, inference mode, autocast, the
-    profiler. Exceptions keep their type and their traceback, and come out of `get()`.
+    profiler, and Python's context variables. Exceptions keep their type and their traceback, and come out of `get()`.
 
     Submissions that are not done when the program ends are completed first. In a process made by fork, a task starts a
     new thread at its first submission.
