@@ -12,6 +12,7 @@
 #include "runtime/abi.h"
 #include "runtime/arena.h"
 #include "runtime/error.h"
+#include "runtime/team_placement.h"
 #include "runtime/time_limit.h"
 
 #ifdef __SANITIZE_THREAD__
@@ -64,10 +65,12 @@ void parallel_for(int64_t begin, int64_t end, int64_t grain, ParallelBody body, 
   const int64_t chunks = std::min<int64_t>(num_threads(), count / std::max<int64_t>(grain, 1));
   if (chunks <= 1) return body(closure, begin, end, 0);
   IndexFault* fault = current_fault;
+  const PlacedTeam* const placed = placed_team();
   ForkJoin team;
 #pragma omp parallel num_threads(static_cast<int>(chunks))
   {
     const ForkJoin::Member member(team);
+    if (placed) take_place(*placed, omp_get_thread_num());
     // The team may be smaller than requested, so threads take chunks in turn.
     IndexFaultScope scope(fault);
     for (int64_t chunk = omp_get_thread_num(); chunk < chunks; chunk += omp_get_num_threads()) {

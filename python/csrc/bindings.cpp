@@ -27,6 +27,7 @@
 #include "python/csrc/graph_builder.h"
 #include "python/csrc/saved_graph.h"
 #include "python/csrc/signature.h"
+#include "python/csrc/streams.h"
 #include "python/csrc/tensor_objects.h"
 #include "runtime/arena.h"
 #include "runtime/code_pages.h"
@@ -304,6 +305,7 @@ PYBIND11_MODULE(_C, m) {
 
   bind_ahead_of_time(m);
   bind_distributed(m);
+  bind_streams(m);
 
   m.def(
       "require_dense",
