@@ -265,8 +265,9 @@ loop::Function lower_attention(const Graph& body, const std::vector<OperandLayou
   const Node& node = body.nodes.back();
   const int64_t queries = hint(node.types[0].shape[2], body);
   const int64_t panel = loop::kTileVectors * target.lanes(node.types[0].dtype);
-  // The gradient takes the exponential of its own scores less this kernel's logsumexp. Scores of another order of
-  // summation would differ from these by rounding errors of their own size, and the probabilities by as much.
+  // The gradient takes the exponential of its own scores less this kernel's logsumexp. Scores of another
+  // order of summation would differ from these by rounding errors of their own size, and the probabilities by
+  // as much.
   const bool has_gradient = outputs.size() > 1;
   return AttentionForward(body, inputs, outputs, target, !has_gradient && queries * 4 < panel).run(name);
 }

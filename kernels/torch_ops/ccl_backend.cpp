@@ -117,17 +117,21 @@ CclBackend::CclBackend(c10::intrusive_ptr<c10d::Backend> gloo, std::shared_ptr<S
     : Backend(gloo->getRank(), gloo->getSize()),
       gloo_(std::move(gloo)),
       segment_(std::move(segment)),
-      all_reduce_(std::make_shared<SharedAllReduce>(segment_)),
-      timeout_(timeout),
-      queue_(Queue::start()) {
+      timeout_(timeout) {
+  if (segment_) {
+    all_reduce_ = std::make_shared<SharedAllReduce>(segment_);
+    queue_ = Queue::start();
+  }
   init();
 }
 
-CclBackend::~CclBackend() { queue_->close(); }
+CclBackend::~CclBackend() {
+  if (queue_) queue_->close();
+}
 
 Work CclBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
   // Whether this is a sum in shared memory must follow from what is the same on all ranks.
-  if (tensors.size() != 1 || options.reduceOp != c10d::ReduceOp::SUM || !all_dense(tensors[0]) ||
+  if (!segment_ || tensors.size() != 1 || options.reduceOp != c10d::ReduceOp::SUM || !all_dense(tensors[0]) ||
       !SharedAllReduce::takes(tensors[0].scalar_type()))
     return gloo_->allreduce(tensors, options);
   const auto timeout = options.timeout == c10d::kUnsetTimeout ? timeout_.load() : options.timeout;
@@ -144,7 +148,7 @@ Work CclBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& optio
 }
 
 Work CclBackend::barrier(const c10d::BarrierOptions& options) {
-  if (queue_->is_idle()) return gloo_->barrier(options);
+  if (!queue_ || queue_->is_idle()) return gloo_->barrier(options);
   auto run = [gloo = gloo_, options] { gloo->barrier(options)->wait(); };
   auto pending =
       c10::make_intrusive<Pending>(getRank(), c10d::OpType::BARRIER, "ccl:barrier", Tensors(), run);
@@ -153,7 +157,7 @@ Work CclBackend::barrier(const c10d::BarrierOptions& options) {
 }
 
 void CclBackend::abort() {
-  segment_->abort();
+  if (segment_) segment_->abort();
   gloo_->abort();
 }
 
@@ -182,7 +186,8 @@ Work CclBackend::allgather(std::vector<Tensors>& outputs, Tensors& inputs,
 
 Work CclBackend::_allgather_base(at::Tensor& output, at::Tensor& input,
                                  const c10d::AllgatherOptions& options) {
-  return gloo_->_allgather_base(output, input, options);
+  at::Tensor flat_output = output.view(-1), flat_input = input.reshape(-1);
+  return gloo_->_allgather_base(flat_output, flat_input, options);
 }
 
 Work CclBackend::allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs,
@@ -211,7 +216,8 @@ Work CclBackend::reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
 
 Work CclBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
                                       const c10d::ReduceScatterOptions& options) {
-  return gloo_->_reduce_scatter_base(output, input, options);
+  at::Tensor flat_output = output.view(-1), flat_input = input.reshape(-1);
+  return gloo_->_reduce_scatter_base(flat_output, flat_input, options);
 }
 
 Work CclBackend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,

@@ -18,10 +18,12 @@ class CclBackend : public c10d::Backend {
   using Work = c10::intrusive_ptr<c10d::Work>;
   using Tensors = std::vector<at::Tensor>;
 
-  // `timeout` is that of calls that name none.
+  // Without a segment, gloo adds too. `timeout` is that of calls that name none.
   CclBackend(c10::intrusive_ptr<c10d::Backend> gloo, std::shared_ptr<SharedSegment> segment,
              std::chrono::milliseconds timeout);
   ~CclBackend() override;  // finishes what is under way
+
+  bool has_shared_memory() const { return segment_ != nullptr; }
 
   // In shared memory if it is the sum of a dense tensor of floating-point numbers on the CPU. The ranks must
   // pass tensors of the same type and number of elements; their strides may differ.
@@ -42,7 +44,11 @@ class CclBackend : public c10d::Backend {
   Work reduce(Tensors& tensors, const c10d::ReduceOptions& options) override;
   Work allgather(std::vector<Tensors>& outputs, Tensors& inputs,
                  const c10d::AllgatherOptions& options) override;
+  // The next two take tensors of any shape with as many elements as needed, as NCCL and oneCCL do; gloo alone
+  // wants an output of the input's shape with one more dimension. Accelerate calls them so.
   Work _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& options) override;
+  Work _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                            const c10d::ReduceScatterOptions& options) override;
   Work allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs,
                            const c10d::AllgatherOptions& options) override;
   Work allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
@@ -51,8 +57,6 @@ class CclBackend : public c10d::Backend {
   Work scatter(Tensors& outputs, std::vector<Tensors>& inputs, const c10d::ScatterOptions& options) override;
   Work reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
                       const c10d::ReduceScatterOptions& options) override;
-  Work _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
-                            const c10d::ReduceScatterOptions& options) override;
   Work reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                        const c10d::ReduceScatterOptions& options) override;
   Work alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_sizes,

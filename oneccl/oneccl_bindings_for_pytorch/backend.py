@@ -35,14 +35,15 @@ def create(store: dist.Store, rank: int, size: int, timeout: datetime.timedelta)
         backend = _Agreement(dist.PrefixStore("shared_memory", store), rank, size).backend(gloo, timeout)
     except _Refused as reason:
         _log.info("rank %d of %d: sums by gloo, because %s", rank, size, reason)
-        return gloo
+        try:
+            return _library().ccl_backend(gloo, None, timeout)
+        except _Refused:
+            return gloo
     _log.info("rank %d of %d: sums in shared memory", rank, size)
     return backend
 
 
 def _library() -> ModuleType:
-    if os.environ.get(SWITCH, "1") == "0":
-        raise _Refused(f"{SWITCH}=0")
     try:
         from intel_extension_for_pytorch import _C
     except ImportError as error:
@@ -72,6 +73,8 @@ class _Agreement:
         library = None
         try:
             library = _library()
+            if os.environ.get(SWITCH, "1") == "0":
+                raise _Refused(f"{SWITCH}=0")
             mine = {"machine": _machine(), "process": os.getpid()}
         except _Refused as reason:
             mine = {"refused": str(reason)}

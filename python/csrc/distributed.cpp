@@ -50,9 +50,17 @@ void bind_distributed(py::module_& m) {
          std::chrono::milliseconds timeout) -> c10::intrusive_ptr<c10d::Backend> {
         return c10::make_intrusive<CclBackend>(std::move(gloo), std::move(segment), timeout);
       },
-      "gloo"_a, "segment"_a, "timeout"_a,
-      "A backend of torch.distributed that adds floating-point tensors in shared memory and leaves the rest "
-      "to gloo.");
+      "gloo"_a, "segment"_a.none(true), "timeout"_a,
+      "A backend of torch.distributed that adds floating-point tensors in shared memory, if there is a "
+      "segment, "
+      "and leaves the rest to gloo.");
+  m.def(
+      "has_shared_memory",
+      [](const c10::intrusive_ptr<c10d::Backend>& backend) {
+        const auto* ccl = dynamic_cast<const CclBackend*>(backend.get());
+        return ccl && ccl->has_shared_memory();
+      },
+      "backend"_a, "Whether a backend of torch.distributed adds tensors in shared memory.");
 }
 
 }  // namespace ipex::python

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 
-_PACKAGES = ("autocast", "runtime")
+_PACKAGES = ("auto_ipex", "autocast", "launch", "runtime")
 
 
 def __getattr__(name: str) -> object:
