@@ -186,7 +186,7 @@ build/peers/%/.ready: benchmarks/peers/%.txt | $(VENV)/.ready
 	  transformers==$$($(BIN)/python -c 'import transformers; print(transformers.__version__)') -r $<
 	@touch $@
 
-# The tables of README.md, measured again on this machine; nothing else should run beside it.
+# The tables of README.md, benchmarks/RESULTS.md and docs/, measured again on this machine; nothing else should run beside it.
 figures: build
 	$(BIN)/python benchmarks/main_job.py --tables build/figures
 	$(BIN)/python benchmarks/bench_overhead.py --tables build/figures
@@ -196,7 +196,10 @@ figures: build
 	$(BIN)/python benchmarks/bench_compile.py --mode train --layers 1,4,8,16 --tables build/figures
 	$(BIN)/python benchmarks/bench_optimizers.py --tables build/figures
 	$(BIN)/python benchmarks/bench_convolutions.py --tables build/figures
-	$(BIN)/python benchmarks/tables.py build/figures README.md benchmarks/RESULTS.md
+	$(BIN)/python benchmarks/bench_resnet_training.py --tables build/figures
+	$(BIN)/python benchmarks/bench_streams.py --tables build/figures
+	$(BIN)/python benchmarks/bench_allreduce.py --tables build/figures
+	$(BIN)/python benchmarks/tables.py build/figures README.md benchmarks/RESULTS.md docs/runtime.md docs/distributed.md
 
 # The documentation as a site in build/docs; its tables and examples are generated from the package. No warning passes.
 docs: build $(VENV)/.docs-ready

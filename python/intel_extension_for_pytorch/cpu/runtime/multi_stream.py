@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -141,6 +142,11 @@ class MultiStreamModule(_Streams):
 
     def _split(self, args: tuple, kwargs: dict[str, Any]) -> list[tuple[tuple, dict]]:
         hint = self.input_split_hint
+        if self.tasks and len(args) == 1 and not kwargs and hint.args and isinstance(args[0], torch.Tensor):
+            dim, batch = hint.args[0], args[0]
+            # The usual call. Anything unusual goes the general way, which finds the words for it.
+            if type(dim) is int and -batch.dim() <= dim < batch.dim() and batch.shape[dim] > 1:
+                return [((part,), {}) for part in batch.split(_sizes(batch.shape[dim], self.num_streams), dim)]
         missing = [f"argument {i}" for i in range(len(hint.args), len(args))] + [
             k for k in kwargs if k not in hint.kwargs
         ]
@@ -176,7 +182,9 @@ class _MultiStreamBenchmarkModule(_Streams):
 
 def _is_compiled(model: object) -> bool:
     """Whether it is the result of torch.compile, or a module after compile()."""
-    return hasattr(model, "_orig_mod") or getattr(model, "_compiled_call_impl", None) is not None
+    if isinstance(model, torch.nn.Module):
+        return "_orig_mod" in model._modules or model._compiled_call_impl is not None
+    return hasattr(model, "_torchdynamo_orig_callable")
 
 
 def _kind(value: Any) -> Any:
@@ -195,6 +203,12 @@ def _shares(items: list[int] | range, count: int) -> list:
     base, more = divmod(len(items), count)
     starts = [i * base + min(i, more) for i in range(count + 1)]
     return [items[a:b] for a, b in zip(starts, starts[1:], strict=False)]
+
+
+@functools.lru_cache(256)
+def _sizes(batch: int, streams: int) -> list[int]:
+    """The rows of each stream."""
+    return [len(rows) for rows in _shares(range(batch), min(batch, streams))]
 
 
 def _entries(entry: Any, value: Any, where: str) -> list[tuple[Any, Any, Any]]:
@@ -257,6 +271,8 @@ def _part(entry: Any, value: Any, rows: range) -> Any:
 
 def _join(entry: Any, values: list, where: str) -> Any:
     first = values[0]
+    if type(entry) is int and isinstance(first, torch.Tensor):
+        return torch.cat(values, entry) if len(values) > 1 else first
     if not _is_leaf(entry, where):
         each = [_entries(entry, value, where) for value in values]
         items = {
@@ -266,11 +282,9 @@ def _join(entry: Any, values: list, where: str) -> Any:
         return _like(first, items)
     if entry is None:
         return first
-    if not isinstance(first, torch.Tensor):
-        if isinstance(first, (tuple, list, Mapping)):
-            raise RuntimeError(
-                f"{where} of a stream is {_text(first)}, and its hint is the dimension {entry}: give an "
-                "output_concat_hint of this form, or concat_output=False"
-            )
-        return first
-    return torch.cat(values, entry) if len(values) > 1 else first
+    if isinstance(first, (tuple, list, Mapping)):
+        raise RuntimeError(
+            f"{where} of a stream is {_text(first)}, and its hint is the dimension {entry}: give an "
+            "output_concat_hint of this form, or concat_output=False"
+        )
+    return first
