@@ -148,8 +148,10 @@ Work CclBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& optio
 }
 
 Work CclBackend::barrier(const c10d::BarrierOptions& options) {
-  if (!queue_ || queue_->is_idle()) return gloo_->barrier(options);
-  auto run = [gloo = gloo_, options] { gloo->barrier(options)->wait(); };
+  // gloo numbers its calls, so it must be called at once, whatever this rank's queue still has to do.
+  auto others = gloo_->barrier(options);
+  if (!queue_ || queue_->is_idle()) return others;
+  auto run = [others] { others->wait(); };
   auto pending =
       c10::make_intrusive<Pending>(getRank(), c10d::OpType::BARRIER, "ccl:barrier", Tensors(), run);
   queue_->push(pending);

@@ -32,7 +32,10 @@ class CclBackend : public c10d::Backend {
   Work barrier(const c10d::BarrierOptions& options) override;
 
   const std::string getBackendName() const override { return "ccl"; }
-  void setTimeout(std::chrono::milliseconds timeout) override { timeout_ = timeout; }
+  void setTimeout(std::chrono::milliseconds timeout) override {
+    timeout_ = timeout;
+    gloo_->setTimeout(timeout);
+  }
   void abort() override;
   void shutdown() override;
 

@@ -203,11 +203,13 @@ class Future {
   Future(std::shared_ptr<const Outcome> outcome, std::shared_ptr<const Worker> worker)
       : outcome_(std::move(outcome)), worker_(std::move(worker)) {}
 
-  bool done() const { return outcome_->ready(); }
+  bool done() const {
+    require_own_process();
+    return outcome_->ready();
+  }
 
   py::object get() const {
-    if (process_ != process_generation())
-      throw UserError("the task was submitted before this process was forked: its result is in the parent");
+    require_own_process();
     if (worker_->is_current_thread() && !outcome_->ready())
       throw UserError("a task waits for a later task of the same Task, which would never run");
     while (true) {
@@ -221,6 +223,11 @@ class Future {
   }
 
  private:
+  void require_own_process() const {
+    if (process_ != process_generation())
+      throw UserError("the task was submitted before this process was forked: its result is in the parent");
+  }
+
   const std::shared_ptr<const Outcome> outcome_;
   const std::shared_ptr<const Worker> worker_;
   const uint64_t process_ = process_generation();
@@ -228,15 +235,16 @@ class Future {
 
 class TaskModule {
  public:
-  TaskModule(py::object function, const CpuPool& pool) : function_(std::move(function)) {
+  explicit TaskModule(const CpuPool& pool) {
     const CpuList cpus = pool.cpus();
     const py::gil_scoped_release unlocked;
     worker_ = std::make_shared<Worker>(cpus, python_hooks(static_cast<int>(cpus.size())));
   }
 
-  Future submit(py::args args, py::kwargs kwargs, bool is_awaited) const {
+  Future submit(py::object function, py::args args, py::kwargs kwargs, bool is_awaited) const {
     auto outcome = std::make_shared<Outcome>();
-    auto call = std::make_unique<Call>(function_, std::move(args), std::move(kwargs), outcome, is_awaited);
+    auto call =
+        std::make_unique<Call>(std::move(function), std::move(args), std::move(kwargs), outcome, is_awaited);
     std::optional<py::gil_scoped_release> unlocked;
     if (worker_->must_start()) unlocked.emplace();
     worker_->submit(std::move(call));
@@ -245,7 +253,6 @@ class TaskModule {
   }
 
  private:
-  const py::object function_;
   std::shared_ptr<Worker> worker_;
 };
 
@@ -279,20 +286,21 @@ void bind_streams(py::module_& m) {
       .def("get", &Future::get,
            "Waits for the task. Returns its result, or raises its exception. May be called again.")
       .def("done", &Future::done, "Whether get() returns at once.");
-  py::class_<TaskModule>(m, "TaskModule", "A thread with a pinned team that calls a function.")
-      .def(py::init<py::object, const CpuPool&>(), "function"_a, "cpu_pool"_a)
+  // The function comes with each call: Python's garbage collector would not see one that is kept here.
+  py::class_<TaskModule>(m, "TaskModule", "A thread with a pinned team that calls functions.")
+      .def(py::init<const CpuPool&>(), "cpu_pool"_a)
       .def("run_async",
-           [](const TaskModule& task, py::args args, py::kwargs kwargs) {
-             return task.submit(std::move(args), std::move(kwargs), false);
+           [](const TaskModule& task, py::object function, py::args args, py::kwargs kwargs) {
+             return task.submit(std::move(function), std::move(args), std::move(kwargs), false);
            })
       .def(
           "run_awaited",
-          [](const TaskModule& task, py::args args, py::kwargs kwargs) {
-            return task.submit(std::move(args), std::move(kwargs), true);
+          [](const TaskModule& task, py::object function, py::args args, py::kwargs kwargs) {
+            return task.submit(std::move(function), std::move(args), std::move(kwargs), true);
           },
           "As run_async, where the caller calls get() before it leaves any context.")
-      .def("run_sync", [](const TaskModule& task, py::args args, py::kwargs kwargs) {
-        return task.submit(std::move(args), std::move(kwargs), true).get();
+      .def("run_sync", [](const TaskModule& task, py::object function, py::args args, py::kwargs kwargs) {
+        return task.submit(std::move(function), std::move(args), std::move(kwargs), true).get();
       });
   py::module_::import("atexit").attr("register")(py::cpp_function([] {
     const py::gil_scoped_release unlocked;

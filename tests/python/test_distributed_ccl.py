@@ -188,6 +188,21 @@ def works_and_futures(rank):
     assert x[-1] == size and flag[0] == size
 
 
+def barrier_beside_other_collectives(rank):
+    """Whether a rank has finished its sums when it calls the barrier decides nothing."""
+    x, y = torch.ones(1000), torch.full((3,), float(rank))
+    if rank == 1:
+        time.sleep(1)  # rank 0's sum is under way meanwhile
+    works = [dist.all_reduce(x, async_op=True)]
+    if rank == 1:
+        works.pop().wait()
+        time.sleep(0.3)
+    works += [dist.barrier(async_op=True), dist.broadcast(y, 0, async_op=True)]
+    for work in works:
+        work.wait()
+    assert torch.equal(x, torch.full((1000,), float(dist.get_world_size()))) and torch.equal(y, torch.zeros(3))
+
+
 def groups(rank):
     """Groups of all and of some ranks, several at a time, with and without the name of the backend."""
     size = dist.get_world_size()
@@ -221,7 +236,9 @@ def test_collectives(ranks, dtype):
     ranks.run(all_collectives, dtype)
 
 
-@pytest.mark.parametrize("case", [backend_of_the_group, objects, special_values, works_and_futures, groups])
+@pytest.mark.parametrize(
+    "case", [backend_of_the_group, objects, special_values, works_and_futures, barrier_beside_other_collectives, groups]
+)
 def test_case(ranks, case):
     ranks.run(case)
 

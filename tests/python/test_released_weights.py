@@ -172,6 +172,12 @@ def test_weights_that_others_read_stay(folder):
     torch.testing.assert_close(released(tokens), model(tokens))
 
 
+def test_a_model_without_weights_to_move():
+    model = nn.Sequential(nn.LayerNorm(4)).eval()
+    x = torch.randn(2, 4)
+    torch.testing.assert_close(ipex.optimize(model, release_weights=True)(x), model(x))
+
+
 def test_refusals(folder):
     model = net().train()
     with pytest.raises(ValueError, match="release_weights is for inference"):

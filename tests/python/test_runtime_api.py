@@ -4,6 +4,7 @@ The tests need one core; those that use two skip where the process may use only 
 
 import contextvars
 import copy
+import gc
 import os
 import pickle
 import subprocess
@@ -13,6 +14,7 @@ import threading
 import time
 import traceback
 import warnings
+import weakref
 
 import intel_extension_for_pytorch as ipex
 import pytest
@@ -421,6 +423,22 @@ def test_threads_end_with_their_tasks(pool):
     while threads() > before + 1 and time.monotonic() < deadline:
         time.sleep(0.01)
     assert threads() <= before + 1
+
+
+def test_a_task_of_its_owner_is_collected(pool):
+    class Owner:
+        def __init__(self):
+            self.task = runtime.Task(self.step, pool)
+
+        def step(self):
+            return 1
+
+    owner = Owner()
+    assert owner.task.run_sync() == 1
+    alive = weakref.ref(owner)
+    del owner
+    gc.collect()
+    assert alive() is None
 
 
 def test_interrupted_while_waiting():

@@ -79,7 +79,8 @@ class _Streams(torch.nn.Module):
         if self._take_turns(calls):
             return [task.run_sync(*args, **kwargs) for task, (args, kwargs) in zip(self.tasks, calls, strict=False)]
         futures = [
-            task._task.run_awaited(*args, **kwargs) for task, (args, kwargs) in zip(self.tasks, calls, strict=False)
+            task._task.run_awaited(self.model, *args, **kwargs)
+            for task, (args, kwargs) in zip(self.tasks, calls, strict=False)
         ]
         results, failure = [], None
         for future in futures:

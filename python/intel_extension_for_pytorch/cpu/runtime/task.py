@@ -28,15 +28,15 @@ class Task:
             raise TypeError(f"Task takes a module or a function, not {type(module).__name__}")
         self.module = module
         self.cpu_pool = cpu_pool
-        self._task = TaskModule(module, cpu_pool.cpu_pool)
+        self._task = TaskModule(cpu_pool.cpu_pool)
 
     def __call__(self, *args: Any, **kwargs: Any) -> TaskFuture:
         """Submits a call. `get()` of the result waits for it, and returns its result or raises its exception."""
-        return self._task.run_async(*args, **kwargs)
+        return self._task.run_async(self.module, *args, **kwargs)
 
     def run_sync(self, *args: Any, **kwargs: Any) -> Any:
         """Submits a call and waits for it."""
-        return self._task.run_sync(*args, **kwargs)
+        return self._task.run_sync(self.module, *args, **kwargs)
 
     def __reduce__(self) -> tuple:
         return Task, (self.module, self.cpu_pool)

@@ -130,6 +130,8 @@ def weights_to_disk(model: nn.Module, folder: str) -> None:
         and parameter.dim() > 1
         and parameter.dtype in (torch.float32, torch.bfloat16)
     ]
+    if not weights:
+        return
     moved = _ops.weights_to_disk([weight.detach() for weight in weights], folder)
     for weight, values in zip(weights, moved, strict=True):
         weight.data = values
