@@ -109,7 +109,10 @@ def _tensors(module: nn.Module) -> Iterable[torch.Tensor]:
 
 
 def _state(t: torch.Tensor) -> tuple[Any, ...]:
-    """What changes when a tensor is replaced, also by `t.data = other`, or written in place, but not by `t.data.mul_(2)`."""
+    """What changes when a tensor is replaced, also by `t.data = other`, or written in place.
+
+    Writes into `t.data` change nothing that could be seen.
+    """
     address = t.data_ptr() if t.layout is torch.strided else 0
     return id(t), 0 if t.is_inference() else t._version, address, t.dtype, t.shape
 

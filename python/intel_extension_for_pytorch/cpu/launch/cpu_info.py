@@ -153,9 +153,10 @@ class CPUPoolList:
             groups = _fixed_groups(parts, ncores_per_instance)
             available = sum(map(len, groups))
             if not available:
+                where = " on one NUMA node" if bind_numa_node else ""
+                largest = max(map(len, parts))
                 raise TooFewCores(
-                    f"--ncores-per-instance {ncores_per_instance} does not fit: {max(map(len, parts))} cores may be used"
-                    + (" on a NUMA node" if bind_numa_node else "")
+                    f"--ncores-per-instance {ncores_per_instance} does not fit: {largest} cores may be used{where}"
                 )
             assert available >= ninstances, (
                 f"--ninstances {ninstances} with --ncores-per-instance {ncores_per_instance} does not fit: {len(pool)} "
