@@ -46,11 +46,22 @@ def start(
     prefix: tuple[str, ...] = (),
     stdin: int = subprocess.DEVNULL,
     stdout: int = subprocess.PIPE,
+    setup: str = "",
     **environment: str | None,
 ) -> subprocess.Popen:
-    """Starts `ipexrun cpu ...`, behind the words of `prefix`; its output and messages are pipes."""
+    """Starts `ipexrun cpu ...`, behind the words of `prefix`; its output and messages are pipes.
+
+    setup: statements that run before `ipexrun`; they can import `launch`.
+    """
     return subprocess.Popen(
-        [*prefix, sys.executable, "-c", DRIVER, "cpu", *map(str, arguments)],
+        [
+            *prefix,
+            sys.executable,
+            "-c",
+            DRIVER.replace("sys.exit(", f"{setup}; sys.exit(") if setup else DRIVER,
+            "cpu",
+            *map(str, arguments),
+        ],
         env=clean_environment(**environment),
         stdin=stdin,
         stdout=stdout,

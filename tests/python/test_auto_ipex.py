@@ -64,7 +64,15 @@ def test_the_copy_follows_the_model(auto):
     model.load_state_dict(other.state_dict())
     loaded = model(x)
     assert optimizer.hits == 3
+    last = ConvNorm().eval()
+    for mine, new in zip(model.parameters(), last.parameters(), strict=True):
+        mine.data = new.data.clone()  # keeps the tensor and its version
+    for mine, new in zip(model.buffers(), last.buffers(), strict=True):
+        mine.data = new.clone()
+    replaced = model(x)
+    assert optimizer.hits == 4
     optimizer.uninstall()
+    torch.testing.assert_close(replaced, last(x).detach())
     torch.testing.assert_close(loaded, other(x).detach())
     with pytest.raises(AssertionError):
         torch.testing.assert_close(changed, loaded)
@@ -83,6 +91,21 @@ def test_what_is_left_alone(auto):
     model, x = nn.Linear(2, 2).eval(), torch.randn(2, 2, requires_grad=True)
     model(x).sum().backward()
     assert x.grad is not None
+
+
+@pytest.mark.parametrize("register", ["register_forward_hook", "register_forward_pre_hook"])
+def test_models_with_hooks_run_as_they_are(auto, register):
+    """Also with hooks of inner modules that come after the first call."""
+    model, x, seen = ConvNorm().eval(), torch.randn(2, 3, 8, 8), []
+    optimizer = auto()
+    expected = model(x)
+    hook = getattr(model.norm, register)(lambda *values: seen.append(len(values)))
+    with torch.no_grad():
+        torch.testing.assert_close(model(x), expected)
+    assert len(seen) == 1 and optimizer.hits == 1
+    hook.remove()
+    model(x)
+    assert len(seen) == 1 and optimizer.hits == 1  # the copy again
 
 
 def test_threads(auto):
@@ -142,7 +165,7 @@ def test_commands(tmp_path, command):
     (tmp_path / "program.py").write_text(PROGRAM)
     name, *arguments = command
     done = subprocess.run(
-        [sys.executable, "-m", f"intel_extension_for_pytorch.cpu.{name}", *arguments, "a b", "--dtype"],
+        [sys.executable, "-m", f"intel_extension_for_pytorch.cpu.{name}", *arguments, "--", "a b", "--dtype"],
         env=clean_environment(),
         cwd=tmp_path,
         capture_output=True,
@@ -150,7 +173,7 @@ def test_commands(tmp_path, command):
         check=False,
     )
     assert done.returncode == 5, done.stdout + done.stderr
-    assert "arguments ['a b', '--dtype'] main __main__" in done.stdout
+    assert "arguments ['--', 'a b', '--dtype'] main __main__" in done.stdout
     assert done.stdout.count("_ipex_optimize_hit_count is: 1 (Sequential") == 1
     profiled = "torch_ipex::convolution_forward" if name == "launch" else "ipex::onednn.conv"
     assert profiled in done.stdout and "native_batch_norm" not in done.stdout

@@ -10,7 +10,13 @@ import time
 from pathlib import Path
 
 import pytest
-from intel_extension_for_pytorch.cpu.launch import Launcher, MultiInstancesLauncher, command_line, launcher_base
+from intel_extension_for_pytorch.cpu.launch import (
+    Launcher,
+    MultiInstancesLauncher,
+    command_line,
+    launcher_base,
+    processes,
+)
 from launching import REPORT, clean_environment, commands, launch, physical_cores, reports, start
 from lscpu_texts import machine
 
@@ -42,7 +48,7 @@ def quiet(monkeypatch):
 
 
 def test_arguments_arrive_as_they_are(program):
-    given = ["two words", "quotes \" and '", "$HOME", "*", "", "--ninstances", "9"]
+    given = ["--", "two words", "--", "quotes \" and '", "$HOME", "*", "", "--ninstances", "9"]
     (seen,) = reports(launch(program, *given)[0])
     assert seen["arguments"] == given
     assert seen["cores"] == sorted(CORES)
@@ -94,6 +100,7 @@ def test_modules_and_other_commands(tmp_path):
     assert seen["arguments"] == ["a b"]
     assert launch("--no_python", "echo", "a  b")[0] == "a  b\n"
     assert "failed" in launch("--no-python", "false", status=1)[1]
+    assert launch("--", "--no-python", status=2)[1].count("does not end in .py") == 1
     assert "does not end in .py" in launch("some_module", status=2)[1]
     assert "exclude each other" in launch("--no-python", "-m", "x", status=2)[1]
 
@@ -153,6 +160,44 @@ def test_logs(tmp_path):
     assert "--log-dir" in launch("--log-dir", program / "below", program, status=2)[1]
 
 
+def test_logs_that_cannot_be_opened(tmp_path):
+    program = tmp_path / "mark.py"
+    program.write_text(f"open({str(tmp_path / 'started')!r}, 'w')\n")
+    # Long enough that the launcher's own log fits into the 255 bytes of a name, and that of the instance does not.
+    prefix = "x" * (255 - len("_20300101000000_instances.log"))
+    messages = launch("--log-dir", tmp_path, "--log-file-prefix", prefix, program, status=2)[1]
+    assert "cannot be opened: File name too long" in messages and not (tmp_path / "started").exists()
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+@pytest.mark.parametrize("prefix", ["", "[0] "])
+def test_a_full_disk_does_not_stop_the_program(tmp_path, prefix, capfdbinary):
+    """More output than a pipe holds, also to a log that can be written."""
+    code = "for i in range(20000):\n    print('line', i)"
+    shared = Path("/dev/full") if prefix else None
+    good, said = tmp_path / "good.log", []
+    job = processes.Job(
+        "talker", [sys.executable, "-c", code], os.environ, (), prefix, [Path("/dev/full"), good], shared
+    )
+    processes.run([job], said.append)
+    expected = "".join(f"line {i}\n" for i in range(20000))
+    assert good.read_text() == expected
+    assert len(said) == (2 if prefix else 1) and all("/dev/full cannot be written: No space left" in s for s in said)
+
+
+def test_names_of_logs(quiet):
+    def name(cores):
+        launcher = MultiInstancesLauncher(lscpu_txt=machine(1, 256, threads=1))
+        launcher.cpuinfo.gen_pools_ondemand(cores_list=cores)
+        args = parsed("--log-dir", "logs")
+        args.log_prefix = "logs/run"
+        return launcher._job(args, 0, launcher.cpuinfo.pools_ondemand[0], "taskset", "default", {}).logs[0].name
+
+    assert name([0, 1, 2, 3]) == "run_instance_0_cores_0-3.log"
+    assert name([0, 2, 4]) == "run_instance_0_cores_0_2_4.log"
+    assert name(range(0, 256, 2)) == "run_instance_0_cores_128_of_0-254.log"
+
+
 # ---- ends ----
 
 
@@ -178,10 +223,13 @@ def test_exit_codes(tmp_path):
     for logs in ((), ("--log-dir", tmp_path / "logs")):
         assert "instance 0 failed with exit code 3" in launch(*logs, program, status=3)[1]
         assert "instance 0 was ended by SIGKILL" in launch(*logs, program, "kill", status=128 + 9)[1]
-    assert "no_such_program" in launch("--multi-task-manager", "none", "--no-python", "no_such_program", status=127)[1]
+    for manager in ("none", "auto"):
+        for missing in ("no_such_program", tmp_path / "missing"):
+            assert str(missing) in launch("--multi-task-manager", manager, "--no-python", missing, status=127)[1]
+    assert "not an executable file" in launch("--no-python", program, status=126)[1]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
 @pytest.mark.parametrize("stops", [True, False])
 def test_signals_are_passed_on(tmp_path, number, stops):
     program = tmp_path / "wait.py"
@@ -197,6 +245,38 @@ def test_signals_are_passed_on(tmp_path, number, stops):
     output, messages = process.communicate(timeout=30)
     assert output == f"got {int(number)}\n", messages
     assert process.returncode == (128 + number if stops else 5), messages
+
+
+def test_after_a_signal_instances_take_their_time(tmp_path):
+    """Longer than instances get that are ended because of another one. A second signal is passed on too."""
+    program = tmp_path / "save.py"
+    program.write_text(
+        "import signal, time\ncount = 0\n"
+        "def note(number, frame):\n    global count\n    count += 1\n    print('got', count, flush=True)\n"
+        "signal.signal(signal.SIGTERM, note)\nprint('ready', flush=True)\n"
+        "while count < 2:\n    time.sleep(0.01)\ntime.sleep(1)\nprint('saved')\n"
+    )
+    shorter = "import launch.processes; launch.processes.GRACE = 0.1"
+    process = start(program, setup=shorter)
+    assert process.stdout.readline() == "ready\n"
+    for i in (1, 2):
+        process.send_signal(signal.SIGTERM)
+        assert process.stdout.readline() == f"got {i}\n"
+        time.sleep(0.3)
+    output, messages = process.communicate(timeout=30)
+    assert output == "saved\n" and "SIGKILL" not in messages
+    assert process.returncode == 128 + signal.SIGTERM
+
+
+def test_nohup(tmp_path):
+    """An ignored SIGHUP stays ignored."""
+    program = tmp_path / "wait.py"
+    program.write_text("import sys\nprint('ready', flush=True)\nprint(sys.stdin.readline())\n")
+    process = start(program, stdin=subprocess.PIPE, prefix=("sh", "-c", 'trap "" HUP; exec "$@"', "sh"))
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(signal.SIGHUP)
+    output, messages = process.communicate("go on", timeout=30)
+    assert process.returncode == 0 and output == "go on\n", messages
 
 
 def test_terminal(tmp_path):
@@ -233,8 +313,6 @@ def test_terminal(tmp_path):
 
 def test_an_instance_that_ignores_sigterm(tmp_path, monkeypatch):
     """SIGKILL ends it after a while, with a message."""
-    from intel_extension_for_pytorch.cpu.launch import processes
-
     monkeypatch.setattr(processes, "GRACE", 0.3)
     ready = tmp_path / "ready"
     stubborn = f"import signal, time; signal.signal(15, signal.SIG_IGN); open({str(ready)!r}, 'w'); time.sleep(60)"
@@ -364,6 +442,8 @@ def test_modes(quiet, capsys):
     assert "ignored: --ninstances" in capsys.readouterr().out
     with pytest.raises(RuntimeError, match="exclude each other"):
         chosen(machine(2, 9), "--throughput-mode", "--latency-mode")
+    with pytest.raises(AssertionError, match="--latency-mode needs 4 cores for each instance.* 2 cores may be used"):
+        MultiInstancesLauncher(lscpu_txt=machine(1, 2)).launch(parsed("--latency-mode"))
 
 
 def test_every_option_is_spelled_with_both_signs():
@@ -373,6 +453,13 @@ def test_every_option_is_spelled_with_both_signs():
     for name in names:
         body = name.removeprefix("--")
         assert not name.startswith("--") or {f"--{body.replace('-', '_')}", f"--{body.replace('_', '-')}"} <= names
+
+
+@pytest.mark.parametrize("option", ["--nodes-list", "--cores-list"])
+def test_minus_one_is_no_core(option, capsys):
+    with pytest.raises(SystemExit):
+        parsed(option, "-1")
+    assert f"{option} takes numbers from 0 on, not -1" in capsys.readouterr().err
 
 
 def test_abbreviations_are_refused():

@@ -178,6 +178,12 @@ def test_pools(capsys):
     args, _ = settings(machine(1, 4, threads=1), "--nprocs-per-node", 2)
     assert args.ccl_worker_count == 1
     assert "would leave no core for computing" in capsys.readouterr().out
+    for ranks, kept, pools in ((1, 1, ["0-1"]), (2, 0, ["0", "1"])):
+        args, found = settings(machine(1, 2, threads=1), "--nprocs-per-node", ranks, "--ncores-per-instance", 1)
+        assert args.ccl_worker_count == kept and found == pools
+        assert f"{kept} cores of each rank are kept for communication" in capsys.readouterr().out
+    args, _ = settings(two, "--ncores-per-instance", 26, "--bind-numa-node")
+    assert args.ccl_worker_count == 2
     args, _ = settings(machine(1, 8, threads=1), "--logical-cores-for-ccl")
     assert not args.logical_cores_for_ccl
 

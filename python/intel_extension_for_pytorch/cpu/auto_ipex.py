@@ -2,7 +2,8 @@
 `python -m intel_extension_for_pytorch.cpu.auto_ipex [--dtype bfloat16] program.py arguments`.
 
 The first call of each model that is in eval mode makes an optimized copy, which then answers the calls. Models in
-training mode run as they are. The copy is made again when the model's parameters or buffers have changed.
+training mode, and those with forward hooks, run as they are. The copy is made again when the model's parameters or
+buffers have changed.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from torch import nn
 
 from .. import torch_private
 from ..frontend import optimize
+from .launch.options import add_program
 
 _PREFIX = "auto_ipex:"
 
@@ -63,6 +65,8 @@ class AutoOptimizer:
     def _outermost(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if module.training or isinstance(module, torch.jit.ScriptModule) or hasattr(module, "_orig_mod"):
             return self._call(module, *args, **kwargs)
+        if torch_private.has_forward_hooks(module):  # the copy's modules are others, or fused
+            return self._call(module, *args, **kwargs)
         copy, is_new = self._copy_of(module)
         if copy is None or _needs_gradients((*args, *kwargs.values())):
             return self._call(module, *args, **kwargs)
@@ -76,7 +80,7 @@ class AutoOptimizer:
 
     def _copy_of(self, module: nn.Module) -> tuple[nn.Module | None, bool]:
         """The optimized copy of a model, or None if it is not optimized; and whether it was made just now."""
-        state = tuple((id(t), 0 if t.is_inference() else t._version) for t in _tensors(module))
+        state = tuple(map(_state, _tensors(module)))
         with self._lock:
             known_state, copy = self._copies.get(module, (None, None))
             if known_state == state:
@@ -104,6 +108,15 @@ def _tensors(module: nn.Module) -> Iterable[torch.Tensor]:
     yield from module.buffers()
 
 
+def _state(t: torch.Tensor) -> tuple[Any, ...]:
+    """What changes when a tensor is replaced, also by `t.data = other`, or written in place.
+
+    Writes into `t.data` change nothing that could be seen.
+    """
+    address = t.data_ptr() if t.layout is torch.strided else 0
+    return id(t), 0 if t.is_inference() else t._version, address, t.dtype, t.shape
+
+
 def _needs_gradients(values: Iterable[Any]) -> bool:
     """Does a program differentiate with respect to an input?"""
     return torch.is_grad_enabled() and any(isinstance(v, torch.Tensor) and v.requires_grad for v in values)
@@ -121,8 +134,7 @@ def main(arguments: list[str] | None = None) -> None:
         "--disable-ipex-graph-mode", "--disable_ipex_graph_mode", action="store_true", help="no compile"
     )
     parser.add_argument("-m", "--module", action="store_true", help="the program is a module")
-    parser.add_argument("program", help="a .py file, or a module with -m")
-    parser.add_argument("program_args", nargs=argparse.REMAINDER, help="arguments of the program")
+    add_program(parser, "a .py file, or a module with -m. Then its arguments")
     args = parser.parse_args(arguments)
     AutoOptimizer(getattr(torch, args.dtype), args.auto_ipex_verbose, not args.disable_ipex_graph_mode).install()
     sys.argv = [args.program, *args.program_args]

@@ -48,7 +48,7 @@ from .decompositions import (  # noqa: F401
     registered_decompositions,
     without_dtype_checks,
 )
-from .module_calls import module_call, replace_module_call  # noqa: F401
+from .module_calls import has_forward_hooks, module_call, replace_module_call  # noqa: F401
 from .symbols import (  # noqa: F401
     bounds,
     convolution_shape,

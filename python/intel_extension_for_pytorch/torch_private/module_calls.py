@@ -16,3 +16,8 @@ def module_call() -> Callable[..., Any]:
 def replace_module_call(call: Callable[..., Any]) -> None:
     """From now on `module(...)` is `call(module, ...)` for every module."""
     nn.Module.__call__ = call
+
+
+def has_forward_hooks(module: nn.Module) -> bool:
+    """Has the module, or one inside it, hooks around its forward pass?"""
+    return any(m._forward_hooks or m._forward_pre_hooks for m in module.modules())

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import logging
 import os
+import re
+import shutil
 import subprocess
 import sys
 import time
@@ -14,7 +16,7 @@ from typing import Any
 
 from . import distributed, launcher_base, multi_instances
 from .launcher_base import Launcher
-from .options import Option, add_options
+from .options import Option, add_options, add_program
 
 _PROGRAM = (
     Option("--module", short="-m", help="the program is a module, as in python -m"),
@@ -95,8 +97,7 @@ def make_parser(prog: str = "ipexrun cpu") -> argparse.ArgumentParser:
         prog=prog, description=_ABOUT, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
     parser.set_defaults(deprecated=[])
-    parser.add_argument("program", help="a .py file; a module with -m; any command with --no-python")
-    parser.add_argument("program_args", nargs=argparse.REMAINDER, help="arguments of the program")
+    add_program(parser, "a .py file; a module with -m; any command with --no-python. Then its arguments")
     add_options(parser, "Program arguments", _PROGRAM)
     add_options(parser, "Launcher arguments", launcher_base.OPTIONS)
     add_options(parser, "Multi-instance arguments", multi_instances.OPTIONS)
@@ -123,6 +124,9 @@ def parse(arguments: Sequence[str], prog: str = "ipexrun cpu") -> argparse.Names
         parser.error(
             f"the program {args.program!r} does not end in .py: give -m for a module, --no-python for another command"
         )
+    for name, text in (("--nodes-list", args.nodes_list), ("--cores-list", args.cores_list)):
+        if "-1" in re.split(r"[,\s]+", text):
+            parser.error(f"{name} takes numbers from 0 on, not -1: leave the option out to use all")
     if args.nnodes < 0 or args.nprocs_per_node < 0 or args.ccl_worker_count < 0:
         parser.error("--nnodes, --nprocs-per-node and --ccl-worker-count take no negative number")
     return args
@@ -167,6 +171,12 @@ def launch(arguments: Sequence[str], prog: str = "ipexrun cpu") -> int:
     kind: type[Launcher] = (
         distributed.DistributedTrainingLauncher if args.nnodes > 0 else multi_instances.MultiInstancesLauncher
     )
+    if args.no_python and not shutil.which(args.program):  # numactl and taskset would end with a status of their own
+        exists = os.path.exists(args.program)
+        logger.error(
+            "%s %s", args.program, "is not an executable file" if exists else "does not exist or is not in PATH"
+        )
+        return 126 if exists else 127
     try:
         kind(logger).launch(args)
     except subprocess.CalledProcessError as error:

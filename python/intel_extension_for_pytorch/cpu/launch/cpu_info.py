@@ -61,6 +61,10 @@ def nodes_of(pool: Iterable[CoreInfo]) -> list[int]:
     return sorted({c.node for c in pool})
 
 
+class TooFewCores(AssertionError):
+    """Not a single instance of the wanted size fits."""
+
+
 class CPUPoolList:
     """All usable CPUs in `pool_all`, and the groups that were asked for last in `pools_ondemand`.
 
@@ -148,7 +152,13 @@ class CPUPoolList:
         if ncores_per_instance > 0:
             groups = _fixed_groups(parts, ncores_per_instance)
             available = sum(map(len, groups))
-            assert 0 < available >= ninstances, (
+            if not available:
+                where = " on one NUMA node" if bind_numa_node else ""
+                largest = max(map(len, parts))
+                raise TooFewCores(
+                    f"--ncores-per-instance {ncores_per_instance} does not fit: {largest} cores may be used{where}"
+                )
+            assert available >= ninstances, (
                 f"--ninstances {ninstances} with --ncores-per-instance {ncores_per_instance} does not fit: {len(pool)} "
                 f"cores give {available} such instances. Lower one of the two"
             )

@@ -105,10 +105,23 @@ class DistributedTrainingLauncher(Launcher):
         if cores > 0:
             # The option counts computing cores, the groups count all threads of these and of the communicating cores.
             every = [c for c in self.cpuinfo.pool_all if c.is_p_core or args.use_e_cores]
+            every = [c for c in every if not nodes or c.node in nodes]
             logical = len([c for c in every if not c.is_physical_core])
-            if not (args.logical_cores_for_ccl and logical >= ranks * args.ccl_worker_count):
-                cores += args.ccl_worker_count
             threads = len(every) // max(1, len(every) - logical)
+            if not (args.logical_cores_for_ccl and logical >= ranks * args.ccl_worker_count):
+                parts = [c.node if args.bind_numa_node else 0 for c in every]
+                sizes = [parts.count(part) // max(1, threads) for part in set(parts)]  # in physical cores
+                workers = args.ccl_worker_count
+                while workers and sum(size // (cores + workers) for size in sizes) < ranks:
+                    workers -= 1
+                if workers < args.ccl_worker_count:
+                    self.verbose(
+                        "warning",
+                        f"--ccl-worker-count {args.ccl_worker_count} does not fit beside --ncores-per-instance "
+                        f"{cores}: {workers} cores of each rank are kept for communication",
+                    )
+                args.ccl_worker_count = workers
+                cores += workers
             cores *= threads
         self.cpuinfo.gen_pools_ondemand(
             ninstances=ranks,
@@ -229,7 +242,13 @@ class DistributedTrainingLauncher(Launcher):
         return Job("mpiexec.hydra", command, environment, logs=logs)
 
     def _split_log(self, args: argparse.Namespace) -> None:
-        """Writes the lines of each rank, "[3] text", into a file of its own."""
+        """Writes the lines of each rank, "[3] text", into a file of its own. A full disk gives a warning."""
+        try:
+            self._write_logs_of_ranks(args)
+        except OSError as error:
+            self.verbose("warning", f"the logs of the ranks cannot be written: {error}")
+
+    def _write_logs_of_ranks(self, args: argparse.Namespace) -> None:
         whole = Path(f"{args.log_prefix}.log")
         unclaimed = 0
         with ExitStack() as files:

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from .cpu_info import CPUPool, nodes_of
+from .cpu_info import CPUPool, TooFewCores, nodes_of
 from .launcher_base import Launcher
 from .options import Option, add_options
 from .processes import Job, run
@@ -34,6 +34,7 @@ OPTIONS = (
     Option("--benchmark", help="jemalloc keeps all memory, for steady measurements"),
 )
 _LATENCY_CORES = 4
+_LONGEST_NAME = 60  # characters that the cores take in the name of a log
 
 
 class MultiInstancesLauncher(Launcher):
@@ -91,16 +92,21 @@ class MultiInstancesLauncher(Launcher):
             subprocess.CalledProcessError: an instance failed; the others were ended.
         """
         self._apply_modes(args)
-        self.cpuinfo.gen_pools_ondemand(
-            ninstances=args.ninstances,
-            ncores_per_instance=args.ncores_per_instance,
-            use_logical_cores=args.use_logical_cores,
-            use_e_cores=args.use_e_cores,
-            bind_numa_node=args.bind_numa_node,
-            nodes_list=self.parse_list_argument(args.nodes_list),
-            cores_list=self.parse_list_argument(args.cores_list),
-            strategy=args.strategy,
-        )
+        try:
+            self.cpuinfo.gen_pools_ondemand(
+                ninstances=args.ninstances,
+                ncores_per_instance=args.ncores_per_instance,
+                use_logical_cores=args.use_logical_cores,
+                use_e_cores=args.use_e_cores,
+                bind_numa_node=args.bind_numa_node,
+                nodes_list=self.parse_list_argument(args.nodes_list),
+                cores_list=self.parse_list_argument(args.cores_list),
+                strategy=args.strategy,
+            )
+        except TooFewCores as error:
+            if not args.latency_mode:
+                raise
+            raise TooFewCores(f"--latency-mode needs {_LATENCY_CORES} cores for each instance: {error}") from None
         pools = self.cpuinfo.pools_ondemand
         chosen = self._instances(args.instance_idx, len(pools))
 
@@ -194,5 +200,7 @@ class MultiInstancesLauncher(Launcher):
         logs = []
         if args.log_dir:
             cores = text["cores"].replace(",", "_")
+            if len(cores) > _LONGEST_NAME:  # names of files end at 255 bytes
+                cores = f"{len(pool)}_of_{pool[0].cpu}-{pool[-1].cpu}"
             logs = [Path(f"{args.log_prefix}_instance_{index}_cores_{cores}.log")]
         return Job(f"instance {index}", command, shared | own, logs=logs)

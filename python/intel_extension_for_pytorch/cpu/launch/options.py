@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 
@@ -25,3 +25,21 @@ def add_options(parser: argparse.ArgumentParser, title: str, options: Iterable[O
     group = parser.add_argument_group(title)
     for option in options:
         group.add_argument(*option.names, **option.arguments)
+
+
+class _ProgramAction(argparse.Action):
+    """Stores a program and its arguments as `program` and `program_args`."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        words: Sequence[str] = values[1:] if values[0] == "--" else values  # "--" ends the options before the program
+        if not words:
+            parser.error("the following arguments are required: program")
+        namespace.program, *namespace.program_args = words
+
+
+def add_program(parser: argparse.ArgumentParser, help: str) -> None:
+    """Adds the program and its arguments, which begin where the options end.
+
+    One argument takes both: with two, argparse would take a "--" after the program for its own.
+    """
+    parser.add_argument("program", nargs=argparse.PARSER, action=_ProgramAction, help=help)

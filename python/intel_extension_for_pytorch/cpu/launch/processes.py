@@ -58,8 +58,9 @@ class Failed(subprocess.CalledProcessError):
 def run(jobs: Sequence[Job], warn: Callable[[str], None]) -> None:
     """Runs all jobs at once and waits for them.
 
-    SIGINT and SIGTERM are passed on. When a job fails, or a signal was passed on, the others get SIGTERM, and after
-    `GRACE` seconds SIGKILL.
+    SIGINT, SIGTERM, SIGHUP and SIGQUIT are passed on, and then the jobs may take as long as they need: a program may
+    handle Ctrl-C, or save its state. When a job fails without such a signal, the others get SIGTERM, and after `GRACE`
+    seconds SIGKILL.
 
     Args:
         jobs: what to run.
@@ -67,33 +68,37 @@ def run(jobs: Sequence[Job], warn: Callable[[str], None]) -> None:
 
     Raises:
         Failed: for the job that failed first.
+        RuntimeError: a log cannot be opened; then no job was started.
     """
+    outputs = [_Output(job, warn) for job in jobs]
     ended: queue.SimpleQueue[tuple[int, int]] = queue.SimpleQueue()
     running: dict[int, subprocess.Popen] = {}
     threads: list[threading.Thread] = []
     # A process group of its own gets no Ctrl-C from the terminal, so that each process gets exactly one SIGINT. But a
-    # background group cannot read from the terminal, so there the processes stay in the launcher's.
+    # background group cannot read from the terminal, so there the processes stay in the launcher's, and the terminal
+    # itself sends them what its keys mean: SIGINT and SIGQUIT.
     own_groups = not sys.stdin or not sys.stdin.isatty()
     received: list[int] = []
 
     def pass_on(signum: int, _frame: object = None) -> None:
         received.append(signum)
-        if own_groups or signum != signal.SIGINT:
+        if own_groups or signum not in (signal.SIGINT, signal.SIGQUIT):
             _send(running, signum, own_groups)
-        ended.put((-1, 0))  # wakes the loop below
 
     failure: Failed | None = None
     deadline = None
     with _handlers(pass_on):
         try:
-            for index, job in enumerate(jobs):
+            for index, (job, output) in enumerate(zip(jobs, outputs, strict=True)):
                 if received:
                     break
                 process = _start(job, own_groups)
                 running[index] = process
                 if received:  # while it started
                     _send({index: process}, received[-1], own_groups)
-                threads += _copy_output(job, process)
+                if process.stdout:
+                    threads.append(threading.Thread(target=output.copy, args=(process.stdout,), daemon=True))
+                    threads[-1].start()
                 threading.Thread(target=lambda i, p: ended.put((i, p.wait())), args=(index, process)).start()
             while running:
                 try:
@@ -103,16 +108,13 @@ def run(jobs: Sequence[Job], warn: Callable[[str], None]) -> None:
                     _send(running, signal.SIGKILL, own_groups)
                     deadline = None
                     continue
-                if index in running:
-                    del running[index]
-                    if code and failure is None:
-                        failure = Failed(jobs[index].name, code, jobs[index].command)
-                        if running and not received:
-                            warn(f"{failure}; {_names(jobs, running)} will be ended")
-                            _send(running, signal.SIGTERM, own_groups)
-                            deadline = time.monotonic() + GRACE
-                elif received and deadline is None:
-                    deadline = time.monotonic() + GRACE
+                del running[index]
+                if code and failure is None:
+                    failure = Failed(jobs[index].name, code, jobs[index].command)
+                    if running and not received:
+                        warn(f"{failure}; {_names(jobs, running)} will be ended")
+                        _send(running, signal.SIGTERM, own_groups)
+                        deadline = time.monotonic() + GRACE
         except BaseException:
             _send(running, signal.SIGKILL, own_groups)
             raise
@@ -130,11 +132,14 @@ def _names(jobs: Sequence[Job], indices: Mapping[int, object]) -> str:
 
 @contextmanager
 def _handlers(handler: Callable[[int, object], None]) -> Iterator[None]:
-    """Handles SIGINT and SIGTERM; only the main thread can."""
+    """Handles the signals that are passed on; only the main thread can. After `nohup`, SIGHUP stays ignored."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    former = {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM)}
+    numbers = [signal.SIGINT, signal.SIGTERM, signal.SIGQUIT]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        numbers.append(signal.SIGHUP)
+    former = {number: signal.signal(number, handler) for number in numbers}
     try:
         yield
     finally:
@@ -177,29 +182,54 @@ def _affinity(cores: Sequence[int]) -> Iterator[None]:
         os.sched_setaffinity(0, former)
 
 
-def _copy_output(job: Job, process: subprocess.Popen) -> list[threading.Thread]:
-    if process.stdout is None:
-        return []
-    thread = threading.Thread(target=_copy, args=(job, process.stdout), daemon=True)
-    thread.start()
-    return [thread]
+class _Output:
+    """Where the output of a job goes: its logs, the shared log and the screen.
 
+    A place that cannot be written any more, for example on a full disk, is given up with one message. The pipe is read
+    on, because a full pipe would block the job.
 
-def _copy(job: Job, pipe: IO[bytes]) -> None:
-    prefix = job.prefix.encode()
-    # With a prefix whole lines; else whatever has come, so that progress bars move.
-    read = pipe.readline if prefix else functools.partial(pipe.read1, 1 << 16)
-    screen = sys.stdout.buffer
-    with ExitStack() as files:
-        logs = [files.enter_context(open(path, "wb", buffering=0)) for path in job.logs]
-        # Opened for appending, so that each line is written in one piece.
-        shared = [files.enter_context(open(job.shared_log, "ab", buffering=0))] if job.shared_log else []
-        for chunk in iter(read, b""):
-            for log in logs:
-                log.write(chunk)
-            line = prefix + chunk + (b"\n" if prefix and not chunk.endswith(b"\n") else b"")
-            for log in shared:
-                log.write(line)
-            with _output, suppress(BrokenPipeError):
-                screen.write(line)
-                screen.flush()
+    Raises:
+        RuntimeError: a log cannot be opened.
+    """
+
+    def __init__(self, job: Job, warn: Callable[[str], None]) -> None:
+        self._prefix, self._warn = job.prefix.encode(), warn
+        with ExitStack() as files:
+
+            def opened(path: Path, mode: str) -> IO[bytes]:
+                try:
+                    return files.enter_context(open(path, mode, buffering=0))
+                except OSError as error:
+                    raise RuntimeError(f"the log {path} cannot be opened: {error.strerror}") from None
+
+            self._logs = [opened(path, "wb") for path in job.logs]
+            # Opened for appending, so that each line is written in one piece.
+            self._shared = [opened(job.shared_log, "ab")] if job.shared_log else []
+            self._files = files.pop_all()
+
+    def copy(self, pipe: IO[bytes]) -> None:
+        """Copies until the pipe ends."""
+        # With a prefix whole lines; else whatever has come, so that progress bars move.
+        read = pipe.readline if self._prefix else functools.partial(pipe.read1, 1 << 16)
+        screen: list[IO[bytes]] = [sys.stdout.buffer]
+        with self._files:
+            for chunk in iter(read, b""):
+                line = self._prefix + chunk + (b"\n" if self._prefix and not chunk.endswith(b"\n") else b"")
+                self._write(self._logs, chunk)
+                self._write(self._shared, line)
+                with _output:
+                    self._write(screen, line)
+
+    def _write(self, files: list[IO[bytes]], data: bytes) -> None:
+        """Writes to all files; removes from the list those that cannot be written."""
+        for file in list(files):
+            try:
+                rest = memoryview(data)
+                while rest:  # a file without a buffer may take a part
+                    rest = rest[file.write(rest) :]
+                file.flush()
+            except BrokenPipeError:  # `ipexrun ... | head`
+                files.remove(file)
+            except OSError as error:
+                files.remove(file)
+                self._warn(f"{file.name} cannot be written: {error.strerror}; it gets no more output")
