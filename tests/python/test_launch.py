@@ -237,7 +237,9 @@ def test_signals_are_passed_on(tmp_path, number, stops):
         "import signal, sys, time\n"
         "def stop(number, frame):\n    print('got', number, flush=True)\n"
         f"    sys.exit({0 if stops else 5})\n"
-        f"signal.signal({int(number)}, stop)\nprint('ready', flush=True)\ntime.sleep(60)\n"
+        f"signal.signal({int(number)}, stop)\nprint('ready', flush=True)\n"
+        # Python would handle a signal that comes just before one long sleep after it.
+        "while True:\n    time.sleep(0.01)\n"
     )
     process = start(program)
     assert process.stdout.readline() == "ready\n"

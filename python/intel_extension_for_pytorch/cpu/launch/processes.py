@@ -18,6 +18,7 @@ from typing import IO
 
 GRACE = 10.0  # seconds between SIGTERM and SIGKILL for instances that must end
 _DRAIN = 2.0  # seconds to wait for output after an instance ended; a process that it left behind may hold the pipe
+_LOOK = 1.0  # seconds between two looks at signals
 _output = threading.Lock()
 
 
@@ -101,9 +102,13 @@ def run(jobs: Sequence[Job], warn: Callable[[str], None]) -> None:
                     threads[-1].start()
                 threading.Thread(target=lambda i, p: ended.put((i, p.wait())), args=(index, process)).start()
             while running:
+                # Python would handle a signal that comes just before a long wait after it.
+                left = _LOOK if deadline is None else deadline - time.monotonic()
                 try:
-                    index, code = ended.get(timeout=None if deadline is None else max(0.0, deadline - time.monotonic()))
+                    index, code = ended.get(timeout=min(_LOOK, max(0.0, left)))
                 except queue.Empty:
+                    if deadline is None or time.monotonic() < deadline:
+                        continue
                     warn(f"{_names(jobs, running)} did not end within {GRACE:g} s after SIGTERM: SIGKILL")
                     _send(running, signal.SIGKILL, own_groups)
                     deadline = None
