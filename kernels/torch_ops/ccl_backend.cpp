@@ -69,11 +69,6 @@ class CclBackend::Queue {
     changed_.notify_one();
   }
 
-  bool is_idle() {
-    const std::lock_guard lock(mutex_);
-    return pending_.empty() && !is_busy_;
-  }
-
   // Finishes what is enqueued.
   void close() {
     {
@@ -96,19 +91,17 @@ class CclBackend::Queue {
       if (pending_.empty()) return;
       auto pending = std::move(pending_.front());
       pending_.pop();
-      is_busy_ = true;
       lock.unlock();
       pending->execute();
       pending.reset();
       lock.lock();
-      is_busy_ = false;
     }
   }
 
   std::mutex mutex_;
   std::condition_variable changed_;
   std::queue<c10::intrusive_ptr<Pending>> pending_;
-  bool is_busy_ = false, is_closed_ = false;
+  bool is_closed_ = false;
   std::thread thread_;
 };
 
@@ -150,7 +143,7 @@ Work CclBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& optio
 Work CclBackend::barrier(const c10d::BarrierOptions& options) {
   // gloo numbers its calls, so it must be called at once, whatever this rank's queue still has to do.
   auto others = gloo_->barrier(options);
-  if (!queue_ || queue_->is_idle()) return others;
+  if (!queue_) return others;
   auto run = [others] { others->wait(); };
   auto pending =
       c10::make_intrusive<Pending>(getRank(), c10d::OpType::BARRIER, "ccl:barrier", Tensors(), run);

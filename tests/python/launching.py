@@ -27,6 +27,13 @@ os.write(1, (json.dumps(seen) + "\\n").encode())
 """
 
 
+def report_program(folder: Path) -> Path:
+    """A program that prints `reports`."""
+    path = folder / "report.py"
+    path.write_text(REPORT)
+    return path
+
+
 def physical_cores() -> list[int]:
     """The CPUs that instances get by default, in the order in which they get them."""
     pools = CPUPoolList()

@@ -298,14 +298,15 @@ def test_accelerate_test(tmp_path):
 @pytest.mark.nightly
 @pytest.mark.parametrize("version", ["1.7.0", "1.12.0", "1.13.0", "1.14.0"])
 def test_adapter_with_other_releases(version, tmp_path):
-    """test_accelerate.py with another accelerate, which is installed from the index."""
+    """test_accelerate.py and test_accelerate_command.py with another accelerate, which is installed from the index."""
     pip = [sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-deps"]
     installed = subprocess.run([*pip, "--target", tmp_path / version, f"accelerate=={version}"], check=False)
     if installed.returncode:
         pytest.skip(f"accelerate {version} cannot be installed here")
     variables = environment("newest")
     variables["PYTHONPATH"] = f"{tmp_path / version}{os.pathsep}{variables['PYTHONPATH']}"
-    words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/python/test_accelerate.py"]
+    words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    words += ["tests/python/test_accelerate.py", "tests/python/test_accelerate_command.py"]
     assert " passed" in run(words, variables, ROOT)
 
 

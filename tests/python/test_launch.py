@@ -17,7 +17,7 @@ from intel_extension_for_pytorch.cpu.launch import (
     launcher_base,
     processes,
 )
-from launching import REPORT, clean_environment, commands, launch, physical_cores, reports, start
+from launching import REPORT, clean_environment, commands, launch, physical_cores, report_program, reports, start
 from lscpu_texts import machine
 
 CORES = physical_cores()
@@ -31,10 +31,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture
 def program(tmp_path):
-    """A program that prints what it sees."""
-    path = tmp_path / "report.py"
-    path.write_text(REPORT)
-    return path
+    return report_program(tmp_path)
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from contextlib import closing
 
 import pytest
 from intel_extension_for_pytorch.cpu.launch import DistributedTrainingLauncher, command_line
-from launching import REPORT, commands, hydra, launch, physical_cores, reports, start
+from launching import commands, hydra, launch, physical_cores, report_program, reports, start
 from lscpu_texts import machine
 
 CORES = physical_cores()
@@ -28,9 +28,7 @@ dist.destroy_process_group()
 
 @pytest.fixture
 def report(tmp_path):
-    path = tmp_path / "report.py"
-    path.write_text(REPORT)
-    return path
+    return report_program(tmp_path)
 
 
 @pytest.fixture

@@ -63,7 +63,10 @@ class DistributedTrainingLauncher(Launcher):
         Raises:
             AssertionError: no core would be left for computing.
         """
-        domains = self._domains(cpu_pools, ccl_worker_count, logical_cores_for_ccl)
+        return self._pins(self._domains(cpu_pools, ccl_worker_count, logical_cores_for_ccl))
+
+    @staticmethod
+    def _pins(domains: list[tuple[list[int], list[int]]]) -> dict[str, str]:
         masks = [hex(sum(1 << cpu for cpu in compute)) for compute, _ in domains]
         affinity = [str(cpu) for _, communicate in domains for cpu in communicate]
         return {"pin_domain": f"[{','.join(masks)}]", "affinity": ",".join(affinity)}
@@ -171,8 +174,8 @@ class DistributedTrainingLauncher(Launcher):
         pools = self.cpuinfo.pools_ondemand
         self.set_memory_allocator(args.memory_allocator, False, ["jemalloc"])
         self.set_omp_runtime(args.omp_runtime)
-        pins = self.get_pin_domain_affinity(pools, args.ccl_worker_count, args.logical_cores_for_ccl)
-        domains = [compute for compute, _ in self._domains(pools, args.ccl_worker_count, args.logical_cores_for_ccl)]
+        parts = self._domains(pools, args.ccl_worker_count, args.logical_cores_for_ccl)
+        pins, domains = self._pins(parts), [compute for compute, _ in parts]
         self.add_env("OMP_NUM_THREADS", min(map(len, domains)))
         self.add_env("MASTER_ADDR", args.master_addr)
         self.add_env("MASTER_PORT", args.master_port)

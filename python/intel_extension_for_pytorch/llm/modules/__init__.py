@@ -195,19 +195,7 @@ class RotaryEmbedding(nn.Module):
         )
         return results[0] if num_concats is None else results
 
-    @classmethod
-    def apply_function(
-        cls,
-        query: Tensor,
-        key: Tensor,
-        sin: Tensor,
-        cos: Tensor,
-        rotary_dim: int,
-        rotary_half: bool,
-        position_ids: Tensor | None = None,
-    ) -> tuple[Tensor, Tensor]:
-        """`functional.rotary_embedding`"""
-        return functional.rotary_embedding(query, key, sin, cos, rotary_dim, rotary_half, position_ids)
+    apply_function = staticmethod(functional.rotary_embedding)
 
 
 def _fused(linear: nn.Linear, x: Tensor, activation: str, factor: Tensor | None, terms: Sequence[Tensor]) -> Tensor:
