@@ -72,6 +72,9 @@ class Threads {
     all_.push_back({start(ended), ended, std::move(close)});
   }
 
+  // Held while a worker of the parent process starts its thread again: two submissions may come at once.
+  std::mutex& restarts() { return restarts_; }
+
   void finish() {
     std::vector<Entry> all;
     {
@@ -98,7 +101,7 @@ class Threads {
   }
 
   static std::atomic<Threads*> current;
-  std::mutex mutex_;
+  std::mutex mutex_, restarts_;
   std::vector<Entry> all_;
   bool finished_ = false;
 };
@@ -120,7 +123,7 @@ Worker::~Worker() {
     new std::shared_ptr<State>(state_);  // its lock may be taken by a thread of the parent process
 }
 
-bool Worker::is_current_thread() const { return own_state == state_.get(); }
+bool Worker::is_current_thread() const { return !must_start() && own_state == state_.get(); }
 
 void Worker::start() {
   struct Start {
@@ -162,13 +165,16 @@ void Worker::start() {
   if (starting->error) std::rethrow_exception(starting->error);
   if (state_) new std::shared_ptr<State>(state_);  // of the parent process, as in the destructor
   state_ = std::move(state);
-  process_ = generation;
+  process_ = generation.load();
 }
 
 bool Worker::must_start() const { return process_ != generation; }
 
 void Worker::submit(std::unique_ptr<Job> job) {
-  if (must_start()) start();
+  if (must_start()) {
+    const std::lock_guard lock(Threads::instance().restarts());
+    if (must_start()) start();
+  }
   {
     std::lock_guard lock(state_->mutex);
     if (state_->closed) throw UserError("the program ends: no more tasks can be submitted");

@@ -5,6 +5,7 @@
 // run there.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -49,7 +50,7 @@ class Worker {
 
   const CpuList cpus_;
   const Hooks hooks_;
-  uint64_t process_ = 0;  // in which state_ was made
+  std::atomic<uint64_t> process_ = 0;  // in which state_ was made
   std::shared_ptr<State> state_;
 };
 

@@ -22,6 +22,7 @@ using OptionalTensor = std::optional<at::Tensor>;
 
 inline bool is_given(const OptionalTensor& tensor) { return tensor && tensor->defined(); }
 inline const at::Tensor& tensor_of(const at::Tensor& tensor) { return tensor; }
+inline const at::Tensor& tensor_of(const at::Tensor&&) = delete;  // it would refer to a tensor that is gone
 inline at::Tensor tensor_of(const OptionalTensor& tensor) { return tensor.value_or(at::Tensor()); }
 
 // An input of a layer in the dtype of its weight: weights that optimize() cast take any floating-point input,

@@ -157,6 +157,34 @@ def test_fork():
     assert out == "0 parent 200000.0\n"
 
 
+def test_two_threads_of_a_forked_child_submit_at_once():
+    """One of them starts the task's thread, and no call is lost."""
+    out = run_program(
+        f"""
+        import os, threading
+        import intel_extension_for_pytorch as ipex
+        tasks = [ipex.cpu.runtime.Task(threading.get_ident, ipex.cpu.runtime.CPUPool([{FIRST}])) for _ in range(20)]
+        child = os.fork()
+        if child == 0:
+            barrier, found = threading.Barrier(4), []
+
+            def submit():
+                for task in tasks:
+                    barrier.wait()
+                    found.append((id(task), task().get()))
+
+            threads = [threading.Thread(target=submit) for _ in range(4)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            os._exit(not (len(found) == 80 and len(set(found)) == 20))
+        print(os.waitpid(child, 0)[1])
+        """
+    )
+    assert out == "0\n"
+
+
 def test_the_import_stays_cheap():
     out = run_program(
         """
