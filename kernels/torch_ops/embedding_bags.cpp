@@ -24,6 +24,7 @@
 #include <type_traits>
 
 #include "kernels/torch_ops/operators.h"
+#include "kernels/torch_ops/target_features.h"
 #include "kernels/torch_ops/workers.h"
 #include "runtime/cpu.h"
 

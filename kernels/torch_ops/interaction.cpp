@@ -18,6 +18,7 @@
 #include <type_traits>
 
 #include "kernels/torch_ops/operators.h"
+#include "kernels/torch_ops/target_features.h"
 #include "kernels/torch_ops/workers.h"
 #include "runtime/cpu.h"
 
@@ -46,8 +47,7 @@ struct Interaction {
 #define IPEX_KERNELS "kernels/torch_ops/interaction_kernels.h"
 #include "kernels/torch_ops/each_isa.h"
 
-#pragma GCC push_options
-#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c,avx512bf16")
+IPEX_BEGIN_TARGET("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c,avx512bf16")
 #define IPEX_VECTOR_BYTES 64
 #define IPEX_DOT_BF16
 namespace avx512_bf16 {
@@ -55,7 +55,7 @@ namespace avx512_bf16 {
 // After vectors.h:
 #include IPEX_KERNELS
 }  // namespace avx512_bf16
-#pragma GCC pop_options
+IPEX_END_TARGET
 
 using Kernel = void (*)(const Interaction&, int64_t begin, int64_t end, Scratch&);
 

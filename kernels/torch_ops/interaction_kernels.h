@@ -169,7 +169,7 @@ inline void combine(const typename Term<T>::Factor* const* factors, const typena
 // The terms of one sample, for the columns that whole vectors cover.
 template <class T>
 inline void make_terms(const T* const* rows, const T** terms, T*, int64_t count, int64_t) {
-  std::memcpy(terms, rows, count * sizeof *terms);
+  for (int64_t i = 0; i < count; ++i) terms[i] = rows[i];
 }
 #ifdef IPEX_DOT_BF16
 inline void make_terms(const c10::BFloat16* const* rows, const uint32_t** terms, uint32_t* memory,

@@ -29,24 +29,31 @@ inline void rotate_distant(const T* x, const Angle<T>* sin, const Angle<T>* cos,
   }
 }
 
+// Lane i is lane index(i) of the vector. `index` must not capture.
+template <class Vector, class Index, int... Lane>
+inline Vector permuted(Vector v, Index index, std::integer_sequence<int, Lane...>) {
+  return __builtin_shufflevector(v, v, index(Lane)...);
+}
+
 // Pairs of x[2i] and x[2i + 1] for i in [0, count).
 template <class T>
 inline void rotate_neighbours(const T* x, const Angle<T>* sin, const Angle<T>* cos, int64_t count, T* y) {
   using Vector = VectorOf<T>;
   constexpr int kWidth = static_cast<int>(kLanes<T>);
-  const auto swapped = lanes<Vector>([](int lane) { return lane ^ 1; });
-  const auto lower = lanes<Vector>([](int lane) { return lane / 2; });
-  const auto upper = lanes<Vector>([](int lane) { return kWidth / 2 + lane / 2; });
+  using Lanes = std::make_integer_sequence<int, kWidth>;
+  constexpr auto kSwapped = [](int lane) { return lane ^ 1; };
+  constexpr auto kLower = [](int lane) { return lane / 2; };
+  constexpr auto kUpper = [](int lane) { return kWidth / 2 + lane / 2; };
   const auto odd = lanes<Vector>([](int lane) { return lane & 1 ? -1 : 0; });
+  const auto rotate = [&](int64_t at, Vector s, Vector c) {
+    const Vector v = load(x + at), turned = permuted(v, kSwapped, Lanes()) * (odd ? s : -s);
+    store(y + at, v * c + turned);
+  };
   int64_t i = 0;
   for (; i + kWidth <= count; i += kWidth) {
     const Vector s = load(sin + i), c = load(cos + i);
-    for (int half = 0; half < 2; ++half) {
-      const int64_t at = 2 * i + half * kWidth;
-      const Vector v = load(x + at), spread = __builtin_shuffle(s, half ? upper : lower);
-      const Vector turned = __builtin_shuffle(v, swapped) * (odd ? spread : -spread);
-      store(y + at, v * __builtin_shuffle(c, half ? upper : lower) + turned);
-    }
+    rotate(2 * i, permuted(s, kLower, Lanes()), permuted(c, kLower, Lanes()));
+    rotate(2 * i + kWidth, permuted(s, kUpper, Lanes()), permuted(c, kUpper, Lanes()));
   }
   for (; i < count; ++i) {
     const Angle<T> a = static_cast<Angle<T>>(x[2 * i]), b = static_cast<Angle<T>>(x[2 * i + 1]);

@@ -8,6 +8,7 @@
 // only comes there after every other has announced the sums of piece p; results likewise, after every other
 // has announced slot p + 2, which it does after copying the sums of piece p.
 #include "kernels/torch_ops/shared_all_reduce.h"
+#include "kernels/torch_ops/target_features.h"
 
 #include <c10/util/Exception.h>
 #include <immintrin.h>

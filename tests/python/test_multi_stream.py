@@ -327,9 +327,10 @@ def test_first_calls_at_once(kind):
         for x, future in calls:
             results.setdefault(len(x), []).append(future.get())
         for x in inputs:
-            torch.testing.assert_close(results[len(x)][0], net(x), rtol=3e-2, atol=3e-2)
-            for other in results[len(x)][1:]:
-                assert torch.equal(results[len(x)][0], other)
+            for result in results[len(x)]:
+                torch.testing.assert_close(result, net(x), rtol=3e-2, atol=3e-2)
+                # Without dynamic=True, the size that came first has a program of its own in the threads where it did.
+                assert kind == "compiled" or torch.equal(result, results[len(x)][0])
 
 
 def test_streams_of_a_compiled_module_compile_once(monkeypatch):

@@ -1,4 +1,4 @@
-"""Layers that keep their weight in the library's format between calls.
+"""Layers that keep their weight in the library's format between calls, and batch norms that train with our kernels.
 
 A layer is converted by changing its class: parameters, hooks, buffers and the object itself stay. The packed copy is
 not visible: it belongs to the operators (kernels/torch_ops/), which compute it again when the weight has changed.
@@ -77,6 +77,29 @@ class _IPEXConvTranspose3d(_Transposed, nn.ConvTranspose3d):
     """A transposed convolution over [N, C, D, H, W]."""
 
 
+class _BatchNorm(nn.modules.batchnorm._BatchNorm):
+    def forward(self, input: Tensor) -> Tensor:
+        if not self.training:
+            return super().forward(input)
+        self._check_input_dim(input)
+        mean, variance, momentum = None, None, self.momentum or 0.0
+        if self.track_running_stats:
+            mean, variance = self.running_mean, self.running_var
+            if self.num_batches_tracked is not None:
+                self.num_batches_tracked.add_(1)
+                if self.momentum is None:  # the average over all batches
+                    momentum = 1.0 / float(self.num_batches_tracked)
+        return _ops.batch_norm(input, self.weight, self.bias, mean, variance, momentum, self.eps)
+
+
+class _IPEXBatchNorm2d(_BatchNorm, nn.BatchNorm2d):
+    """Batch norm over [N, C, H, W]."""
+
+
+class _IPEXBatchNorm3d(_BatchNorm, nn.BatchNorm3d):
+    """Batch norm over [N, C, D, H, W]."""
+
+
 # By exact class: a subclass may compute something else.
 _REPLACEMENTS: dict[type[nn.Module], type[nn.Module]] = {
     nn.Linear: _IPEXLinear,
@@ -85,6 +108,10 @@ _REPLACEMENTS: dict[type[nn.Module], type[nn.Module]] = {
     nn.Conv3d: _IPEXConv3d,
     nn.ConvTranspose2d: _IPEXConvTranspose2d,
     nn.ConvTranspose3d: _IPEXConvTranspose3d,
+}
+_NORMS: dict[type[nn.Module], type[nn.Module]] = {
+    nn.BatchNorm2d: _IPEXBatchNorm2d,
+    nn.BatchNorm3d: _IPEXBatchNorm3d,
 }
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
@@ -107,6 +134,8 @@ def weight_prepack_with_ipex(
     """Converts the layers of a model in place. fp32_linear: whether linear layers of fp32 are converted in training."""
     owners = owners_of_parameters(model)
     for module in model.modules():
+        if training and type(module) in _NORMS:
+            module.__class__ = _NORMS[type(module)]
         if not _is_replaceable(module, dtypes):
             continue
         if training and type(module) is nn.Conv1d:
