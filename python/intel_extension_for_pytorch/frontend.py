@@ -133,8 +133,8 @@ def optimize(
             another object that shares all parameters that folding did not change.
         conv_bn_folding, linear_bn_folding: in inference, fold batch norms into the layer before them. A linear layer
             needs `sample_input`, which shows that its input is [N, in_features].
-        weights_prepack: layers keep their weight in the library's format between calls; in training, batch norms over two
-            and three dimensions run the kernels of the compiler.
+        weights_prepack: layers keep their weight in the library's format between calls; in training, batch norms over
+            images and volumes and dropout run kernels of the compiler.
         replace_dropout_with_identity: in inference.
         optimize_lstm: nn.LSTM runs on the library's layers.
         split_master_weight_for_bf16: in bf16 training with SGD, Adagrad, Adam, AdamW, Lamb or Lars, the parameter is

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, fx, nn
 
+from . import _weight_prepack
 from ._parameter_wrapper import owners_of_parameters
 
 _CONVS = {
@@ -202,5 +203,5 @@ def fold_batch_norms(model: nn.Module, *, convolutions: bool, linears: bool, inp
 def replace_dropout_with_identity(model: nn.Module) -> None:
     """Makes an identity of each nn.Dropout, in place; the attribute `p` stays."""
     for module in model.modules():
-        if type(module) is nn.Dropout:
+        if type(module) in (nn.Dropout, _weight_prepack._IPEXDropout):
             module.__class__ = nn.Identity

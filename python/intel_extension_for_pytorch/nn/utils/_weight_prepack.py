@@ -1,4 +1,4 @@
-"""Layers that keep their weight in the library's format between calls, and batch norms that train with our kernels.
+"""Layers that keep their weight in the library's format between calls, and layers with our kernels for training.
 
 A layer is converted by changing its class: parameters, hooks, buffers and the object itself stay. The packed copy is
 not visible: it belongs to the operators (kernels/torch_ops/), which compute it again when the weight has changed.
@@ -100,6 +100,15 @@ class _IPEXBatchNorm3d(_BatchNorm, nn.BatchNorm3d):
     """Batch norm over [N, C, D, H, W]."""
 
 
+class _IPEXDropout(nn.Dropout):
+    """Dropout of elements, with the masks of nn.Dropout."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        if not self.training or self.inplace:
+            return super().forward(input)
+        return _ops.dropout(input, self.p)
+
+
 # By exact class: a subclass may compute something else.
 _REPLACEMENTS: dict[type[nn.Module], type[nn.Module]] = {
     nn.Linear: _IPEXLinear,
@@ -109,9 +118,10 @@ _REPLACEMENTS: dict[type[nn.Module], type[nn.Module]] = {
     nn.ConvTranspose2d: _IPEXConvTranspose2d,
     nn.ConvTranspose3d: _IPEXConvTranspose3d,
 }
-_NORMS: dict[type[nn.Module], type[nn.Module]] = {
+_IN_TRAINING: dict[type[nn.Module], type[nn.Module]] = {
     nn.BatchNorm2d: _IPEXBatchNorm2d,
     nn.BatchNorm3d: _IPEXBatchNorm3d,
+    nn.Dropout: _IPEXDropout,
 }
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
@@ -134,8 +144,8 @@ def weight_prepack_with_ipex(
     """Converts the layers of a model in place. fp32_linear: whether linear layers of fp32 are converted in training."""
     owners = owners_of_parameters(model)
     for module in model.modules():
-        if training and type(module) in _NORMS:
-            module.__class__ = _NORMS[type(module)]
+        if training and type(module) in _IN_TRAINING:
+            module.__class__ = _IN_TRAINING[type(module)]
         if not _is_replaceable(module, dtypes):
             continue
         if training and type(module) is nn.Conv1d:
