@@ -18,23 +18,39 @@ from timing import interleaved
 MODELS = ("resnet50", "bert_base", "dlrm", "vit_base")
 
 
+# With these batches before, a script compiles the next size for any size.
+OTHER_BATCHES = (2, 3, 4, 5)
+
+
+def arguments_of(case: models.Case) -> tuple[tuple, dict]:
+    if not isinstance(case.inputs, dict):
+        return case.inputs, {}
+    return (), {k: v for k, v in case.inputs.items() if k != "labels"}
+
+
 def variants(name: str, batch: int) -> dict[str, Callable[[], object]]:
     case = models.build(name, batch=batch)
     model = case.model.eval()
-    keywords = {k: v for k, v in case.inputs.items() if k != "labels"} if isinstance(case.inputs, dict) else {}
-    inputs = () if keywords else case.inputs
+    inputs, keywords = arguments_of(case)
 
-    def call(function: Callable, enabled: bool = True) -> object:
+    def call(function: Callable, enabled: bool = True, given: tuple[tuple, dict] = (inputs, keywords)) -> object:
         with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, enabled=enabled):
-            return function(*inputs, **keywords)
+            return function(*given[0], **given[1])
 
-    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
-        examples = {"example_kwarg_inputs": keywords} if keywords else {"example_inputs": inputs}
-        ours = ipex.optimize(model, dtype=torch.bfloat16)
-        script = torch.jit.freeze(torch.jit.trace(ours, strict=False, check_trace=False, **examples))
+    def traced() -> torch.jit.ScriptModule:
+        with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+            examples = {"example_kwarg_inputs": keywords} if keywords else {"example_inputs": inputs}
+            ours = ipex.optimize(model, dtype=torch.bfloat16)
+            return torch.jit.freeze(torch.jit.trace(ours, strict=False, check_trace=False, **examples))
+
+    script, any_size = traced(), traced()
     compiled = torch.compile(model, backend="ipex", dynamic=False)
     for _ in range(3):
         call(script, enabled=False)
+    for other in OTHER_BATCHES:
+        given = arguments_of(models.build(name, batch=other))
+        for _ in range(3):
+            call(any_size, enabled=False, given=given)
     before = torch.ops.torch_ipex.compiled_graph_counts()
     call(script, enabled=False)
     _, native, interpreted = (b - a for a, b in zip(before, torch.ops.torch_ipex.compiled_graph_counts(), strict=True))
@@ -44,6 +60,7 @@ def variants(name: str, batch: int) -> dict[str, Callable[[], object]]:
         "eager": lambda: call(model),
         "compile": lambda: call(compiled),
         "script": lambda: call(script, enabled=False),
+        "any size": lambda: call(any_size, enabled=False),
     }
 
 
@@ -56,8 +73,9 @@ def main() -> None:
     parser.add_argument("--tables", help="also save the table as Markdown in this folder")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")  # of the tracer
-    table = ResultTable("torchscript", "Frozen TorchScript in bf16 beside torch.compile, milliseconds per call",
-                        "bench_torchscript.py", ["case", "eager", "compile", "script", "script/compile"])  # fmt: skip
+    columns = ["case", "eager", "compile", "script", "any size", "script/compile", "any size/compile"]
+    title = "Frozen TorchScript in bf16 beside torch.compile, milliseconds per call"
+    table = ResultTable("torchscript", title, "bench_torchscript.py", columns)
     found = {}
     for name in arguments.only:
         for batch in arguments.batches:
@@ -65,8 +83,8 @@ def main() -> None:
             samples = interleaved(variants(name, batch), rounds=arguments.rounds)
             case = f"{name}, batch {batch}"
             found[case] = {variant: sample.median for variant, sample in samples.items()}
-            ratio = samples["script"].median / samples["compile"].median
-            table.add(case, *(f"{s.median:.2f}" for s in samples.values()), f"{ratio:.2f}x")
+            ratios = [samples[v].median / samples["compile"].median for v in ("script", "any size")]
+            table.add(case, *(f"{s.median:.2f}" for s in samples.values()), *(f"{ratio:.2f}x" for ratio in ratios))
     if arguments.json:
         print(json.dumps(found | {"version": ipex.__version__}))
         return

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "runtime/error.h"
+#include "runtime/spin.h"
 #include "runtime/team_placement.h"
 
 namespace ipex {
@@ -21,15 +22,18 @@ struct Worker::State {
   std::mutex mutex;
   std::condition_variable changed;
   std::deque<std::unique_ptr<Job>> jobs;
-  bool closed = false;  // no more jobs will come
+  std::atomic<bool> has_jobs = false;  // may be read without the lock
+  bool closed = false;                 // no more jobs will come
 
   // Returns null when the last job is done.
   std::unique_ptr<Job> next() {
+    spin_until([&] { return has_jobs.load(); });
     std::unique_lock lock(mutex);
     changed.wait(lock, [&] { return closed || !jobs.empty(); });
     if (jobs.empty()) return nullptr;
     auto job = std::move(jobs.front());
     jobs.pop_front();
+    has_jobs = !jobs.empty();
     return job;
   }
   void close() {
@@ -179,6 +183,7 @@ void Worker::submit(std::unique_ptr<Job> job) {
     std::lock_guard lock(state_->mutex);
     if (state_->closed) throw UserError("the program ends: no more tasks can be submitted");
     state_->jobs.push_back(std::move(job));
+    state_->has_jobs = true;
   }
   state_->changed.notify_one();
 }

@@ -9,6 +9,7 @@
 #include <pybind11/stl.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <memory>
@@ -16,6 +17,7 @@
 #include <optional>
 
 #include "runtime/error.h"
+#include "runtime/spin.h"
 #include "runtime/team_placement.h"
 #include "runtime/worker.h"
 
@@ -108,6 +110,15 @@ class AutocastContext {
   const bool is_inside_, before_;
 };
 
+// Threads that wait for results, without the GIL.
+std::atomic<int> waiting_threads = 0;
+struct Waiting {
+  Waiting() { ++waiting_threads; }
+  ~Waiting() { --waiting_threads; }
+};
+
+std::atomic<int> tasks_in_python = 0;
+
 // The result of a task, once it is there.
 class Outcome {
  public:
@@ -125,13 +136,11 @@ class Outcome {
     }
     changed_.notify_all();
   }
-  bool ready() const {
-    std::lock_guard lock(mutex_);
-    return ready_;
-  }
+  bool ready() const { return ready_; }
   bool wait_for(std::chrono::milliseconds time) const {
+    if (spin_until([&] { return ready(); })) return true;
     std::unique_lock lock(mutex_);
-    return changed_.wait_for(lock, time, [&] { return ready_; });
+    return changed_.wait_for(lock, time, [&] { return ready(); });
   }
   // Once ready, with the GIL.
   py::object get() const {
@@ -144,7 +153,8 @@ class Outcome {
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;
   py::object value_;  // the result, or the exception with its traceback
-  bool is_error_ = false, ready_ = false;
+  bool is_error_ = false;
+  std::atomic<bool> ready_ = false;  // may be read without the lock
 };
 
 class Call final : public Job {
@@ -156,9 +166,14 @@ class Call final : public Job {
         args_(std::move(args)),
         kwargs_(std::move(kwargs)),
         outcome_(std::move(outcome)),
+        is_awaited_(is_awaited),
         caches_(at::autocast::is_autocast_cache_enabled() && (is_awaited || !in_autocast_)) {}
 
   void run() noexcept override {
+    // The submitter holds the GIL until it waits, and another task may leave it soon.
+    if (is_awaited_) spin_until([] { return waiting_threads > 0; });
+    spin_until([] { return tasks_in_python == 0; }, kWakeUp / 5);
+    ++tasks_in_python;
     PyEval_RestoreThread(python_thread);
     py::object value;
     bool is_error = false;
@@ -184,6 +199,7 @@ class Call final : public Job {
     kwargs_.release().dec_ref();
     state_.reset();
     python_thread = PyEval_SaveThread();
+    --tasks_in_python;
     outcome_->set(std::move(value), is_error);
   }
 
@@ -194,6 +210,7 @@ class Call final : public Job {
   // Variables of Python's contextvars, among them all settings of torch.compile.
   py::object context_ = py::reinterpret_steal<py::object>(PyContext_CopyCurrent());
   const std::shared_ptr<Outcome> outcome_;
+  const bool is_awaited_;
   std::optional<at::ThreadLocalState> state_{std::in_place};
   const bool in_autocast_ = at::autocast::is_autocast_enabled(at::kCPU), caches_;
 };
@@ -215,6 +232,7 @@ class Future {
     while (true) {
       {
         const py::gil_scoped_release unlocked;
+        const Waiting waiting;
         if (outcome_->wait_for(std::chrono::milliseconds(100))) break;
       }
       if (PyErr_CheckSignals()) throw py::error_already_set();

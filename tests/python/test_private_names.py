@@ -11,6 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+import pytest
 import torch
 from intel_extension_for_pytorch import record_reports, torch_private
 
@@ -115,22 +116,23 @@ def main():
     # A child cannot use autograd if the parent did, so that the parent only imports what a run imports.
     for module in in_a_child(modules_of_a_run, None).split():
         importlib.import_module(module)
-    for name in private_names():
+    for name in private_names()[:: int(sys.argv[1])]:
         with tempfile.TemporaryDirectory() as folder:
             os.environ.update(IPEX_CACHE=f"{folder}/ipex", TORCHINDUCTOR_CACHE_DIR=f"{folder}/torch")
             print(name, in_a_child(check, name), sep="\t", flush=True)
 
 
-def test_names_that_are_missing():
+@pytest.mark.parametrize("one_in", [4, pytest.param(1, marks=pytest.mark.nightly)])
+def test_names_that_are_missing(one_in):
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    out = subprocess.check_output([sys.executable, __file__], env=environment, text=True)
+    out = subprocess.check_output([sys.executable, __file__, str(one_in)], env=environment, text=True)
     results = dict(line.split("\t") for line in out.splitlines())
-    assert results.keys() == set(private_names())
+    assert results.keys() == set(private_names()[::one_in])
     wrong = {name: result for name, result in results.items() if result not in ("eager", "native")}
     assert not {name: result for name, result in wrong.items() if not result.startswith("skipped: ")}
     # Without these, the compiler works in another way.
     for name in ("torch._inductor.codecache.torch_key", "torch._inductor.output_code.OutputCode"):
-        assert results[name] == "native"
+        assert results.get(name, "native") == "native"
     assert len(wrong) < len(results) / 2
 
 
