@@ -9,6 +9,7 @@
 #include <deque>
 #include <exception>
 #include <mutex>
+#include <new>
 #include <thread>
 #include <vector>
 
@@ -124,7 +125,7 @@ Worker::~Worker() {
   if (process_ == generation)
     state_->close();
   else
-    new std::shared_ptr<State>(state_);  // its lock may be taken by a thread of the parent process
+    new (std::nothrow) std::shared_ptr<State>(state_);  // its lock may be taken by a thread of the parent
 }
 
 bool Worker::is_current_thread() const { return !must_start() && own_state == state_.get(); }

@@ -133,7 +133,7 @@ def test_names_that_are_missing(one_in):
     # Without these, the compiler works in another way.
     for name in ("torch._inductor.codecache.torch_key", "torch._inductor.output_code.OutputCode"):
         assert results.get(name, "native") == "native"
-    assert len(wrong) < len(results) / 2
+    assert len(wrong) <= len(results) / 2
 
 
 if __name__ == "__main__":
