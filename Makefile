@@ -196,6 +196,9 @@ figures: build
 	$(BIN)/python benchmarks/bench_compile.py --mode train --layers 1,4,8,16 --tables build/figures
 	$(BIN)/python benchmarks/bench_optimizers.py --tables build/figures
 	$(BIN)/python benchmarks/bench_convolutions.py --tables build/figures
+	$(BIN)/python benchmarks/bench_optimize.py --tables build/figures
+	$(BIN)/python benchmarks/bench_torchscript.py --tables build/figures
+	$(BIN)/python benchmarks/bench_modules.py --tables build/figures
 	$(BIN)/python benchmarks/bench_resnet_training.py --tables build/figures
 	$(BIN)/python benchmarks/bench_streams.py --tables build/figures
 	$(BIN)/python benchmarks/bench_allreduce.py --tables build/figures

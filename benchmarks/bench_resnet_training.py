@@ -10,6 +10,7 @@ python benchmarks/bench_resnet_training.py --tables build/figures    also save t
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import statistics
 import subprocess
@@ -19,7 +20,9 @@ from pathlib import Path
 from rich.console import Console
 from tables import ResultTable
 
-SCRIPT = Path(__file__).parents[1] / "tests" / "scripts" / "resnet50_training.py"
+ROOT = Path(__file__).resolve().parents[1]
+SCRIPT = ROOT / "tests" / "scripts" / "resnet50_training.py"
+ONECCL = ROOT / "oneccl"
 STEPS = {  # the first is what the others are compared with
     "PyTorch, fp32": [],
     "channels_last": ["--channels-last"],
@@ -30,15 +33,28 @@ STEPS = {  # the first is what the others are compared with
     "ipex.optimize, fp32": ["--ipex-optimize"],
     "ipex.optimize, bf16": ["--autocast", "--ipex-optimize"],
     "ipex.optimize, bf16, torch.compile(backend=ipex)": ["--autocast", "--ipex-optimize", "--compile", "ipex"],
+    "the same, by run_cpu": ["--autocast", "--ipex-optimize", "--compile", "ipex"],
+    "the same, two ranks by ipexrun": ["--autocast", "--ipex-optimize", "--compile", "ipex", "--ddp", "ccl"],
 }
-QUICK = ["--small", "--size", "32", "--batch", "4", "--steps", "2", "--warm-up", "1"]
+LAUNCHERS = {
+    "the same, by run_cpu": ["-m", "torch.backends.xeon.run_cpu", "--disable-iomp", "--ninstances", "1"],
+    "the same, two ranks by ipexrun": [
+        *("-m", "intel_extension_for_pytorch.cpu.launch", "--nnodes", "1", "--nprocs-per-node", "2")
+    ],
+}
+QUICK = ["--small", "--size", "32", "--steps", "2", "--warm-up", "1"]
 
 
-def images_per_second(options: list[str]) -> float:
-    done = subprocess.run([sys.executable, SCRIPT, *options], capture_output=True, text=True, check=False)
+def images_per_second(step: str, batch: int, options: list[str]) -> float:
+    """Of all processes of the step, which share the batch."""
+    launcher, ranks = LAUNCHERS.get(step, []), 2 if "--ddp" in STEPS[step] else 1
+    command = [*launcher, SCRIPT, *STEPS[step], *options, "--batch", str(batch // ranks)]
+    path = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(ONECCL)]))
+    environment = {**os.environ, "PYTHONPATH": path}
+    done = subprocess.run([sys.executable, *command], env=environment, capture_output=True, text=True, check=False)
     found = re.search(r"(\S+) images/s", done.stdout)
     if done.returncode != 0 or found is None:
-        raise RuntimeError(f"{SCRIPT.name} {' '.join(options)} failed:\n{done.stderr[-3000:]}")
+        raise RuntimeError(f"{' '.join(map(str, command))} failed:\n{done.stderr[-3000:]}")
     return float(found[1])
 
 
@@ -54,11 +70,12 @@ def main() -> None:
 
     first = next(iter(STEPS))
     steps = {name: options for name, options in STEPS.items() if name == first or arguments.only in name}
-    settings = QUICK if arguments.quick else ["--steps", str(arguments.steps), "--batch", str(arguments.batch)]
+    settings = QUICK if arguments.quick else ["--steps", str(arguments.steps)]
+    batch = 4 if arguments.quick else arguments.batch
     samples: dict[str, list[float]] = {name: [] for name in steps}
     for _ in range(1 if arguments.quick else arguments.rounds):
-        for name, options in steps.items():
-            samples[name].append(images_per_second([*options, *settings]))
+        for name in steps:
+            samples[name].append(images_per_second(name, batch, settings))
 
     model = "a small ResNet" if arguments.quick else f"ResNet-50, batches of {arguments.batch}"
     command = "bench_resnet_training.py" + (" --quick" if arguments.quick else "")

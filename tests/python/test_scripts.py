@@ -1,6 +1,7 @@
 """Scripts as users write them (tests/scripts), each in processes of its own. Deployment in C++ is the subject of
 test_torchscript_cpp.py."""
 
+import os
 import re
 import subprocess
 import sys
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from ranks import ONECCL
 
 pytestmark = [pytest.mark.needs_ipex, pytest.mark.needs_cpu("avx512f")]  # ipex.optimize refuses bf16 elsewhere
 SCRIPTS = Path(__file__).parents[1] / "scripts"
@@ -49,8 +51,8 @@ STEPS = {
 }
 
 
-def losses_of_resnet(*arguments):
-    printed = run("resnet50_training.py", *arguments)
+def losses_of_resnet(*arguments, launcher=()):
+    printed = run("resnet50_training.py", *arguments, launcher=launcher)
     assert numbers(r"(\S+) images/s", printed)[0] > 0
     losses = numbers(r"\d\.\d{6}", printed)
     assert losses
@@ -65,6 +67,21 @@ def test_resnet50_training(steps, plain_losses):
     """Targets of uint8, and an optimizer without a learning rate."""
     losses = losses_of_resnet(*QUICK, *STEPS[steps])
     torch.testing.assert_close(losses, plain_losses, rtol=2e-2, atol=0)
+
+
+LAUNCHERS = {
+    "run_cpu": ["-m", "torch.backends.xeon.run_cpu", "--disable-iomp", "--ninstances", "1"],
+    "ipexrun": ["-m", "intel_extension_for_pytorch.cpu.launch", "--nnodes", "1", "--nprocs-per-node", "2"],
+}
+
+
+@pytest.mark.parametrize("name", LAUNCHERS)
+def test_resnet50_training_by_launchers(name, plain_losses, monkeypatch):
+    """Each of two ranks takes half of the batch, and its batch norms see no more."""
+    options = ["--autocast", "--ipex-optimize", *(["--ddp", "ccl", "--batch", "2"] if name == "ipexrun" else [])]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([*filter(None, [os.environ.get("PYTHONPATH")]), ONECCL]))
+    losses = losses_of_resnet(*QUICK, *options, launcher=LAUNCHERS[name])
+    torch.testing.assert_close(losses, plain_losses, rtol=2e-2 if name == "run_cpu" else 1e-1, atol=0)
 
 
 @pytest.fixture(scope="module")

@@ -6,13 +6,17 @@ python tests/scripts/resnet50_training.py --autocast --channels-last       and a
 python tests/scripts/resnet50_training.py --autocast --channels-last --compile inductor
 python tests/scripts/resnet50_training.py --autocast --ipex-optimize       one line in their place
 python tests/scripts/resnet50_training.py --autocast --ipex-optimize --compile ipex
+python -m torch.backends.xeon.run_cpu --ninstances 1 tests/scripts/resnet50_training.py --autocast --channels-last
+ipexrun cpu --nnodes 1 --nprocs-per-node 2 tests/scripts/resnet50_training.py --autocast --ipex-optimize --ddp ccl
 """
 
 import argparse
 import time
 
 import torch
+import torch.distributed as dist
 from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset
 from transformers import ResNetConfig, ResNetForImageClassification
 
@@ -42,10 +46,16 @@ def main():
     parser.add_argument("--compile", choices=["inductor", "ipex"])
     parser.add_argument("--steps", type=int, default=20, help="steps that are timed, after --warm-up others")
     parser.add_argument("--warm-up", type=int, default=3)
-    parser.add_argument("--batch", type=int, default=32)
+    parser.add_argument("--ddp", choices=["gloo", "ccl"], help="train on the processes of a launcher")
+    parser.add_argument("--batch", type=int, default=32, help="of each process")
     parser.add_argument("--size", type=int, default=224, help="height and width of the images")
     parser.add_argument("--small", action="store_true", help="a ResNet with two stages of one layer")
     arguments = parser.parse_args()
+    if arguments.ddp == "ccl":
+        import oneccl_bindings_for_pytorch  # noqa: F401 - registers the backend
+    if arguments.ddp:
+        dist.init_process_group(arguments.ddp)
+    rank, ranks = (dist.get_rank(), dist.get_world_size()) if arguments.ddp else (0, 1)
     torch.manual_seed(0)
 
     small = {"embedding_size": 16, "hidden_sizes": [32, 64], "depths": [1, 1]}
@@ -60,10 +70,14 @@ def main():
 
         dtype = torch.bfloat16 if arguments.autocast else torch.float32
         model, optimizer = ipex.optimize(model, optimizer=optimizer, dtype=dtype)
-    net = torch.compile(model, backend=arguments.compile) if arguments.compile else model
+    net = DistributedDataParallel(model) if arguments.ddp else model
+    if arguments.compile:
+        net = torch.compile(net, backend=arguments.compile)
 
     steps = arguments.warm_up + arguments.steps
-    batches = DataLoader(RandomImages(steps * arguments.batch, arguments.size), batch_size=arguments.batch)
+    dataset = RandomImages(ranks * steps * arguments.batch, arguments.size)
+    own = torch.utils.data.Subset(dataset, range(rank, len(dataset), ranks))
+    batches = DataLoader(own, batch_size=arguments.batch)
     losses, seconds = [], 0.0
     for step, (images, target) in enumerate(batches):
         data = images.to(memory_format=torch.channels_last) if arguments.channels_last else images
@@ -78,8 +92,11 @@ def main():
         if step >= arguments.warm_up:
             seconds += time.perf_counter() - start
 
-    print("losses", *(f"{loss:.6f}" for loss in losses))
-    print(f"{arguments.steps * arguments.batch / seconds:.2f} images/s")
+    if rank == 0:
+        print("losses", *(f"{loss:.6f}" for loss in losses))
+        print(f"{ranks * arguments.steps * arguments.batch / seconds:.2f} images/s")
+    if arguments.ddp:
+        dist.destroy_process_group()
 
 
 if __name__ == "__main__":
