@@ -34,11 +34,13 @@ inline at::Tensor in_dtype_of(const at::Tensor& weight, const at::Tensor& input)
   return input.to(weight.scalar_type());
 }
 
-// Whether the kernel can read all of these, and nothing records the ATen ops. Undefined tensors are ignored.
+// Whether the kernel can read all of these, and nothing records the ATen ops or asks for forward-mode
+// derivatives. Undefined tensors are ignored.
 template <class... Tensors>
 bool all_dense(const Tensors&... tensors) {
   const auto dense = [](const at::Tensor& t) {
-    return !t.defined() || (t.device().is_cpu() && t.layout() == c10::kStrided && !is_wrapper(t));
+    return !t.defined() ||
+           (t.device().is_cpu() && t.layout() == c10::kStrided && !is_wrapper(t) && !has_tangent(t));
   };
   return !c10::impl::TorchDispatchModeTLS::any_modes_set() && (... && dense(tensor_of(tensors)));
 }

@@ -20,6 +20,9 @@ inline constexpr c10::DispatchKeySet kWrappers{
     c10::DispatchKey::NestedTensor,  c10::DispatchKey::BatchedNestedTensor};
 
 inline bool is_wrapper(const at::Tensor& tensor) { return tensor.key_set().has_any(kWrappers); }
+
+// Whether forward-mode differentiation carries a derivative beside it, which a kernel would lose.
+inline bool has_tangent(const at::Tensor& tensor) { return tensor._fw_grad(/*level=*/0).defined(); }
 inline bool has_lazy_values(const at::Tensor& tensor) { return tensor.key_set().has_any(kLazyValues); }
 
 // Throws a UserError that begins with `what` ("argument 0") unless the tensor is dense and on the CPU. Lazy

@@ -163,7 +163,7 @@ class PythonModel {
       if (!is_tensor(item)) throw UserError("input " + what + " is not a tensor");
       const at::Tensor& tensor = tensor_of(item);
       require_dense(tensor, "input " + what);
-      if (tensor._fw_grad(/*level=*/0).defined())
+      if (torch_ops::has_tangent(tensor))
         throw UserError("input " + what + " has a tangent; an artifact computes no derivatives");
       tensors.push_back(materialized(tensor));
       views.push_back(view_of(tensors.back(), what));

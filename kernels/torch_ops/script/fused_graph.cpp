@@ -59,7 +59,7 @@ std::optional<ProgramKey> key_of(c10::ArrayRef<c10::IValue> arguments) {
     if (argument.isTensor()) {
       const at::Tensor& tensor = argument.toTensor();
       if (!tensor.defined() || !tensor.device().is_cpu() || tensor.layout() != c10::kStrided ||
-          is_wrapper(tensor) || has_lazy_values(tensor))
+          is_wrapper(tensor) || has_lazy_values(tensor) || has_tangent(tensor))
         return std::nullopt;
       key.append({static_cast<int64_t>(tensor.scalar_type()), tensor.dim()});
       key.append(tensor.sizes().begin(), tensor.sizes().end());
