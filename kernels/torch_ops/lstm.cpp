@@ -36,7 +36,7 @@ class Layers {
 
   // The dims of x.
   std::string text(const Dims& x) {
-    const std::string batch = x[!batch_first_], steps = x[batch_first_], in = x[2];
+    const std::string &batch = x[!batch_first_], &steps = x[batch_first_], &in = x[2];
     std::string layer = "%x";
     if (batch_first_) {
       text_ = "%xt = permute(%x) dims=[1,0,2] : " + of({steps, batch, in}) + "\n";

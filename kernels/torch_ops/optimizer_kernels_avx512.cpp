@@ -1,6 +1,10 @@
 // Kernels of optimizer steps for AVX-512.
 #define IPEX_ISA avx512
+#ifdef __clang__
+#define IPEX_KERNEL __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,f16c")))
+#else
 #define IPEX_KERNEL __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,f16c,prefer-vector-width=512")))
+#endif
 #include "kernels/torch_ops/optimizer_kernels.inc"
 
 namespace ipex::torch_ops {

@@ -182,6 +182,7 @@ for i in range(4):
     optimizer.zero_grad()
 if accelerator.is_main_process:
     torch.save(accelerator.unwrap_model(model).state_dict(), sys.argv[1])
+accelerator.wait_for_everyone()
 accelerator.end_training()
 """
 

@@ -173,7 +173,7 @@ def test_optimize_converts_and_keeps_states():
     assert_close_to_eager(inference(x), unprepared.eval()(x), scale=10)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float32, pytest.param(torch.bfloat16, marks=pytest.mark.needs_cpu("avx512f"))])
 def test_compiled(dtype, compiled, strict):
     """An optimized model compiles as the plain one, with its statistics."""
     ours, x = optimized(dtype)[0], torch.randn(4, 3, 9, 9)

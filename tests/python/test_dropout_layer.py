@@ -103,7 +103,7 @@ def test_optimize():
     assert isinstance(ipex.optimize(model.eval())[1], nn.Identity)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float32, pytest.param(torch.bfloat16, marks=pytest.mark.needs_cpu("avx512f"))])
 def test_compiled(dtype, compiled, strict):
     """An optimized model compiles with the masks that it has in eager mode."""
     model, x, losses = optimized(dtype), torch.randn(32, 8), []

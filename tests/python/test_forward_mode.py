@@ -1,4 +1,4 @@
-"""Forward-mode derivatives (torch.autograd.forward_ad) of layers that `ipex.optimize` converts, and of the operators."""
+"""Forward-mode derivatives (torch.autograd.forward_ad) of layers that `ipex.optimize` converts, and of operators."""
 
 import copy
 

@@ -19,6 +19,7 @@ dist.all_reduce(total)
 rank = f"rank {dist.get_rank()} of {dist.get_world_size()} local {os.environ['LOCAL_RANK']}"
 network = os.readlink("/proc/self/ns/net")
 os.write(1, f"{rank} on {network} sum {total.item()}\\n".encode())
+dist.barrier()
 dist.destroy_process_group()
 """
 ADDRESSES = ("10.213.7.1", "10.213.7.2")

@@ -22,6 +22,7 @@ dist.init_process_group("gloo")
 total = torch.tensor([dist.get_rank() + 1.0])
 dist.all_reduce(total)
 print("sum", total.item(), "of", dist.get_world_size(), "with", torch.get_num_threads(), "threads")
+dist.barrier()
 dist.destroy_process_group()
 """
 

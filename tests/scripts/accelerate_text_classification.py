@@ -76,6 +76,7 @@ def main():
             correct, total = correct + int((predicted == labels).sum()), total + len(labels)
         mean = sum(losses) / len(losses)
         accelerator.print(f"epoch {epoch}: loss {mean:.4f}, accuracy {correct / total:.4f} of {total}")
+    accelerator.wait_for_everyone()  # PyTorch may hang or abort if a rank ends just after a collective
     accelerator.end_training()
 
 

@@ -64,6 +64,7 @@ def main():
         f"{len(trails)} trails, of which {used} are not zero",
         flush=True,
     )
+    dist.barrier()  # PyTorch may hang or abort if a rank ends just after a collective
     dist.destroy_process_group()
 
 

@@ -96,6 +96,7 @@ def main():
         print("losses", *(f"{loss:.6f}" for loss in losses))
         print(f"{ranks * arguments.steps * arguments.batch / seconds:.2f} images/s")
     if arguments.ddp:
+        dist.barrier()  # PyTorch may hang or abort if a rank ends just after a collective
         dist.destroy_process_group()
 
 

@@ -78,6 +78,7 @@ def main():
         }
         Path(args.output_dir, "summary.json").write_text(json.dumps(summary))
         print(json.dumps(summary))
+    trainer.accelerator.wait_for_everyone()  # PyTorch may hang or abort if a rank ends just after a collective
 
 
 if __name__ == "__main__":
