@@ -175,11 +175,13 @@ void Worker::start() {
 
 bool Worker::must_start() const { return process_ != generation; }
 
+void Worker::ensure_started() {
+  if (!must_start()) return;
+  const std::lock_guard lock(Threads::instance().restarts());
+  if (must_start()) start();
+}
+
 void Worker::submit(std::unique_ptr<Job> job) {
-  if (must_start()) {
-    const std::lock_guard lock(Threads::instance().restarts());
-    if (must_start()) start();
-  }
   {
     std::lock_guard lock(state_->mutex);
     if (state_->closed) throw UserError("the program ends: no more tasks can be submitted");

@@ -1,7 +1,7 @@
 // A thread that runs jobs in order, with an OpenMP team of its own on given CPUs.
 //
 // The thread lives until the worker is destroyed and its jobs are done, or until finish_workers(). In a child
-// process made by fork() a worker starts its thread again at the next submission; jobs of the parent do not
+// process made by fork() its thread must be started again, by ensure_started(); jobs of the parent do not
 // run there.
 #pragma once
 
@@ -36,10 +36,11 @@ class Worker {
   Worker& operator=(const Worker&) = delete;
 
   const CpuList& cpus() const { return cpus_; }
-  // Whether the next submission starts the thread again, because this is another process. The caller holds
-  // no lock then that a hook takes.
+  // Whether the thread must be started again, because this is another process.
   bool must_start() const;
-  // UserError after finish_workers().
+  // Starts it if it must be. The caller holds no lock that a hook takes.
+  void ensure_started();
+  // After ensure_started(). UserError after finish_workers().
   void submit(std::unique_ptr<Job> job);
   // Whether the caller is a job of this worker.
   bool is_current_thread() const;

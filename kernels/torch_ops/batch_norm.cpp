@@ -42,8 +42,9 @@ bool is_compiled(const Operands& o) {
     return !is_given(by_channel) || (by_channel->dim() == 1 && by_channel->size(0) == o.input.size(1) &&
                                      (by_channel->scalar_type() == own || by_channel->scalar_type() == wide));
   };
-  return at::isFloatingType(own) && o.input.dim() >= 2 && o.input.dim() <= 5 && o.input.numel() != 0 &&
-         fits(o.weight) && fits(o.bias) && fits(o.running_mean) && fits(o.running_var);
+  return o.eps > 0 && is_given(o.running_mean) == is_given(o.running_var) && at::isFloatingType(own) &&
+         o.input.dim() >= 2 && o.input.dim() <= 5 && o.input.numel() != 0 && fits(o.weight) && fits(o.bias) &&
+         fits(o.running_mean) && fits(o.running_var);
 }
 
 // Lines of a graph over values [batch, channels, ...] and values by channel.
@@ -110,7 +111,7 @@ class Lines {
 // All sizes but the channels.
 uint32_t free_dims(const Tensor& input) { return ((1u << input.dim()) - 1) & ~2u; }
 
-bool is_last(const Tensor& input) { return is_channels_last(input) && !input.is_contiguous(); }
+bool is_last(const Tensor& input) { return input.suggest_memory_format() != c10::MemoryFormat::Contiguous; }
 
 std::string strides(bool last, const Dims& dims) {
   return last ? channels_last_strides(dims) : contiguous_strides(dims);
@@ -224,13 +225,16 @@ struct BatchNormFunction : torch::autograd::Function<BatchNormFunction> {
     Tensors all(7);
     if (!grads[0].defined()) return all;
     const Tensors saved = context->get_saved_variables();
-    const std::array<bool, 3> mask = {context->needs_input_grad(0), context->needs_input_grad(1),
-                                      context->needs_input_grad(2)};
     const Tensor &input = saved[0], &weight = saved[1];
+    const bool weighted = weight.defined(), biased = context->saved_data.count("bias_type") != 0;
+    // Operands that are not given are not counted.
+    const std::array<bool, 3> mask = {context->needs_input_grad(0), weighted && context->needs_input_grad(1),
+                                      biased && context->needs_input_grad(weighted ? 2 : 1)};
     if (at::GradMode::is_enabled() || !all_dense(grads[0])) {  // can be differentiated again
-      std::tie(all[0], all[1], all[2]) =
-          at::native_batch_norm_backward(grads[0], input, weight, {}, {}, saved[2], saved[3], true,
-                                         context->saved_data["eps"].toDouble(), mask);
+      const auto as_weight = [&](const Tensor& t) { return weighted ? t.to(weight.scalar_type()) : t; };
+      std::tie(all[0], all[1], all[2]) = at::native_batch_norm_backward(
+          grads[0], input, weight, {}, {}, as_weight(saved[2]), as_weight(saved[3]), true,
+          context->saved_data["eps"].toDouble(), mask);
     } else {
       at::AutoDispatchBelowADInplaceOrView below;
       Gradients gradients = torch_ops::backward(grads[0], input, weight, {saved[2], saved[3]}, mask);
@@ -244,7 +248,10 @@ struct BatchNormFunction : torch::autograd::Function<BatchNormFunction> {
 
 // As torch.nn.functional.batch_norm, which checks this before it calls an operator.
 void check_count(const Tensor& input) {
-  TORCH_CHECK_VALUE(input.dim() < 2 || input.sym_numel() != input.sym_size(1),
+  c10::SymInt count = 1;
+  for (int64_t d = 0; d < input.dim(); ++d)
+    if (d != 1) count *= input.sym_size(d);
+  TORCH_CHECK_VALUE(input.dim() < 2 || count != 1,
                     "Expected more than 1 value per channel when training, got input size ",
                     input.sym_sizes());
 }
@@ -260,6 +267,7 @@ Tensor kernel(const Tensor& input, const OptionalTensor& weight, const OptionalT
 Tensor by_definition(const Tensor& input, const OptionalTensor& weight, const OptionalTensor& bias,
                      const OptionalTensor& running_mean, const OptionalTensor& running_var, double momentum,
                      double eps) {
+  check_count(input);
   return definition({input, weight, bias, running_mean, running_var, momentum, eps});
 }
 
@@ -286,6 +294,7 @@ TORCH_LIBRARY_FRAGMENT(torch_ipex, m) {
 TORCH_LIBRARY_IMPL(torch_ipex, CPU, m) { m.impl("batch_norm", kernel); }
 TORCH_LIBRARY_IMPL(torch_ipex, Meta, m) { m.impl("batch_norm", by_definition); }
 TORCH_LIBRARY_IMPL(torch_ipex, FuncTorchBatched, m) { m.impl("batch_norm", by_definition); }
+TORCH_LIBRARY_IMPL(torch_ipex, Functionalize, m) { m.impl("batch_norm", by_definition); }
 TORCH_LIBRARY_IMPL(torch_ipex, Autograd, m) { m.impl("batch_norm", autograd); }
 
 }  // namespace ipex::torch_ops

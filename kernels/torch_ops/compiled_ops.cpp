@@ -94,6 +94,12 @@ bool is_symbol(const std::string& dim) {
          std::all_of(dim.begin(), dim.end(), [](unsigned char c) { return std::isalnum(c); });
 }
 
+// Whether the program with symbolic sizes takes any size of the dim. It takes sizes 0 and 1 as numbers,
+// because the compiler specialises for them: a family has the same dims of these sizes.
+bool is_free(const OpInput& input, int64_t dim) {
+  return (input.free_dims >> dim & 1) && input.tensor.size(dim) > 1;
+}
+
 // What the keys of both kinds of programs begin with.
 ProgramKey family_key(std::string_view op, std::span<const OpInput> inputs, const OpSettings& settings) {
   ProgramKey key{reinterpret_cast<int64_t>(op.data()), static_cast<int64_t>(settings.size())};
@@ -102,7 +108,7 @@ ProgramKey family_key(std::string_view op, std::span<const OpInput> inputs, cons
     const at::Tensor& tensor = input.tensor;
     key.append(
         {static_cast<int64_t>(tensor.scalar_type()), tensor.dim(), layout_of(tensor), input.is_static});
-    for (int64_t d = 0; d < tensor.dim(); ++d) key.push_back(input.free_dims >> d & 1 ? -1 : tensor.size(d));
+    for (int64_t d = 0; d < tensor.dim(); ++d) key.push_back(is_free(input, d) ? -1 : tensor.size(d));
     // A free dim of an odd layout makes a contiguous copy; other odd layouts are compiled as they are.
     if (layout_of(tensor) == kStrided && !input.free_dims)
       key.append(tensor.strides().begin(), tensor.strides().end());
@@ -120,20 +126,64 @@ ProgramKey exact_key(ProgramKey key, std::span<const OpInput> inputs) {
   return key;
 }
 
+std::vector<Dims> free_dims(std::span<const OpInput> inputs, SymbolicDims symbolic_dims) {
+  if (symbolic_dims) return symbolic_dims();
+  std::vector<Dims> all;
+  for (const OpInput& input : inputs) {
+    Dims& dims = all.emplace_back();
+    for (int64_t d = 0; d < input.tensor.dim(); ++d) dims.push_back("s" + std::to_string(d));
+  }
+  return all;
+}
+
+// The symbols that are a free dim of an input.
+std::set<std::string> symbols_of(std::span<const OpInput> inputs, const std::vector<Dims>& free) {
+  std::set<std::string> symbols;
+  for (size_t i = 0; i < inputs.size(); ++i)
+    for (int64_t d = 0; d < inputs[i].tensor.dim(); ++d)
+      if (is_free(inputs[i], d) && is_symbol(free[i][d])) symbols.insert(free[i][d]);
+  return symbols;
+}
+
+// Whether all symbols of the expression are among these.
+bool has_symbols(const std::string& expression, const std::set<std::string>& symbols) {
+  const auto is_word = [](unsigned char c) { return std::isalnum(c) != 0; };
+  for (auto at = expression.begin(); at != expression.end();) {
+    const auto end = std::find_if_not(at, expression.end(), is_word);
+    const std::string word(at, end);
+    if (!word.empty() && is_symbol(word) && !symbols.contains(word)) return false;
+    at = end == expression.end() ? end : end + 1;
+  }
+  return true;
+}
+
+// Whether one program serves all sizes of the free dims. It does not where a dim of size 1 depends on them.
+bool can_be_symbolic(std::span<const OpInput> inputs, SymbolicDims symbolic_dims) {
+  const std::vector<Dims> free = free_dims(inputs, symbolic_dims);
+  const std::set<std::string> symbols = symbols_of(inputs, free);
+  for (size_t i = 0; i < inputs.size(); ++i)
+    for (int64_t d = 0; d < inputs[i].tensor.dim(); ++d)
+      if ((inputs[i].free_dims >> d & 1) && !is_free(inputs[i], d) && has_symbols(free[i][d], symbols))
+        return false;
+  return true;
+}
+
 std::shared_ptr<const Program> compile_program(std::string_view op, std::span<const OpInput> inputs,
                                                GraphBody body, bool symbolic, SymbolicDims symbolic_dims) {
   std::vector<Symbol> symbols;
   std::vector<Dims> dims;
   std::string header, names, separator;
-  const std::vector<Dims> free = symbolic && symbolic_dims ? symbolic_dims() : std::vector<Dims>();
+  const std::vector<Dims> free = symbolic ? free_dims(inputs, symbolic_dims) : std::vector<Dims>();
+  const std::set<std::string> declared = symbolic ? symbols_of(inputs, free) : std::set<std::string>();
   std::set<std::string> known;
   for (size_t i = 0; i < inputs.size(); ++i) {
     const at::Tensor& tensor = inputs[i].tensor;
     Dims& own = dims.emplace_back(dims_of(tensor));
     for (int64_t d = 0; symbolic && d < tensor.dim(); ++d) {
-      if (!(inputs[i].free_dims >> d & 1)) continue;
-      own[d] = free.empty() ? "s" + std::to_string(d) : free[i][d];
-      if (!is_symbol(own[d]) || !known.insert(own[d]).second) continue;
+      if (!is_free(inputs[i], d)) continue;
+      const std::string& dim = free[i][d];
+      if (has_symbols(dim, declared)) own[d] = dim;  // else the dims that it depends on are numbers too
+      if (!is_symbol(dim) || !known.insert(dim).second) continue;
       names += (symbols.empty() ? "" : ", ") + own[d] + "=" + std::to_string(tensor.size(d));
       symbols.push_back({static_cast<int>(i), static_cast<int>(d)});
     }
@@ -154,22 +204,18 @@ std::shared_ptr<const Program> program_for(std::string_view op, std::span<const 
                                            SymbolicDims symbolic_dims) {
   Programs& programs = Programs::instance();
   const ProgramKey common = family_key(op, inputs, settings), exact = exact_key(common, inputs);
-  bool small = false;  // the compiler specialises for sizes 0 and 1
-  for (const OpInput& input : inputs)
-    for (int64_t d = 0; d < input.tensor.dim(); ++d)
-      small |= (input.free_dims >> d & 1) && input.tensor.size(d) < 2;
   const auto find = [&] {
     std::shared_ptr<const Program> program = programs.find(exact);
-    return program || small ? program : programs.find(common);
+    return program ? program : programs.find(common);
   };
   if (auto program = find()) return program;
   Family& family = programs.family(common);
   std::lock_guard lock(family.compiling);
   if (auto program = find()) return program;  // another thread compiled it
-  const bool symbolic = !small && family.exact >= kExactPrograms;
+  const bool symbolic = family.exact >= kExactPrograms && can_be_symbolic(inputs, symbolic_dims);
   auto program = compile_program(op, inputs, body, symbolic, symbolic_dims);
   programs.add(symbolic ? common : exact, program);
-  family.exact += !small;
+  ++family.exact;
   return program;
 }
 

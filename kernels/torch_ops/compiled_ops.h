@@ -8,7 +8,7 @@
 //
 // The first calls compile for their exact sizes. When the free dimensions of an operator have had
 // kExactPrograms values, one more program with symbolic sizes serves all others, so that a model with many
-// sequence lengths compiles a few times.
+// sequence lengths compiles a few times. A dim of size 0 or 1 counts as fixed.
 #pragma once
 
 #include <ATen/core/Tensor.h>

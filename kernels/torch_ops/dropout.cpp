@@ -4,10 +4,9 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/dropout.h>
 #include <ATen/ops/empty_strided.h>
+#include <ATen/ops/scalar_tensor.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
-
-#include <bit>
 
 #include "kernels/torch_ops/compiled_ops.h"
 #include "kernels/torch_ops/operators.h"
@@ -34,13 +33,12 @@ Tensor masked(const Tensor& values, const Tensor& mask, double p) {
   const auto body = [&](std::span<const Dims> dims) {
     const std::string all = type_text(wide, dims[0]);
     return "%f = pointwise.cast(%x) : " + all + "\n%k = pointwise.cast(%m) : " + all +
-           "\n%c = constant value=" + number_text(1 / (1 - p)) + " : " + type_text(wide, {}) +
            "\n%s = expand(%c) dims=[] : " + all + "\n%n = pointwise.mul(%k, %s) : " + all +
            "\n%p = pointwise.mul(%f, %n) : " + all +
            "\n%y = pointwise.cast(%p) : " + type_text(own, dims[0]) + "\nreturn %y{1}";
   };
-  return run_compiled("dropout", {{"x", values, false, 1}, {"m", mask, false, 1}},
-                      {std::bit_cast<int64_t>(p)}, body)[0];
+  const Tensor scale = at::scalar_tensor(1 / (1 - p), values.options().dtype(wide));  // p may be scheduled
+  return run_compiled("dropout", {{"x", values, false, 1}, {"m", mask, false, 1}, {"c", scale}}, {}, body)[0];
 }
 
 bool is_compiled(const Tensor& input, double p) {
@@ -102,7 +100,8 @@ TORCH_LIBRARY_FRAGMENT(torch_ipex, m) {
 }
 TORCH_LIBRARY_IMPL(torch_ipex, CPU, m) { m.impl("dropout", kernel); }
 TORCH_LIBRARY_IMPL(torch_ipex, Meta, m) { m.impl("dropout", definition); }
-TORCH_LIBRARY_IMPL(torch_ipex, FuncTorchBatched, m) { m.impl("dropout", definition); }
+// The transforms of torch.func replace ATen's dropout here, by one that knows vmap's modes of randomness.
+TORCH_LIBRARY_IMPL(torch_ipex, FuncTorchDynamicLayerFrontMode, m) { m.impl("dropout", definition); }
 TORCH_LIBRARY_IMPL(torch_ipex, Autograd, m) { m.impl("dropout", autograd); }
 
 }  // namespace ipex::torch_ops

@@ -65,7 +65,9 @@ void note_written(const c10::IValue& tensors) {
     for (const c10::IValue& each : tensors.toListRef()) note_written(each);
 }
 
-// Forwards to PyTorch's hooks and records uses of `.data`.
+// Forwards to PyTorch's hooks and records uses of `.data`. Also reads of the write counter: who reads it may
+// write and set it back, as FSDP2 does when it gathers a parameter
+// (torch.autograd._unsafe_preserve_version_counter).
 class DataAliasHooks final : public at::impl::VariableHooksInterface {
  public:
   explicit DataAliasHooks(const VariableHooksInterface& next) : next_(next) {}
@@ -95,7 +97,10 @@ class DataAliasHooks final : public at::impl::VariableHooksInterface {
     next_.set_data(self, data);
   }
   at::TensorBase data(const at::TensorBase& self) const override { return next_.data(self); }
-  int64_t _version(const at::TensorBase& self) const override { return next_._version(self); }
+  int64_t _version(const at::TensorBase& self) const override {
+    note_written(self);
+    return next_._version(self);
+  }
   void retain_grad(const at::TensorBase& self) const override { next_.retain_grad(self); }
   bool retains_grad(const at::TensorBase& self) const override { return next_.retains_grad(self); }
   void _backward(const at::Tensor& self, at::TensorList inputs, const std::optional<at::Tensor>& gradient,

@@ -6,6 +6,7 @@
 #include <ATen/Parallel.h>
 #include <ATen/ThreadLocalState.h>
 #include <ATen/autocast_mode.h>
+#include <pthread.h>
 #include <pybind11/stl.h>
 
 #include <algorithm>
@@ -118,6 +119,10 @@ struct Waiting {
 };
 
 std::atomic<int> tasks_in_python = 0;
+// The threads of a parent process do not exist in a forked child. A task that forks leaves Python there too,
+// so that its count may become negative.
+const int resets_counts [[maybe_unused]] =
+    pthread_atfork(nullptr, nullptr, [] { waiting_threads = tasks_in_python = 0; });
 
 // The result of a task, once it is there.
 class Outcome {
@@ -172,7 +177,7 @@ class Call final : public Job {
   void run() noexcept override {
     // The submitter holds the GIL until it waits, and another task may leave it soon.
     if (is_awaited_) spin_until([] { return waiting_threads > 0; });
-    spin_until([] { return tasks_in_python == 0; }, kWakeUp / 5);
+    spin_until([] { return tasks_in_python <= 0; }, kWakeUp / 5);
     ++tasks_in_python;
     PyEval_RestoreThread(python_thread);
     py::object value;
@@ -263,10 +268,11 @@ class TaskModule {
     auto outcome = std::make_shared<Outcome>();
     auto call =
         std::make_unique<Call>(std::move(function), std::move(args), std::move(kwargs), outcome, is_awaited);
-    std::optional<py::gil_scoped_release> unlocked;
-    if (worker_->must_start()) unlocked.emplace();
+    if (worker_->must_start()) {
+      const py::gil_scoped_release unlocked;
+      worker_->ensure_started();
+    }
     worker_->submit(std::move(call));
-    unlocked.reset();
     return {std::move(outcome), worker_};
   }
 

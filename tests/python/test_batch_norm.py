@@ -2,6 +2,7 @@
 
 import copy
 import io
+from pathlib import Path
 
 import intel_extension_for_pytorch as ipex
 import pytest
@@ -16,6 +17,11 @@ from torch import nn
 batch_norm = torch.ops.torch_ipex.batch_norm
 FLOORS = {torch.float64: 1e-14, torch.float32: 2e-6}
 LAST = {2: torch.channels_last, 3: torch.channels_last_3d}
+
+
+def step_of(norm, x):
+    y = norm(x)
+    return [y, *torch.autograd.grad(y.sin().sum(), x)]
 
 
 def converted(norm):
@@ -117,8 +123,49 @@ def test_function_transforms():
         return nn.functional.batch_norm(x, None, None, training=True)
 
     assert_close_to_eager(torch.vmap(ours)(x), torch.vmap(eager)(x))
+    assert_close_to_eager(torch.func.functionalize(ours)(x[0]), eager(x[0]))
+    with pytest.raises(ValueError, match="more than 1 value per channel"):
+        torch.vmap(ours)(x[:, :1, :, :1, :1])
     by_grad = [torch.func.grad(lambda x, f=f: f(x).pow(3).sum())(x[0]) for f in (ours, eager)]
     assert_close_to_eager(*by_grad, scale=10)
+
+
+@pytest.mark.parametrize("create_graph", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("settings", [{"affine": False}, {"bias": False}, {}], ids=str)
+def test_some_operands(settings, dtype, create_graph):
+    """Without statistics, without parameters, and with a bias only."""
+    for without_weight in (False, True):
+        eager = nn.BatchNorm2d(6, track_running_stats=False, **settings).to(dtype)
+        if without_weight:
+            eager.weight = None
+        ours = converted(eager)
+        x = torch.randn(4, 6, 5, 5, dtype=dtype, requires_grad=True)
+        results = [
+            torch.autograd.grad(m(x).float().pow(3).sum(), [x, *m.parameters()], create_graph=create_graph)
+            for m in (ours, eager)
+        ]
+        for a, b in zip(*results, strict=True):
+            assert a.dtype is b.dtype and relative_error(a, b) < (2e-2 if dtype is torch.bfloat16 else 1e-5)
+
+
+def test_results_have_the_layout_of_the_input():
+    whole = torch.randn(4, 16, 6, 6).to(memory_format=torch.channels_last)
+    for x in (whole[::2], whole[:, :8], whole[:, :, ::2], whole[:, :, :1, :1], whole[:, :1]):
+        eager = nn.BatchNorm2d(x.shape[1])
+        assert converted(eager)(x).stride() == eager(x).stride()
+
+
+def test_images_of_many_sizes_in_batches_of_one():
+    """They share a program after the first ones, as larger batches do: each program has mappings of its own."""
+    eager = nn.BatchNorm2d(3)
+    norm = converted(eager)
+    mappings = []
+    for size in range(2, 34):
+        x = torch.randn(1, 3, size, 40 - size, requires_grad=True)
+        assert_close_to_eager(step_of(norm, x), step_of(eager, x), scale=10)
+        mappings.append(Path("/proc/self/maps").read_text().count("\n"))
+    assert mappings[-1] - mappings[7] < 20
 
 
 @pytest.mark.parametrize("norm", [_IPEXBatchNorm2d(3), nn.BatchNorm2d(3)])
@@ -187,3 +234,13 @@ def test_compiled(dtype, compiled, strict):
     scale = 10 if dtype is torch.float32 else 4
     assert_close_to_eager([p.grad for p in ours.parameters()], [p.grad for p in twin.parameters()], scale=scale)
     assert_close_to_eager([*ours.buffers()], [*twin.buffers()], scale=scale)
+
+
+def test_fx_keeps_the_layers():
+    """As it keeps those of torch.nn, which may be switched to evaluation later."""
+    net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.Dropout(0.5))
+    model, _ = ipex.optimize(net.train(), optimizer=torch.optim.SGD(net.parameters(), lr=0.1))
+    traced = torch.fx.symbolic_trace(model).eval()
+    x = torch.randn(2, 3, 8, 8)
+    assert torch.equal(traced(x), model.eval()(x))
+    assert [node.target for node in traced.graph.nodes if node.op == "call_module"][-2:] == ["1", "2"]

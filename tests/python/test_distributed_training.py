@@ -8,6 +8,7 @@ import copy
 import itertools
 from types import SimpleNamespace
 
+import intel_extension_for_pytorch as ipex
 import pytest
 import torch
 import torch.distributed as dist
@@ -165,6 +166,9 @@ def under_fsdp(rank, how):
     case = SimpleNamespace(optimized=None, options="plain")
     model, _ = prepared(case)
     before = copy.deepcopy(model.state_dict())
+    if how == "optimized":
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+        ipex.optimize(model, optimizer=optimizer, inplace=True, auto_kernel_selection=True)
     for layer in model.layers:
         if how == "layers":
             layer.compile(backend="ipex")
@@ -182,6 +186,6 @@ def under_fsdp(rank, how):
 
 
 @pytest.mark.needs_ipex
-@pytest.mark.parametrize("how", ["layers", "model"])
+@pytest.mark.parametrize("how", ["layers", "model", "optimized"])
 def test_fsdp(ranks, how):
     ranks.run(under_fsdp, how)

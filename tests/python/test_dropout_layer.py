@@ -77,6 +77,11 @@ def test_function_transforms():
     ours = torch.vmap(lambda x: dropout(x, 0.5), randomness="different")(x)
     torch.manual_seed(0)
     assert torch.equal(ours, torch.vmap(lambda x: nn.functional.dropout(x, 0.5), randomness="different")(x))
+    for randomness, is_same in (("same", True), ("different", False)):  # of a tensor that is not batched
+        a, b = torch.vmap(lambda s: dropout(x, 0.5) * s, randomness=randomness)(torch.ones(2))
+        assert torch.equal(a, b) == is_same
+    with pytest.raises(RuntimeError, match="randomness"):
+        torch.vmap(lambda s: dropout(x, 0.5) * s)(torch.ones(2))
     gradient = torch.func.grad(lambda x: dropout(x, 0.5).sum())(x)
     assert set(gradient.flatten().tolist()) == {0.0, 2.0}
 

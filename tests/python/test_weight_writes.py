@@ -133,6 +133,13 @@ def step_fused(module, kept):
     torch.optim.AdamW(module.parameters(), lr=0.1, fused=True).step()
 
 
+def write_and_set_the_counter_back(module, kept):
+    """As FSDP2 does."""
+    weight = module[0].weight
+    with torch.no_grad(), torch.autograd._unsafe_preserve_version_counter(weight):
+        weight.mul_(1.1)
+
+
 def write_in_another_process(module, kept):
     process = multiprocessing.get_context("fork").Process(target=add_in_place, args=(module[0].weight,))
     process.start()
@@ -150,6 +157,7 @@ CASES = [
     (nothing, write_fresh_array),
     (nothing, write_in_inference_mode),
     (nothing, step_fused),
+    (nothing, write_and_set_the_counter_back),
     (loaded_by_assignment, write_fresh_array),
     (data_of_all, write_kept_data),
     (data_of_all_and_state, write_kept_data_beside_a_state),

@@ -145,6 +145,8 @@ def weight_prepack_with_ipex(
     owners = owners_of_parameters(model)
     for module in model.modules():
         if training and type(module) in _IN_TRAINING:
+            # torch.fx keeps calls of modules that are from torch.nn, and traces others.
+            module.__dict__["__module__"] = type(module).__module__
             module.__class__ = _IN_TRAINING[type(module)]
         if not _is_replaceable(module, dtypes):
             continue
