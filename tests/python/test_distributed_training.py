@@ -167,8 +167,10 @@ def under_fsdp(rank, how):
     model, _ = prepared(case)
     before = copy.deepcopy(model.state_dict())
     if how == "optimized":
+        ipex.disable_auto_channels_last()  # FSDP2 takes row-major parameters only
         optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
         ipex.optimize(model, optimizer=optimizer, inplace=True, auto_kernel_selection=True)
+        ipex.enable_auto_channels_last()
     for layer in model.layers:
         if how == "layers":
             layer.compile(backend="ipex")
