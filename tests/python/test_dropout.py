@@ -70,7 +70,9 @@ LAYOUTS = {
 
 
 @pytest.mark.one_in(2)
-@pytest.mark.parametrize("name", LAYOUTS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.nightly) if n == "normalised" else n for n in LAYOUTS]
+)
 def test_random_numbers_follow_eagers_memory(name, compiled, strict):
     """Random tensors like a value use the memory order of eager's value, even if ours has another layout. For
     contiguous and channels-last images, two types, and any size."""

@@ -50,7 +50,7 @@ ROUNDING_DECIDES = {
 VARIATIONS = {"roberta", "electra", "deit", "mistral", "qwen2", "phi", "beit", "mpnet"}
 HEAVY = {"gpt_neox", "gemma", "clip", "segformer", "whisper", "mobilenet_v2", "distilbert", "opt"}
 NIGHTLY = {
-    "inference_fp32": VARIATIONS,
+    "inference_fp32": VARIATIONS | {"segformer"},
     "inference_bf16": VARIATIONS | {"distilbert", "opt", "mobilenet_v2", "segformer", "bart", "whisper", "wav2vec2"},
     "inference_autocast": VARIATIONS | HEAVY | {"bart", "albert", "swin", "t5"},
     "training_fp32": VARIATIONS | HEAVY | {"bart", "swin", "wav2vec2"},

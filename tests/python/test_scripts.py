@@ -117,7 +117,11 @@ def same_bits(a, b):
     return a == b
 
 
-@pytest.mark.parametrize("options", [["--optimizer", "SGD"], ["--optimizer", "AdamW"], ["--compile"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "options",
+    [["--optimizer", "SGD"], ["--optimizer", "AdamW"], pytest.param(["--compile"], marks=pytest.mark.nightly)],
+    ids=" ".join,
+)
 def test_resume_training(tmp_path, options):
     """Continued in a fresh process, training gives the same losses and the same bits of weights and states."""
     whole = run("resume_training.py", *options, "--checkpoint", tmp_path / "middle", "--result", tmp_path / "whole")

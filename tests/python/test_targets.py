@@ -18,7 +18,7 @@ CASES = "epilogues or infinity or gelu or cumsum or 197 or few"
     "target",
     (
         pytest.param("avx2", marks=pytest.mark.needs_cpu("avx512f")),
-        pytest.param("avx512", marks=pytest.mark.needs_cpu("avx512_bf16")),
+        pytest.param("avx512", marks=[pytest.mark.needs_cpu("avx512_bf16"), pytest.mark.nightly]),
     ),
 )
 def test_smaller_target(target):
