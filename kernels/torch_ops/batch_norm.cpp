@@ -108,14 +108,7 @@ class Lines {
   std::string text_, own_, all_, kept_, channels_, axes_, every_, count_;
 };
 
-// All sizes but the channels.
-uint32_t free_dims(const Tensor& input) { return ((1u << input.dim()) - 1) & ~2u; }
-
 bool is_last(const Tensor& input) { return input.suggest_memory_format() != c10::MemoryFormat::Contiguous; }
-
-std::string strides(bool last, const Dims& dims) {
-  return last ? channels_last_strides(dims) : contiguous_strides(dims);
-}
 
 void update(const OptionalTensor& running, const Tensor& value, double momentum, double scale) {
   if (!is_given(running)) return;
@@ -145,9 +138,9 @@ Tensor forward(const Operands& o, Statistics* statistics) {
     lines.in_own_type("y", result.c_str());
     for (const char* name : {"m", "r", "v"})
       lines.channels(std::string("o") + name, std::string("reshape(%") + name + ")");
-    return lines.take() + "return %y" + strides(last, dims[0]) + ", %om{1}, %or{1}, %ov{1}";
+    return lines.take() + "return %y" + strides_text(last, dims[0]) + ", %om{1}, %or{1}, %ov{1}";
   };
-  c10::SmallVector<OpInput, 3> inputs{{"x", o.input, false, free_dims(o.input)}};
+  c10::SmallVector<OpInput, 3> inputs{{"x", o.input, false, all_but_channels(o.input.dim())}};
   if (weighted) inputs.push_back({"w", *o.weight});
   if (biased) inputs.push_back({"b", *o.bias});
   const OpSettings settings{weighted, biased, last, std::bit_cast<int64_t>(o.eps)};
@@ -181,7 +174,7 @@ Gradients backward(const Tensor& grad, const Tensor& input, const OptionalTensor
       lines.all("d1", "mul(%d, %qs)").all("d2", "sub(%h, %d1)").all("d3", "sub(%d2, %hs)");
       if (weighted) lines.channels("fw", "pointwise.cast(%w)").channels("s", "pointwise.mul(%r, %fw)");
       lines.spread("ss", weighted ? "s" : "r").all("d4", "mul(%d3, %ss)").in_own_type("dx", "d4");
-      results = "%dx" + strides(last, dims[1]);
+      results = "%dx" + strides_text(last, dims[1]);
     }
     const auto parameter = [&](bool wanted, const char* name) {
       if (!wanted) return;
@@ -191,7 +184,7 @@ Gradients backward(const Tensor& grad, const Tensor& input, const OptionalTensor
     parameter(mask[2], "ht");
     return lines.take() + "return " + results;
   };
-  const uint32_t free = free_dims(input);
+  const uint32_t free = all_but_channels(input.dim());
   c10::SmallVector<OpInput, 5> inputs{
       {"g", grad, false, free}, {"x", input, false, free}, {"m", statistics.mean}, {"r", statistics.scale}};
   if (weighted && mask[0]) inputs.push_back({"w", *weight});

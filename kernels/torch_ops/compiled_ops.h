@@ -70,6 +70,12 @@ Dims dims_of(const at::Tensor& tensor);                          // numbers
 // Of a result in row-major order, and of one whose dim 1 (the channels) is innermost: "{6,1}".
 std::string contiguous_strides(const Dims& dims);
 std::string channels_last_strides(const Dims& dims);
+inline std::string strides_text(bool channels_last, const Dims& dims) {
+  return channels_last ? channels_last_strides(dims) : contiguous_strides(dims);
+}
+
+// The free dims of a tensor [batch, channels, ...] of `rank` dims: all but the channels.
+constexpr uint32_t all_but_channels(int64_t rank) { return ((1u << rank) - 1) & ~2u; }
 
 // Whether dim 1 of a tensor of 3 to 5 dims is innermost and the others follow in row-major order. PyTorch has
 // no name for the layout of 3 dims.

@@ -119,8 +119,6 @@ bool channels_last_result(const Tensor& input, const Tensor& weight) {
   return last(input) || last(weight);
 }
 
-constexpr uint32_t free_dims(int64_t rank) { return 1 | (((1u << rank) - 1) << 2); }
-
 bool is_compiled(const Tensor& input, const Tensor& weight) {
   return has_products(weight.scalar_type(), at::Float32Op::CONV) && input.numel() != 0 && weight.numel() != 0;
 }
@@ -135,11 +133,11 @@ Tensor forward(const Tensor& input, const Tensor& weight, const OptionalTensor& 
     const Dims out = output_dims(dims[0], weight, window);
     return "%y = conv(%x, %w" + std::string(biased ? ", %b) bias=true " : ") bias=false ") +
            window.attributes() + " post=[] : " + type_text(weight.scalar_type(), out) + "\nreturn %y" +
-           (channels_last ? channels_last_strides(out) : contiguous_strides(out));
+           strides_text(channels_last, out);
   };
   OpSettings settings = window.settings();
   settings.push_back(channels_last);
-  const OpInput x{"x", input, false, free_dims(weight.dim() - 2)}, w{"w", weight, true};
+  const OpInput x{"x", input, false, all_but_channels(weight.dim())}, w{"w", weight, true};
   return biased ? run_compiled("convolution", {x, w, {"b", *bias, true}}, settings, body)[0]
                 : run_compiled("convolution", {x, w}, settings, body)[0];
 }
@@ -152,7 +150,7 @@ Gradients backward(const Tensor& grad, const Tensor& input, const Tensor& weight
                                     mask);
   const bool channels_last = channels_last_result(input, weight), last_weight = !weight.is_contiguous();
   const std::string dtype = dtype_text(weight.scalar_type());
-  const uint32_t free = free_dims(weight.dim() - 2);
+  const uint32_t free = all_but_channels(weight.dim());
   // The gradient has the sizes of the result.
   const auto dims = [&] {
     std::vector<Dims> all(3);
@@ -171,7 +169,7 @@ Gradients backward(const Tensor& grad, const Tensor& input, const Tensor& weight
   if (mask[0]) {
     const auto body = [&](std::span<const Dims> in) {
       return "%y = " + of("data") + type_text(weight.scalar_type(), in[1]) + "\nreturn %y" +
-             (channels_last ? channels_last_strides(in[1]) : contiguous_strides(in[1]));
+             strides_text(channels_last, in[1]);
     };
     std::get<0>(result) = run_compiled("convolution_data", {g, x, w}, settings, body, dims)[0];
   }
@@ -180,7 +178,7 @@ Gradients backward(const Tensor& grad, const Tensor& input, const Tensor& weight
       std::string nodes, results;
       if (mask[1]) {
         nodes = "%gw = " + of("weights") + type_text(weight.scalar_type(), in[2]) + "\n";
-        results = "%gw" + (last_weight ? channels_last_strides(in[2]) : contiguous_strides(in[2]));
+        results = "%gw" + strides_text(last_weight, in[2]);
       }
       if (mask[2]) {
         Ints axes{0};

@@ -76,15 +76,12 @@ Tensor kernel(const Tensor& input, const Tensor& weight, const Tensor& bias, con
     }
     text += "%p = pointwise.mul(" + x + ", %sx) : " + all + "\n%y = pointwise.add(%p, %tx) : " + all + "\n";
     if (own != type) text += "%z = pointwise.cast(%y) : " + type_text(own, dims[0]) + "\n";
-    return text + "return %" + (own != type ? "z" : "y") +
-           (last ? channels_last_strides(dims[0]) : contiguous_strides(dims[0]));
+    return text + "return %" + (own != type ? "z" : "y") + strides_text(last, dims[0]);
   };
-  // All sizes but the channels.
-  const uint32_t free = ((1u << input.dim()) - 1) & ~2u;
   OpSettings settings{last};
   settings.push_back(std::bit_cast<int64_t>(eps));
   return run_compiled("frozen_batch_norm",
-                      {{"x", input, false, free},
+                      {{"x", input, false, all_but_channels(input.dim())},
                        {"w", weight, true},
                        {"b", bias, true},
                        {"m", mean, true},
